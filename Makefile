@@ -49,7 +49,7 @@ demo-page: venv
 quick: venv
 	$(PYTEST) -q --hypothesis-profile quick \
 	    -m "not broker and not browser and not database and not deep \
-	        and not memcached" $(QUICK) $(PYTEST_ARGS)
+	        and not kafka and not memcached" $(QUICK) $(PYTEST_ARGS)
 
 test: venv
 	$(PYTEST) -m "not deep" $(PYTEST_ARGS)

@@ -43,6 +43,9 @@ class Bus:
         The name of this agent, unique among agents.
     """
 
+    #: Whether `cast` takes changes, and not only whole reports and heartbeats.
+    takes_deltas: Final = True
+
     def __init__(self, transport: oslo_messaging.Transport, server: str) -> None:
         self.reply = Reply(TOPIC, server)
         self._transport = transport

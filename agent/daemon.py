@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -24,6 +26,7 @@ from ..scheduler.placement.seed import Provider
 from ..scheduler.rpc import get_transport, register_opts
 from . import capacity
 from .bus import Bus, BusUnavailable
+from .kafka_bus import KafkaBus
 from .provider import provider_of, update_provider
 from .reporter import Reporter
 
@@ -74,10 +77,9 @@ def _warn_of_defaults(conf: cfg.ConfigOpts) -> None:
 
 
 def _serve(conf: cfg.ConfigOpts, agent: Agent, wakes: _AgentSignals) -> None:
-    transport = get_transport(conf)
-    bus = Bus(transport, conf.host)
-    agent.connect(bus)
-    try:
+    with contextlib.ExitStack() as closing:
+        bus = _open_bus(conf, closing)
+        agent.connect(bus)
         bus.serve(agent.send_whole_report, functools.partial(agent.attempt, LISTENING))
         LOG.info("Reporting %s as %s", agent.node_uuid, conf.host)
         while not wakes.is_stopping:
@@ -85,9 +87,16 @@ def _serve(conf: cfg.ConfigOpts, agent: Agent, wakes: _AgentSignals) -> None:
             if wakes.wait_for_reload(conf.agent.interval):
                 _reload(conf, agent)
         LOG.info("Stopping")
-    finally:
-        bus.stop()
-        transport.cleanup()
+
+
+def _open_bus(conf: cfg.ConfigOpts, closing: contextlib.ExitStack) -> Bus | KafkaBus:
+    if conf.agent.transport == "kafka":
+        return KafkaBus(conf)
+    transport = get_transport(conf)
+    closing.callback(transport.cleanup)
+    bus = Bus(transport, conf.host)
+    closing.callback(bus.stop)
+    return bus
 
 
 def _reload(conf: cfg.ConfigOpts, agent: Agent) -> None:
@@ -118,13 +127,23 @@ class Agent:
         self._conf = conf
         self.node_uuid = capacity.read_node_uuid(conf.agent.node_uuid_file)
         self._reporter: Reporter | None = None
+        #: When a whole report is due though nothing has changed; None: never.
+        self._whole_due_at: float | None = None
         self._placement = _placement(conf)
         self._last_provider: Provider | None = None
         self._failures: dict[str, str] = {}
 
-    def connect(self, bus: Bus) -> None:
+    def connect(self, bus: Bus | KafkaBus) -> None:
         """Set the bus to the schedulers."""
-        self._reporter = Reporter(bus.cast, reply=bus.reply)
+        self._reporter = Reporter(
+            bus.cast, reply=bus.reply, sends_deltas=bus.takes_deltas
+        )
+        if not bus.takes_deltas:  # and no scheduler can request a whole report
+            self._whole_due_at = self._next_whole_at()
+
+    def _next_whole_at(self) -> float:
+        interval_s: float = self._conf.agent.whole_report_interval
+        return time.monotonic() + interval_s
 
     def check(self) -> None:
         """Read the machine's state once, so that an invalid path stops the start.
@@ -155,6 +174,9 @@ class Agent:
         [(record, instances)] = read
         if (reporter := self._reporter) is not None:
             self.attempt(_SENDING, lambda: reporter.report(record, instances))
+            if self._whole_due_at is not None and time.monotonic() > self._whole_due_at:
+                self._whole_due_at = self._next_whole_at()
+                self.send_whole_report(self.node_uuid)
         # Last, so that a slow Placement does not delay the heartbeat.
         provider = provider_of(self._conf, record)
         if self._placement is not None and provider != self._last_provider:

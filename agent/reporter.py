@@ -71,6 +71,9 @@ class Reporter:
     columns : mapping, optional
         The declarations of all columns by name; `report_columns.load_columns` of
         `moorage.scheduler.sources` has those of plugins, too.
+    sends_deltas : bool
+        Whether changes may be sent as deltas. Otherwise a changed host is reported
+        whole, and deltas without changes are heartbeats; so `KafkaBus` needs it.
     """
 
     def __init__(
@@ -80,8 +83,10 @@ class Reporter:
         reply: Reply | None = None,
         incarnation: str | None = None,
         columns: Columns = COLUMNS,
+        sends_deltas: bool = True,
     ) -> None:
         self._send = send
+        self._sends_deltas = sends_deltas
         self._columns = columns
         self._defaults = serializable(
             {n: c.default for n, c in columns.items() if c.has_default}, columns
@@ -195,8 +200,12 @@ class Reporter:
             if before.values.get(name) != value
         }
         since = before.revision
-        if changes or instances != before.instances:
+        has_changed = bool(changes) or instances != before.instances
+        if has_changed:
             before.revision += 1
+        if has_changed and not self._sends_deltas:
+            before.given, before.values, before.instances = given, values, instances
+            return self._whole(before)
         delta = {
             **self._address(before),
             "since": since,

@@ -48,7 +48,11 @@ def _row(column: Column) -> tuple[str, ...]:
         is_plain = isinstance(column.default, bool | int | float)
         default = f"{column.default}" if is_plain else "none"
     unit = f", {column.unit}" if column.unit else ""
-    sources = (("push", column.is_reported), ("file", column.is_file_key))
+    sources = (
+        ("push", column.is_reported),
+        ("kafka", column.is_reported),
+        ("file", column.is_file_key),
+    )
     by = ", ".join(f"``{name}``" for name, is_by in sources if is_by) or "neither"
     name = f"``{column.name}``"
     return name, f"{column.kind.name}{unit}", default, column.description, by

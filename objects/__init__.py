@@ -8,7 +8,13 @@ Names, versions, fields and enums are nova 34's. `WireObject` reads and writes t
 from .base import REGISTRY, WireObject
 from .cell_mapping import CellMapping, HostMapping, InstanceMapping
 from .envelope import OpaqueObject
-from .errors import MalformedObject, TooNewValue, UnsetField, UnsupportedObject
+from .errors import (
+    MalformedObject,
+    TooNewValue,
+    UnsetField,
+    UnsupportedObject,
+    UnsupportedReportVersion,
+)
 from .host import (
     Aggregate,
     AggregateList,
@@ -108,6 +114,7 @@ __all__ = [
     "TooNewValue",
     "UnsetField",
     "UnsupportedObject",
+    "UnsupportedReportVersion",
     "WireObject",
     "report_data",
     "report_primitive",

@@ -4,6 +4,7 @@
 ValueError
   MalformedObject         a message that cannot be read
     UnsupportedObject     … because it has an object of an unknown class
+    UnsupportedReportVersion  … because it is a report of another major version
   TooNewValue             a value that the requested version does not have
 NotImplementedError, AttributeError
   UnsetField              a field without a value or a default
@@ -59,6 +60,10 @@ class UnsupportedObject(MalformedObject):
     def __str__(self) -> str:
         """Return path and name."""
         return f"{self.path or 'message'}: unknown object {_abbreviated(self.name)}"
+
+
+class UnsupportedReportVersion(MalformedObject):
+    """Raised when a report has another major version than ours."""
 
 
 class TooNewValue(ValueError):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from .envelope import version_tuple
-from .errors import MalformedObject, UnsupportedObject
+from .errors import MalformedObject, UnsupportedObject, UnsupportedReportVersion
 
 NAMESPACE: Final = "moorage"
 
@@ -88,9 +88,11 @@ def report_data(primitive: object) -> tuple[ReportKind, dict[str, Any]]:
     Raises
     ------
     MalformedObject
-        It is not a report, or has another major version.
+        It is not a report.
     UnsupportedObject
         There is no such kind of report.
+    UnsupportedReportVersion
+        It has another major version.
     """
     if type(primitive) is not dict:
         raise MalformedObject("a HostReport or HostDelta", primitive)
@@ -109,5 +111,7 @@ def report_data(primitive: object) -> tuple[ReportKind, dict[str, Any]]:
     if name not in _KINDS:
         raise UnsupportedObject(name)
     if version != VERSION and version_tuple(version)[0] != _MAJOR:
-        raise MalformedObject(f"version {_MAJOR}.x of {name}", version, _VERSION)
+        raise UnsupportedReportVersion(
+            f"version {_MAJOR}.x of {name}", version, _VERSION
+        )
     return _KINDS[name], data

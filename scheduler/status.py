@@ -91,6 +91,11 @@ class SchedulerStatus:
         return self._source.report_counts()
 
     @property
+    def n_unread(self) -> int:
+        """The number of messages of the source that are not read yet."""
+        return self._source.n_unread()
+
+    @property
     def n_orphans(self) -> int:
         """The number of allocations that may be held without an answered request."""
         return len(self._orphans)

@@ -2,7 +2,8 @@
 """Options, one module a group; with nova's groups, names and defaults.
 
 A ``nova.conf`` can be passed to ``moorage-scheduler --config-file``. Moorage's own
-options are in the groups ``[moorage]``, ``[telemetry]``, ``[web]`` and ``[agent]``.
+options are in the groups ``[moorage]``, ``[telemetry]``, ``[web]``, ``[kafka]`` and
+``[agent]``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from . import (
     database,
     default,
     filter_scheduler,
+    kafka,
     locality,
     metrics,
     moorage,
@@ -59,6 +61,7 @@ _GROUPS = (
     moorage,
     database,
     api_database,
+    kafka,
     agent,
     telemetry,
     web,

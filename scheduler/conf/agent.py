@@ -6,6 +6,34 @@ from oslo_config import cfg
 GROUP = "agent"
 
 OPTS = (
+    cfg.StrOpt(
+        "transport",
+        default="rpc",
+        choices=[
+            (
+                "rpc",
+                "a cast to all schedulers over the message bus of [DEFAULT] "
+                "transport_url; for [moorage] source = push",
+            ),
+            (
+                "kafka",
+                "the topics of [kafka]; for [moorage] source = kafka; needs the extra "
+                "moorage[kafka]",
+            ),
+        ],
+        help="How moorage-agent sends its reports.",
+    ),
+    cfg.FloatOpt(
+        "whole_report_interval",
+        default=600.0,
+        min=1.0,
+        mutable=True,
+        help=(
+            "With transport = kafka: seconds after which the whole report is sent "
+            "again even if nothing has changed, in case the topic has lost it. "
+            "Related option: interval, at which heartbeats are sent."
+        ),
+    ),
     cfg.FloatOpt(
         "interval",
         default=10.0,

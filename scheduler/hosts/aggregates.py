@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from ...objects import Aggregate
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostAggregate:
@@ -17,6 +19,17 @@ class HostAggregate:
     name: str
     hosts: frozenset[str]
     metadata: Mapping[str, str]
+
+    @classmethod
+    def of(cls, aggregate: Aggregate) -> HostAggregate:
+        """Return an aggregate that was received as nova's object."""
+        return cls(
+            id=aggregate.id,
+            uuid=aggregate.uuid,
+            name=aggregate.name,
+            hosts=frozenset(aggregate.hosts or ()),
+            metadata=dict(aggregate.metadata or {}),
+        )
 
     @property
     def availability_zone(self) -> str | None:

@@ -103,7 +103,7 @@ class SchedulerEndpoint:
         for aggregate in several:
             _check(aggregate, Aggregate, "aggregates: each an Aggregate")
         for aggregate in several:
-            self._scheduler.table.put_aggregate(_aggregate(aggregate))
+            self._scheduler.table.put_aggregate(HostAggregate.of(aggregate))
 
     def delete_aggregate(self, context: object, aggregate: Aggregate) -> None:
         """Remove an aggregate."""
@@ -180,16 +180,6 @@ def _from_dicts(
             "request_spec and filter_properties cannot be read as those of RPC 4.0: "
             f"{type(e).__name__}: {shortened(str(e))}"
         ) from e
-
-
-def _aggregate(aggregate: Aggregate) -> HostAggregate:
-    return HostAggregate(
-        id=aggregate.id,
-        uuid=aggregate.uuid,
-        name=aggregate.name,
-        hosts=frozenset(aggregate.hosts or ()),
-        metadata=dict(aggregate.metadata or {}),
-    )
 
 
 class BaseAPIEndpoint:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources of host state: nova's databases, reports over RPC, or a file."""
+"""Sources of host state: nova's databases, reports over RPC or Kafka, or a file."""

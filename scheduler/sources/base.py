@@ -261,6 +261,10 @@ class BaseHostSource(abc.ABC):
         """
         return {}
 
+    def n_unread(self) -> int:
+        """Return the number of messages that are to be read; 0 by default."""
+        return 0
+
     @property
     def endpoints(self) -> Sequence[object]:
         """The RPC endpoints to serve on the scheduler's topic for this source."""

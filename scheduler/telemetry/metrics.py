@@ -347,6 +347,13 @@ _GAUGES: Final = (
         "guarantees it.",
     ),
     _Gauge(
+        "moorage_unread_messages",
+        "livemax",
+        lambda status: status.n_unread,
+        "Messages of hosts that Kafka's brokers have and that are not read yet; 0 for "
+        "other sources.",
+    ),
+    _Gauge(
         "moorage_providers_age_seconds",
         "livemax",
         _providers_age_s,

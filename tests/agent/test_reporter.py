@@ -73,6 +73,15 @@ def test_sign_of_life_has_no_revision_of_its_own(
     assert sent.last["changes"] == {}
 
 
+def test_changed_host_is_reported_whole_where_deltas_cannot_be_sent(sent: Sent) -> None:
+    reporter = Reporter(sent.append, sends_deltas=False)
+    for used, instances in ((1, []), (1, []), (2, []), (2, [A]), (2, [A])):
+        reporter.report(host(host="h1", vcpus_used=used), instances)
+    whole, delta = "HostReport", "HostDelta"
+    assert sent.kinds == [whole, delta, whole, whole, delta]
+    assert (sent.last["since"], sent.last["revision"]) == (3, 3)
+
+
 def test_every_message_names_the_topic_and_server_of_its_agent(
     reporter: Reporter, sent: Sent
 ) -> None:

@@ -56,7 +56,7 @@ _SERVICES: Final = ("placement", "neutron", "nova", "cinder")
 _STRICT: Final = frozenset(
     {
         "scheduler", "filter_scheduler", "locality", "metrics", "moorage", "agent",
-        "telemetry",
+        "kafka", "telemetry",
     }
 )  # fmt: skip
 
@@ -236,7 +236,7 @@ def _source(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult:
             read_inventory(inventory, columns)
     except ConfigurationError as e:
         return CheckResult.failure(_SOURCE, files.redacted(e))
-    if name in ("file", "push") and ("api_database", "connection") in files:
+    if name in ("file", "kafka", "push") and ("api_database", "connection") in files:
         return CheckResult.warning(
             _SOURCE,
             f"Hosts come from {name!r}, and not from nova's databases, which "

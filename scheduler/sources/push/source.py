@@ -18,7 +18,7 @@ from ...clock import now_s
 from ...hosts import HostTable
 from ...instances import InstanceLocation, InstanceState
 from ..base import BaseHostSource
-from .hosts import ReportCounts, ReportedHosts
+from ..reported.hosts import ReportCounts, ReportedHosts
 from .report_requests import ReportRequester, SendRequest
 from .store import HostStore
 from .write_behind import WriteBehind

@@ -19,7 +19,7 @@ from ...database import StoreDatabase, StoreSchema
 from ...hosts import COLUMNS, Columns, HostRecord
 from ...hosts.columns import read_count, read_uuid, read_uuids
 from ..report_columns import RefusedReport, read_field, read_record, serializable
-from .revisions import ReportedNode
+from ..reported.revisions import ReportedNode
 
 LOG = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from ...background_writer import BackgroundWriter
 from ...database import StoreUnavailable, StoreUnusable
-from .hosts import ReportedHosts
+from ..reported.hosts import ReportedHosts
 from .store import HostStore
 
 LOG = logging.getLogger(__name__)

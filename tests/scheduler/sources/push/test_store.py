@@ -24,9 +24,9 @@ from alembic.config import Config
 
 from moorage.scheduler.database import StoreUnavailable, StoreUnusable
 from moorage.scheduler.errors import ConfigurationError
-from moorage.scheduler.sources.push.revisions import ReportedNode
 from moorage.scheduler.sources.push.store import METADATA, HostStore
 from moorage.scheduler.sources.report_columns import report_values
+from moorage.scheduler.sources.reported.revisions import ReportedNode
 from moorage.testing.builders import NOW, host, instance_uuid
 
 from ....fixtures.database_servers import (
@@ -323,7 +323,7 @@ _WRITER = """
 import sys
 from moorage.scheduler.sources.push.store import HostStore
 from moorage.scheduler.sources.report_columns import report_values
-from moorage.scheduler.sources.push.revisions import ReportedNode
+from moorage.scheduler.sources.reported.revisions import ReportedNode
 from moorage.testing.builders import host
 store = HostStore(sys.argv[1])
 revision = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.scheduler.sources.push.revisions import (
+from moorage.scheduler.sources.reported.revisions import (
     ReportedNode,
     ReportStatus,
     classify_delta,

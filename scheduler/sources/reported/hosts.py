@@ -9,7 +9,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from ....objects import MalformedObject, ReportKind, report_data
 from ...hosts import HostRecord, HostTable, UnreportedClaim
@@ -23,7 +23,6 @@ from ..report_columns import (
     reported_name,
     serializable,
 )
-from .report_requests import ReportRequester
 from .revisions import ReportedNode, ReportStatus, classify_delta, classify_report
 
 LOG = logging.getLogger(__name__)
@@ -34,6 +33,32 @@ _MAX_REFUSED: Final = 10_000
 _UNKNOWN_S: Final = 60.0
 #: Seconds after which `seen_at` is stored even if nothing else has changed.
 _STORED_WITHIN_S: Final = 20.0
+
+
+class MissingReports(Protocol):
+    """What is told that a node's whole report is missing, and that it is not."""
+
+    def request(self, node_uuid: str, topic: str | None, server: str | None) -> None:
+        """A whole report is missing; its agent accepts requests there, or nowhere."""
+
+    def discard(self, node_uuid: str) -> None:
+        """The report was received, or the node is gone."""
+
+
+class ReceivedReport(NamedTuple):
+    """A report or delta in wire format.
+
+    Attributes
+    ----------
+    received_at : float
+        Seconds since the epoch.
+    origin : str
+        Where it was read from, for log lines; "": there is no such place.
+    """
+
+    report: object
+    received_at: float
+    origin: str = ""
 
 
 @dataclass(slots=True)
@@ -58,9 +83,18 @@ class _Refusal:
 
 @dataclass(slots=True)
 class _TableUpdate:
-    """The result of some reports, to be written to the table at once."""
+    """The result of some reports, to be written to the table at once.
+
+    Attributes
+    ----------
+    now : float
+        When the report that is being applied was received.
+    applied_at : float
+        When the reports are applied.
+    """
 
     now: float
+    applied_at: float
     records: dict[str, HostRecord] = field(default_factory=dict)
     changes: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: Hosts whose instances changed, and the added instances by node.
@@ -76,8 +110,8 @@ class ReportedHosts:
     Parameters
     ----------
     table : HostTable
-    requester : ReportRequester
-        Requests missing whole reports.
+    requester : MissingReports
+        Requests or collects missing whole reports.
     clock : callable
         Returns now, seconds since the epoch.
     mark_changed : callable
@@ -89,7 +123,7 @@ class ReportedHosts:
     def __init__(
         self,
         table: HostTable,
-        requester: ReportRequester,
+        requester: MissingReports,
         clock: Callable[[], float],
         mark_changed: Callable[[Iterable[str]], object],
         forget_after_s: float = 0.0,
@@ -133,29 +167,36 @@ class ReportedHosts:
     # -- reports -------------------------------------------------------------------
 
     def apply(self, reports: Iterable[object]) -> None:
-        """Apply reports and deltas in wire format, in order.
+        """Apply reports and deltas in wire format that were received now, in order.
 
         An invalid one is refused as a whole, logged and counted; the others are
         applied.
         """
+        now = self._clock()
+        self.apply_received(ReceivedReport(each, now) for each in reports)
+
+    def apply_received(self, reports: Iterable[ReceivedReport]) -> None:
+        """Apply reports that were received at any time until now; as `apply`."""
         with self._lock:
-            batch = _TableUpdate(self._clock())
+            now = self._clock()
+            batch = _TableUpdate(now, applied_at=now)
             try:
-                for primitive in reports:
-                    self._apply(primitive, batch)
+                for received in reports:
+                    batch.now = min(received.received_at, now)
+                    self._apply(received, batch)
             finally:
                 # Also after an error the table must match the known state.
                 self._write(batch)
 
-    def _apply(self, primitive: object, batch: _TableUpdate) -> None:
+    def _apply(self, received: ReceivedReport, batch: _TableUpdate) -> None:
         try:
-            kind, data = report_data(primitive)
+            kind, data = report_data(received.report)
             apply = (
                 self._apply_report if kind is ReportKind.WHOLE else self._apply_delta
             )
             apply(data, batch)
         except (RefusedReport, MalformedObject, RecursionError) as e:
-            self._refuse(e, batch.now)
+            self._refuse(e, batch.now, received.origin)
 
     def _apply_report(self, data: dict[str, Any], batch: _TableUpdate) -> None:
         name = reported_name(data)
@@ -168,14 +209,15 @@ class ReportedHosts:
         if status is ReportStatus.UNCHANGED:
             self._mark_alive(uuid, batch)
         else:
-            record = read_record(data, batch.now, self._table.columns)
+            seen_at = batch.now if node is None else _seen_at(node, batch)
+            record = read_record(data, seen_at, self._table.columns)
             instances = set(read_field(data, "instances", read_uuids, name))
             if node is not None:
                 batch.hosts.add(node.host)  # its name may have changed
             values = {**serializable(data, self._table.columns), "uuid": uuid}
             self._set_node(
                 record,
-                ReportedNode(incarnation, revision, values, instances, batch.now),
+                ReportedNode(incarnation, revision, values, instances, seen_at),
             )
             self._put(record, batch)
             self.counts.whole += 1
@@ -196,7 +238,12 @@ class ReportedHosts:
         batch.records[record.uuid] = record
         batch.hosts.add(record.host)
         batch.unsaved.add(record.uuid)
-        self.last_report_at = batch.now
+        self._note_report(batch)
+
+    def _note_report(self, batch: _TableUpdate) -> None:
+        newest = self.last_report_at
+        if newest is None or not batch.now <= newest <= batch.applied_at:
+            self.last_report_at = batch.now
 
     def _apply_delta(self, data: dict[str, Any], batch: _TableUpdate) -> None:
         uuid: Any = data.get("uuid")
@@ -263,12 +310,17 @@ class ReportedHosts:
 
     def _mark_alive(self, uuid: str, batch: _TableUpdate) -> None:
         node = self._nodes[uuid]
-        node.seen_at = self.last_report_at = batch.now
-        if uuid not in batch.records:
+        node.seen_at = _seen_at(node, batch)
+        self._note_report(batch)
+        record = batch.records.get(uuid)
+        if record is not None:
+            if record.last_seen_up != node.seen_at:
+                batch.records[uuid] = replace(record, last_seen_up=node.seen_at)
+        else:
             changes = batch.changes.get(uuid)
             if changes is None:
                 changes = batch.changes[uuid] = {}
-            changes["last_seen_up"] = batch.now
+            changes["last_seen_up"] = node.seen_at
         if node.seen_at - node.stored_at > _STORED_WITHIN_S:
             batch.unsaved.add(uuid)
 
@@ -277,6 +329,8 @@ class ReportedHosts:
         topic, server = data.get("reply_topic"), data.get("reply_server")
         if type(topic) is str and type(server) is str:
             self._requester.request(uuid, topic, server)
+        else:
+            self._requester.request(uuid, None, None)
 
     def _write(self, batch: _TableUpdate) -> None:
         """Write a batch to the table, and clear it."""
@@ -337,7 +391,7 @@ class ReportedHosts:
 
     # -- refusals ------------------------------------------------------------------
 
-    def _refuse(self, error: Exception, now: float) -> None:
+    def _refuse(self, error: Exception, now: float, origin: str) -> None:
         self.counts.refused += 1
         host = error.host if isinstance(error, RefusedReport) else "?"
         if host in self._refused:
@@ -346,7 +400,10 @@ class ReportedHosts:
         if len(self._refused) >= _MAX_REFUSED:
             return
         self._refused[host] = _Refusal(now, now)
-        LOG.warning("A report is refused, and the host stays as it was: %s", error)
+        LOG.warning(
+            "A report is refused, and the host stays as it was: %s",
+            f"{error} ({origin})" if origin else error,
+        )
 
     def _clear_refusal(self, uuid: str, name: str) -> None:
         if self._refused:
@@ -405,27 +462,25 @@ class ReportedHosts:
             node = self._nodes.values()
             return next((h.host for h in node if instance_uuid in h.instances), None)
 
-    def forget_lost(self) -> list[str]:
+    def forget_lost(self, silent_at: float | None = None) -> list[str]:
         """Drop the nodes that were silent for too long; return their UUIDs.
 
         Refusals expire after the same time; those of unknown hosts expire sooner, as no
         later valid report can clear them.
+
+        Parameters
+        ----------
+        silent_at : float, optional
+            Until when reports could be received, seconds since the epoch; by default
+            until now.
         """
         now = self._clock()
+        until = now if silent_at is None else silent_at
         with self._lock:
             self._forget_refusals(now)
-            gone = {u: h.host for u, h in self._nodes.items() if self._is_lost(h, now)}
-            for uuid, host in gone.items():
-                del self._nodes[uuid]
-                self._uuids_of[host].discard(uuid)
-                self._requester.discard(uuid)
-            if gone:
-                self._table.drop_many(gone)
-                hosts = set(gone.values())
-                self._table.set_instances_of({h: self._instances(h) for h in hosts})
-                for host in hosts:
-                    if not self._uuids_of[host]:
-                        del self._uuids_of[host]
+            nodes = self._nodes.items()
+            gone = {u: node.host for u, node in nodes if self._is_lost(node, until)}
+            self._drop(gone)
         for uuid, host in gone.items():
             LOG.warning(
                 "Host '%s' (%s) is forgotten: it sent no report for %.0f s",
@@ -434,6 +489,40 @@ class ReportedHosts:
                 self._forget_after_s,
             )
         return list(gone)
+
+    def _drop(self, gone: Mapping[str, str]) -> None:
+        """Drop nodes, given with their hosts."""
+        for uuid, host in gone.items():
+            del self._nodes[uuid]
+            self._uuids_of[host].discard(uuid)
+            self._requester.discard(uuid)
+        if gone:
+            self._table.drop_many(gone)
+            hosts = set(gone.values())
+            self._table.set_instances_of({h: self._instances(h) for h in hosts})
+            for host in hosts:
+                if not self._uuids_of[host]:
+                    del self._uuids_of[host]
+
+    def remove(self, node_uuid: str) -> bool:
+        """Drop a node, as its removal was published; return whether it was known."""
+        with self._lock:
+            node = self._nodes.get(node_uuid)
+            if node is not None:
+                self._drop({node_uuid: node.host})
+        if node is not None:
+            LOG.info("Host '%s' (%s) is removed", node.host, node_uuid)
+        return node is not None
+
+    def excuse_silence(self, seconds: float) -> None:
+        """Do not count seconds in which no report of any host could be received."""
+        with self._lock:
+            now = self._clock()
+            changes = {}
+            for uuid, node in self._nodes.items():
+                node.seen_at = min(node.seen_at + seconds, now)
+                changes[uuid] = {"last_seen_up": node.seen_at}
+            self._table.change_many(changes)
 
     def settle_reported_claims(self) -> None:
         """Release the claims whose instances are already in their hosts' reports.
@@ -473,6 +562,11 @@ class ReportedHosts:
                 node = self._nodes.get(uuid)
                 if node is not None:
                     node.stored_at = copy.seen_at
+
+
+def _seen_at(node: ReportedNode, batch: _TableUpdate) -> float:
+    """Return when a known node was last seen: a report that is read late is older."""
+    return max(batch.now, min(node.seen_at, batch.applied_at))
 
 
 def _numbered(data: Mapping[str, Any], name: str) -> tuple[str, str, int]:

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An agent's side of Kafka: whole reports and heartbeats, acknowledged by brokers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from oslo_config import cfg
+
+from ..objects import ReportKind, report_data
+from ..scheduler.errors import ConfigurationError
+from ..scheduler.kafka_client import (
+    LastError,
+    client_settings,
+    kafka_library,
+    partitions_of,
+    topic_settings,
+)
+from .bus import BusUnavailable, Work
+
+#: KiB of messages that wait for brokers; a cast that exceeds it fails.
+_MAX_BUFFER_KB: Final = 65_536
+#: Seconds after the time limit of a message within which its failure is known.
+_MARGIN_S: Final = 5.0
+
+
+class KafkaBus:
+    """Sends the reports of a `Reporter` that sends no deltas.
+
+    A cast returns when the brokers have stored the reports in all replicas in sync, or
+    fails. Of a failed cast nothing is kept: the reporter sends the newest state next.
+
+    Parameters
+    ----------
+    conf : oslo_config.cfg.ConfigOpts
+        With [kafka].
+
+    Raises
+    ------
+    ConfigurationError
+        [kafka] is invalid, or confluent-kafka is not installed.
+    """
+
+    #: There are no requests for whole reports over Kafka.
+    reply: Final = None
+    takes_deltas: Final = False
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        library = kafka_library()
+        self._conf = conf
+        self._error = LastError()
+        self._kafka_errors = (BufferError, library.KafkaException)
+        self._is_checked = False
+        timeout_ms = int(conf.kafka.timeout * 1000)
+        self._producer = library.Producer(
+            {
+                **client_settings(conf),
+                "client.id": "moorage-agent",
+                "enable.idempotence": True,
+                "acks": "all",
+                "delivery.timeout.ms": timeout_ms,
+                "queue.buffering.max.kbytes": _MAX_BUFFER_KB,
+                "compression.type": "lz4",
+                # That of Kafka's own tools, whose tombstones must reach the partition.
+                "partitioner": "murmur2_random",
+                "error_cb": self._error.note,
+            }
+        )
+
+    def cast(self, reports: list[dict[str, Any]]) -> None:
+        """Send whole reports and heartbeats, and wait until they are stored.
+
+        Raises
+        ------
+        BusUnavailable
+            The brokers did not store all of them, or a topic does not exist.
+        ValueError
+            One is a delta with changes.
+        """
+        options = self._conf.kafka
+        messages: list[tuple[str, str, bytes | None]] = []
+        for report in reports:
+            kind, data = report_data(report)
+            if kind is ReportKind.DELTA and data["since"] != data["revision"]:
+                raise ValueError("Kafka takes whole reports only, and no HostDelta")
+            whole = kind is ReportKind.WHOLE
+            topic = options.hosts_topic if whole else options.heartbeats_topic
+            value = json.dumps(report, separators=(",", ":")).encode()
+            messages.append((topic, data["uuid"], value))
+        self._send(messages)
+
+    def remove(self, node_uuid: str) -> None:
+        """Remove a node for good: schedulers drop it.
+
+        Call `Reporter.forget` before; a later report adds the node again.
+
+        Raises
+        ------
+        BusUnavailable
+            The brokers did not store it.
+        """
+        self._send([(self._conf.kafka.hosts_topic, node_uuid.lower(), None)])
+
+    def _send(self, messages: list[tuple[str, str, bytes | None]]) -> None:
+        self._check_topics()
+        failures: list[str] = []
+
+        def note(error: Any, _message: object) -> None:  # noqa: ANN401 - a KafkaError or None
+            if error is not None:
+                failures.append(error.str())
+
+        try:
+            for topic, key, value in messages:
+                self._producer.produce(topic, key=key, value=value, on_delivery=note)
+        except self._kafka_errors as e:
+            failures.append(str(e))
+        n_waiting = self._producer.flush(self._conf.kafka.timeout + _MARGIN_S)
+        if failures or n_waiting:
+            raise BusUnavailable(self._failure(failures))
+
+    def _check_topics(self) -> None:
+        """Check once that the topics exist: sending to a missing one may create it."""
+        if self._is_checked:
+            return
+        topics = topic_settings(self._conf)
+        topics.pop(self._conf.kafka.aggregates_topic)
+        try:
+            partitions_of(self._conf, self._producer, topics, self._error)
+        except ConfigurationError as e:
+            raise BusUnavailable(f"{e}") from e
+        self._is_checked = True
+
+    def _failure(self, failures: list[str]) -> str:
+        servers = ",".join(self._conf.kafka.bootstrap_servers)
+        causes = dict.fromkeys([*failures[:1], self._error.text])
+        why = "; ".join(each for each in causes if each) or "no acknowledgement"
+        return f"Kafka at {servers} did not store a report: {why}"
+
+    def serve(
+        self,
+        send_whole_report: Callable[[str], object],
+        attempt: Callable[[Work], bool] | None = None,
+    ) -> None:
+        """Do nothing: there are no requests over Kafka."""
+
+    def stop(self) -> None:
+        """Do nothing: each cast has waited for its messages."""

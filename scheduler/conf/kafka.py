@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""[kafka]: the topics with the reports of hosts, and the brokers that hold them."""
+
+from oslo_config import cfg
+
+GROUP = "kafka"
+
+OPTS = (
+    cfg.ListOpt(
+        "bootstrap_servers",
+        default=[],
+        sample_default="kafka1:9092,kafka2:9092",
+        help=(
+            "Brokers (HOST:PORT) that are asked for all others. Required by [moorage] "
+            "source = kafka and [agent] transport = kafka, which need the extra "
+            "moorage[kafka]."
+        ),
+    ),
+    cfg.StrOpt(
+        "hosts_topic",
+        default="moorage-hosts",
+        help=(
+            "Topic with the newest whole report of each compute node. Its key is the "
+            "node's UUID; a message without a value removes the node. It must be "
+            "compacted (cleanup.policy=compact), and is not created by Moorage."
+        ),
+    ),
+    cfg.StrOpt(
+        "heartbeats_topic",
+        default="moorage-heartbeats",
+        help=(
+            "Topic with the heartbeats of compute nodes. They are read back for "
+            "[DEFAULT] service_down_time at the start; so an hour of retention is "
+            "ample. It is not created by Moorage."
+        ),
+    ),
+    cfg.StrOpt(
+        "aggregates_topic",
+        default="moorage-aggregates",
+        help=(
+            "Topic with the newest state of each host aggregate, an Aggregate object "
+            "of nova. Its key is the aggregate's id; a message without a value removes "
+            "it. It must be compacted, and is not created by Moorage."
+        ),
+    ),
+    cfg.StrOpt(
+        "security_protocol",
+        default="plaintext",
+        choices=[
+            ("plaintext", "no encryption, no authentication"),
+            ("ssl", "TLS; with ssl_cert_file, also to authenticate"),
+            ("sasl_plaintext", "a user and a password, without encryption"),
+            ("sasl_ssl", "a user and a password, over TLS"),
+        ],
+        help="How to connect to the brokers.",
+    ),
+    cfg.StrOpt(
+        "sasl_mechanism",
+        default="SCRAM-SHA-512",
+        choices=["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
+        help=(
+            "How the password is proved, with security_protocol = sasl_plaintext or "
+            "sasl_ssl. PLAIN sends it."
+        ),
+    ),
+    cfg.StrOpt(
+        "sasl_username",
+        help="User, with security_protocol = sasl_plaintext or sasl_ssl.",
+    ),
+    cfg.StrOpt(
+        "sasl_password_file",
+        help=(
+            "File whose first line is the user's password. Only its owner and group "
+            "should be able to read it."
+        ),
+    ),
+    cfg.StrOpt(
+        "ssl_ca_file",
+        help=(
+            "PEM file with the certificates of the authorities that the brokers' "
+            "certificates are verified with. Unset: those of the system."
+        ),
+    ),
+    cfg.StrOpt(
+        "ssl_cert_file",
+        help="PEM file with the certificate to present. Related option: ssl_key_file.",
+    ),
+    cfg.StrOpt(
+        "ssl_key_file",
+        help="PEM file with the private key of the certificate in ssl_cert_file.",
+    ),
+    cfg.FloatOpt(
+        "timeout",
+        default=10.0,
+        min=0.1,
+        help=(
+            "Seconds to wait for an answer of the brokers: at the start, after which "
+            "it fails, and for a report that an agent sends, after which the agent "
+            "logs it and sends the next one."
+        ),
+    ),
+)

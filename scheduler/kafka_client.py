@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients of Kafka: the settings of [kafka] in librdkafka's terms, and its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from oslo_config import cfg
+
+from .errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Producer
+
+#: How to create a topic, as far as all topics have it in common.
+_CREATE: Final = (
+    "kafka-topics.sh --bootstrap-server {server} --create --topic {topic} "
+    "--partitions 12 --replication-factor 3 {settings}"
+)
+
+
+def kafka_library() -> ModuleType:
+    """Return confluent_kafka, which is installed with the extra "kafka".
+
+    Raises
+    ------
+    ConfigurationError
+        It is not installed.
+    """
+    try:
+        import confluent_kafka
+    except ImportError as e:
+        raise ConfigurationError(
+            "Kafka needs the package confluent-kafka: run pip install 'moorage[kafka]' "
+            f"({e})"
+        ) from e
+    return confluent_kafka
+
+
+def client_settings(conf: cfg.ConfigOpts) -> dict[str, Any]:
+    """Return what consumers and producers have in common.
+
+    Raises
+    ------
+    ConfigurationError
+        An option of [kafka] is missing, or a file that it names cannot be read.
+    """
+    options = conf.kafka
+    if not options.bootstrap_servers:
+        raise ConfigurationError(
+            "[kafka] bootstrap_servers is not set: name brokers, HOST:PORT each"
+        )
+    settings: dict[str, Any] = {
+        "bootstrap.servers": ",".join(options.bootstrap_servers),
+        "security.protocol": options.security_protocol,
+        "reconnect.backoff.max.ms": 2_000,
+        # The callback of errors has what is of use; the library logs to stderr.
+        "log_level": 2,
+    }
+    if options.security_protocol.endswith("ssl"):
+        settings |= _tls(options)
+    if options.security_protocol.startswith("sasl"):
+        settings |= _sasl(options)
+    return settings
+
+
+def _tls(options: cfg.ConfigOpts.GroupAttr) -> dict[str, Any]:
+    files = {
+        "ssl.ca.location": _file(options, "ssl_ca_file"),
+        "ssl.certificate.location": _file(options, "ssl_cert_file"),
+        "ssl.key.location": _file(options, "ssl_key_file"),
+    }
+    if bool(options.ssl_cert_file) != bool(options.ssl_key_file):
+        raise ConfigurationError(
+            "[kafka] ssl_cert_file and ssl_key_file must be set together"
+        )
+    return {name: path for name, path in files.items() if path}
+
+
+def _file(options: cfg.ConfigOpts.GroupAttr, name: str) -> str | None:
+    path: str | None = getattr(options, name)
+    if path:
+        _read(path, name)
+    return path
+
+
+def _read(path: str, option: str) -> str:
+    try:
+        return Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigurationError(f"[kafka] {option} cannot be read: {e}") from e
+
+
+def _sasl(options: cfg.ConfigOpts.GroupAttr) -> dict[str, Any]:
+    for name in ("sasl_username", "sasl_password_file"):
+        if not getattr(options, name):
+            raise ConfigurationError(
+                f"[kafka] security_protocol = {options.security_protocol} needs "
+                f"[kafka] {name}"
+            )
+    lines = _read(options.sasl_password_file, "sasl_password_file").splitlines()
+    if not lines or not lines[0]:
+        raise ConfigurationError(
+            f"[kafka] sasl_password_file: the first line of "
+            f"{options.sasl_password_file} must be the password; it is empty"
+        )
+    return {
+        "sasl.mechanism": options.sasl_mechanism,
+        "sasl.username": options.sasl_username,
+        "sasl.password": lines[0],
+    }
+
+
+class LastError:
+    """The last error of a client, which explains why it is not connected."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def note(self, error: KafkaError) -> None:
+        """Take an error, as the callback of a client."""
+        library = kafka_library()
+        # It follows the error of the last broker, which says more.
+        if error.code() != library.KafkaError._ALL_BROKERS_DOWN or not self.text:  # noqa: SLF001 - its public name
+            self.text = error.str()
+
+
+def partitions_of(
+    conf: cfg.ConfigOpts,
+    client: Consumer | Producer,
+    topics: Mapping[str, str],
+    error: LastError,
+) -> dict[str, list[int]]:
+    """Return the partitions of topics.
+
+    Parameters
+    ----------
+    topics : mapping
+        The settings by the name of the topic, as they are documented: of a missing one
+        they are in the message.
+
+    Raises
+    ------
+    ConfigurationError
+        No broker answers, or a topic does not exist.
+    """
+    library = kafka_library()
+    servers = ",".join(conf.kafka.bootstrap_servers)
+    client.poll(0)
+    try:
+        # Of all topics: asking for one may create it.
+        known = client.list_topics(timeout=conf.kafka.timeout).topics
+    except library.KafkaException as e:
+        client.poll(0)  # calls the callback of errors
+        raise ConfigurationError(
+            f"No broker of [kafka] bootstrap_servers = {servers} answers within "
+            f"{conf.kafka.timeout:g} s: {error.text or e.args[0].str()}"
+        ) from e
+    found = {}
+    for topic, settings in topics.items():
+        if topic not in known or not known[topic].partitions:
+            raise ConfigurationError(_missing(topic, settings, servers))
+        found[topic] = sorted(known[topic].partitions)
+    return found
+
+
+def _missing(topic: str, settings: str, servers: str) -> str:
+    command = _CREATE.format(
+        server=servers.partition(",")[0], topic=topic, settings=settings
+    )
+    return (
+        f"The Kafka topic {topic!r} does not exist at {servers}, or the user may not "
+        f"describe it. Create it: {command}"
+    )
+
+
+def topic_settings(conf: cfg.ConfigOpts) -> dict[str, str]:
+    """Return the settings that each topic of [kafka] is created with, by its name."""
+    compacted = "--config cleanup.policy=compact --config segment.ms=600000"
+    retained = "--config retention.ms=3600000 --config segment.ms=600000"
+    of_broker = "--config message.timestamp.type=LogAppendTime"
+    return {
+        conf.kafka.hosts_topic: f"{compacted} {of_broker}",
+        conf.kafka.heartbeats_topic: f"{retained} {of_broker}",
+        conf.kafka.aggregates_topic: f"{compacted} {of_broker}",
+    }

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read topics: all partitions to their ends, then what is appended."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from oslo_config import cfg
+
+from ...errors import ConfigurationError
+from ...kafka_client import LastError, client_settings, partitions_of, topic_settings
+from .messages import TopicMessage
+
+#: Applies some messages.
+Apply = Callable[[Iterable[TopicMessage]], object]
+#: A topic and the number of a partition.
+Partition = tuple[str, int]
+
+_MAX_AT_A_TIME: Final = 500
+#: Messages of which only the newest of each key is applied, while reading to the end.
+_WINDOW: Final = 20_000
+_STATISTICS_MS: Final = 1_000
+_NEW_PARTITIONS_MS: Final = 60_000
+#: The library's states of a broker that is connected.
+_CONNECTED: Final = frozenset(("UP", "UPDATE"))
+
+
+class TopicReader:
+    """A consumer of all partitions of some topics, without a group.
+
+    It has threads: it must be closed before the process is forked.
+
+    Attributes
+    ----------
+    failures : dict
+        Why a topic or partition cannot be read, by its name.
+    is_connected : bool
+        Whether any broker is connected, within a second.
+    n_unread : int
+        Messages that the brokers have and that are not read.
+
+    Raises
+    ------
+    ConfigurationError
+        [kafka] is invalid.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._conf = conf
+        self.error = LastError()
+        self.failures: dict[str, str] = {}
+        self.is_connected = True
+        self.n_unread = 0
+        self._next: dict[Partition, int] = {}
+        self._unassigned: set[Partition] = set()
+        self._consumer = Consumer(
+            {
+                **client_settings(conf),
+                "client.id": "moorage-scheduler",
+                "group.id": "moorage-scheduler",  # required, and not joined
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                # Also for an offset that retention has deleted meanwhile.
+                "auto.offset.reset": "earliest",
+                "queued.min.messages": 10_000,
+                "topic.metadata.refresh.interval.ms": _NEW_PARTITIONS_MS,
+                "statistics.interval.ms": _STATISTICS_MS,
+                "stats_cb": self._read_statistics,
+                "error_cb": self.error.note,
+            }
+        )
+
+    def close(self) -> None:
+        """Close all connections, and end its threads."""
+        self._consumer.close()
+
+    # -- reading to the end --------------------------------------------------------
+
+    def partitions(self) -> dict[str, list[int]]:
+        """Return the partitions of each topic of [kafka].
+
+        Raises
+        ------
+        ConfigurationError
+            No broker answers, or a topic does not exist.
+        """
+        topics = topic_settings(self._conf)
+        return partitions_of(self._conf, self._consumer, topics, self.error)
+
+    def read_to_end(
+        self, partitions: Collection[Partition], apply: Apply, since: float = 0.0
+    ) -> dict[Partition, int]:
+        """Apply the messages up to the present end, and return the offsets after it.
+
+        Superseded messages of a key may be left out.
+
+        Parameters
+        ----------
+        since : float
+            The time from which messages are read, seconds since the epoch; 0: from
+            the beginning.
+
+        Raises
+        ------
+        ConfigurationError
+            A topic cannot be read, or no broker answers for [kafka] timeout seconds.
+        """
+        self._consumer.assign(self._from(partitions, since))
+        self._next = {}
+        remaining = set(partitions)
+        newest: dict[object, TopicMessage] = {}
+        heard_at = time.monotonic()
+        while remaining:
+            for message in self._receive(timeout_s=0.5):
+                heard_at = time.monotonic()
+                if message.error() is None:
+                    read = self._read(message)
+                    newest[_identity(read)] = read
+                elif self._is_end(message):
+                    remaining.discard(_partition(message))
+                else:
+                    raise ConfigurationError(_unreadable(message))
+            if len(newest) >= _WINDOW:
+                apply(newest.values())
+                newest.clear()
+            if time.monotonic() - heard_at > self._conf.kafka.timeout:
+                raise ConfigurationError(self._silent(remaining))
+        apply(newest.values())
+        self._consumer.unassign()
+        return dict(self._next)
+
+    def _from(
+        self, partitions: Iterable[Partition], since: float
+    ) -> list[TopicPartition]:
+        if not since:
+            beginning = confluent_kafka.OFFSET_BEGINNING
+            return [TopicPartition(*each, beginning) for each in partitions]
+        # The offset of a time is asked for with the time in its place.
+        times = [TopicPartition(*each, int(since * 1000)) for each in partitions]
+        try:
+            return self._consumer.offsets_for_times(times, self._conf.kafka.timeout)
+        except confluent_kafka.KafkaException as e:
+            raise ConfigurationError(f"Kafka does not answer: {e.args[0]}") from e
+
+    def _silent(self, remaining: Collection[Partition]) -> str:
+        topics = ", ".join(sorted({topic for topic, _ in remaining}))
+        return (
+            f"Reading the Kafka topics {topics} stopped: no broker answered for "
+            f"{self._conf.kafka.timeout:g} s. {self.error.text}"
+        )
+
+    # -- following -----------------------------------------------------------------
+
+    def follow(self, offsets: Mapping[Partition, int]) -> None:
+        """Continue at these offsets; `read` returns the messages."""
+        self._next = dict(offsets)
+        self._consumer.assign(
+            [TopicPartition(*each, offset) for each, offset in offsets.items()]
+        )
+
+    def read(self, timeout_s: float) -> list[TopicMessage]:
+        """Return the next messages, at most 500, after a timeout none."""
+        self._assign_new_partitions()
+        found = []
+        for message in self._receive(timeout_s):
+            if message.error() is None:
+                found.append(self._read(message))
+                self.failures.pop(found[-1].topic, None)
+            elif self._is_end(message):
+                self.failures.pop(message.topic() or "", None)
+            else:
+                self._note_failure(message)
+        return found
+
+    def _assign_new_partitions(self) -> None:
+        if self._unassigned:
+            new, self._unassigned = self._unassigned, set()
+            self.follow(self._next | dict.fromkeys(new, 0))
+
+    def _note_failure(self, message: Message) -> None:
+        error = message.error()
+        # The library retries after others by itself.
+        if error is not None and not error.retriable():
+            self.failures[message.topic() or ""] = _unreadable(message)
+
+    # -- both ----------------------------------------------------------------------
+
+    def _receive(self, timeout_s: float) -> Sequence[Message]:
+        """Return what is there, errors and ends included; wait only for the first."""
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return ()
+        return [first, *self._consumer.consume(_MAX_AT_A_TIME - 1, timeout=0)]
+
+    def _read(self, message: Message) -> TopicMessage:
+        topic, partition = _partition(message)
+        offset = message.offset() or 0
+        self._next[topic, partition] = offset + 1
+        _, milliseconds = message.timestamp()
+        return TopicMessage(
+            topic, partition, offset, message.key(), message.value(),
+            milliseconds / 1000,
+        )  # fmt: skip
+
+    def _is_end(self, message: Message) -> bool:
+        error = message.error()
+        if error is None or error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+            return False
+        # A transaction's marker, which is no message, may be before it.
+        self._next[_partition(message)] = message.offset() or 0
+        return True
+
+    def _read_statistics(self, text: str) -> None:
+        statistics = json.loads(text)
+        states = [broker["state"] for broker in statistics["brokers"].values()]
+        self.is_connected = not states or not _CONNECTED.isdisjoint(states)
+        ends = dict(_ends(statistics))
+        if self._next:
+            topics = {topic for topic, _ in self._next}
+            self._unassigned = {p for p in ends.keys() - self._next if p[0] in topics}
+        self.n_unread = sum(
+            max(0, end - self._next[each])
+            for each, end in ends.items()
+            if each in self._next
+        )
+
+
+def _ends(statistics: dict[str, Any]) -> Iterable[tuple[Partition, int]]:
+    for name, topic in statistics["topics"].items():
+        for number, partition in topic["partitions"].items():
+            if int(number) >= 0:  # -1 is the library's own
+                yield (name, int(number)), partition["ls_offset"]
+
+
+def _partition(message: Message) -> Partition:
+    return message.topic() or "", message.partition() or 0
+
+
+def _identity(message: TopicMessage) -> object:
+    if message.key is None:  # each is to be skipped
+        return message.topic, message.partition, message.offset
+    return message.topic, message.key
+
+
+def _unreadable(message: Message) -> str:
+    error = message.error()
+    text = "" if error is None else error.str()
+    return f"The Kafka topic {message.topic()!r} cannot be read: {text}"

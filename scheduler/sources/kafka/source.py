@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source "kafka": reads the topics of reports from the beginning, then follows."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from oslo_config import cfg
+
+from ...clock import now_s
+from ...hosts import HostTable
+from ...instances import InstanceLocation, InstanceState
+from ...kafka_client import kafka_library
+from ..base import BaseHostSource
+from ..reported.hosts import ReportCounts, ReportedHosts
+from .messages import MessageApplier, MessageCounts, TopicMessage, TopicNames
+from .missing import MissingHosts
+
+if TYPE_CHECKING:
+    from .reader import Partition, TopicReader
+
+LOG = logging.getLogger(__name__)
+
+_POLL_S: Final = 0.2
+#: Seconds of an outage after which they are added to when each host was seen.
+_EXCUSE_EVERY_S: Final = 5.0
+_FORGET_EVERY_S: Final = 10.0
+#: A running host reports the instances claimed on it well within this interval.
+_SETTLE_EVERY_S: Final = 30.0
+_STOP_S: Final = 10.0
+
+
+class KafkaSource(BaseHostSource):
+    """Apply the whole reports, heartbeats and aggregates of three topics.
+
+    It stores nothing: a restarted scheduler reads the topics again. While no broker is
+    connected, it keeps all hosts in their last state, and up if they were up.
+
+    Parameters
+    ----------
+    conf : oslo_config.cfg.ConfigOpts, optional
+        With [kafka] and ``[moorage] forget_hosts_after``.
+    clock : callable, optional
+        Returns now, seconds since the epoch.
+
+    Raises
+    ------
+    ConfigurationError
+        confluent-kafka is not installed.
+    """
+
+    are_zones_checked = False
+
+    def __init__(
+        self,
+        conf: cfg.ConfigOpts | None = None,
+        *,
+        clock: Callable[[], float] = now_s,
+    ) -> None:
+        super().__init__(conf)
+        kafka_library()
+        self._clock = clock
+        self._missing = MissingHosts(time.monotonic)
+        self._hosts: ReportedHosts | None = None
+        self._applier: MessageApplier | None = None
+        self._offsets: dict[Partition, int] = {}
+        self._reader: TopicReader | None = None
+        self._away_since: float | None = None
+        self._excused_until = 0.0
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # -- the start -----------------------------------------------------------------
+
+    def start(self, table: HostTable) -> None:
+        """Read the topics to their present ends.
+
+        Raises
+        ------
+        ConfigurationError
+            No broker answers, or a topic does not exist or cannot be read.
+        """
+        self._hosts = ReportedHosts(
+            table,
+            self._missing,
+            self._clock,
+            _store_nothing,
+            self.conf.moorage.forget_hosts_after,
+        )
+        options = self.conf.kafka
+        topics = TopicNames(
+            options.hosts_topic, options.heartbeats_topic, options.aggregates_topic
+        )
+        self._applier = MessageApplier(topics, self._hosts, table)
+        began = time.monotonic()
+        reader = self._open()
+        try:
+            self._offsets = self._read_all(reader, topics, self._applier)
+        finally:
+            reader.close()
+        self._hosts.forget_lost(self._hosts.last_report_at)
+        LOG.info(
+            "%d hosts read from Kafka in %.1f s",
+            len(self._hosts),
+            time.monotonic() - began,
+        )
+
+    def _open(self) -> TopicReader:
+        from .reader import TopicReader  # its import needs the library
+
+        return TopicReader(self.conf)
+
+    def _read_all(
+        self, reader: TopicReader, topics: TopicNames, applier: MessageApplier
+    ) -> dict[Partition, int]:
+        found = reader.partitions()
+        states = [(t, n) for t in (topics.hosts, topics.aggregates) for n in found[t]]
+        offsets = reader.read_to_end(states, applier.apply)
+        # After the reports that they belong to; an older one only shows a host as down.
+        since = self._clock() - self.conf.service_down_time
+        heartbeats = [(topics.heartbeats, n) for n in found[topics.heartbeats]]
+        return offsets | reader.read_to_end(heartbeats, applier.apply, since)
+
+    def start_polling(self, table: HostTable) -> None:  # noqa: ARG002 - the base class's
+        """Start following the topics."""
+        if self._hosts is None or self._applier is None:
+            raise RuntimeError("KafkaSource.start_polling: call start first")
+        self._reader = self._open()
+        self._reader.follow(self._offsets)
+        self._thread = threading.Thread(
+            target=self._follow,
+            args=(self._reader, self._applier, self._hosts),
+            name="moorage-kafka",
+            daemon=True,
+        )
+        self._thread.start()
+
+    # -- following -----------------------------------------------------------------
+
+    def _follow(
+        self, reader: TopicReader, applier: MessageApplier, hosts: ReportedHosts
+    ) -> None:
+        forget_at = time.monotonic() + _FORGET_EVERY_S
+        settle_at = time.monotonic() + _SETTLE_EVERY_S
+        try:
+            while not self._stopping.is_set():
+                if messages := reader.read(_POLL_S):
+                    _apply(applier, messages)
+                self._check_connection(reader, hosts)
+                if time.monotonic() >= forget_at:
+                    forget_at = time.monotonic() + _FORGET_EVERY_S
+                    hosts.forget_lost(hosts.last_report_at)
+                if time.monotonic() >= settle_at:
+                    settle_at = time.monotonic() + _SETTLE_EVERY_S
+                    hosts.settle_reported_claims()
+        finally:
+            reader.close()
+
+    def _check_connection(self, reader: TopicReader, hosts: ReportedHosts) -> None:
+        """Note an outage and its end; do not count it as silence of hosts."""
+        now = self._clock()
+        if self._away_since is None:
+            if not reader.is_connected:
+                self._away_since = self._excused_until = now
+                LOG.warning(
+                    "No broker of Kafka is connected: %s; deciding on the last state "
+                    "of hosts until one is",
+                    reader.error.text or "the connection ended",
+                )
+            return
+        if reader.is_connected or now - self._excused_until >= _EXCUSE_EVERY_S:
+            hosts.excuse_silence(max(0.0, now - self._excused_until))
+            self._excused_until = now
+        if reader.is_connected:
+            LOG.info("Kafka is connected again, after %.0f s", now - self._away_since)
+            self._away_since = None
+
+    def refresh(self, table: HostTable) -> None:
+        """Do nothing: messages are followed at all times."""
+
+    # -- what is known -------------------------------------------------------------
+
+    def locate_instance(self, instance_uuid: str) -> InstanceLocation:
+        """Return the host that reported an instance; else a report is still pending."""
+        host = None if self._hosts is None else self._hosts.host_with(instance_uuid)
+        if host is None:
+            return InstanceLocation(InstanceState.PENDING)
+        return InstanceLocation(InstanceState.ON_HOST, host)
+
+    def seen_at(self) -> float | None:
+        """Return when the newest report or heartbeat of any host was sent."""
+        return None if self._hosts is None else self._hosts.last_report_at
+
+    def troubles(self) -> Sequence[str]:
+        """Return why topics cannot be read."""
+        if self._reader is None:
+            return ()
+        return tuple(self._reader.failures.copy().values())
+
+    def notes(self) -> Sequence[str]:
+        """Return `troubles`, an outage, and hosts without a usable report."""
+        notes = [*self.troubles()]
+        if self._away_since is not None:
+            notes.append(
+                f"Kafka is not connected since {_timestamp(self._away_since)}; "
+                "decisions use the last state of hosts"
+            )
+        refused_since = None if self._hosts is None else self._hosts.refused_since
+        if self._hosts is not None and refused_since is not None:
+            notes.append(
+                f"reports of {self._hosts.n_refused} hosts cannot be used, the first "
+                f"since {_timestamp(refused_since)}"
+            )
+        if missing := self._missing.note(self.conf.kafka.hosts_topic):
+            notes.append(missing)
+        return notes
+
+    def n_unread(self) -> int:
+        """Return the number of messages that the brokers have and that are not read."""
+        return 0 if self._reader is None else self._reader.n_unread
+
+    def report_counts(self) -> Mapping[str, int]:
+        """Return the numbers of reports, and of other messages, by outcome."""
+        reports = ReportCounts() if self._hosts is None else self._hosts.counts
+        others = MessageCounts() if self._applier is None else self._applier.counts
+        return dataclasses.asdict(reports) | dataclasses.asdict(others)
+
+    def stop(self) -> None:
+        """Stop following, and close all connections."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(_STOP_S)
+
+
+def _apply(applier: MessageApplier, messages: Sequence[TopicMessage]) -> None:
+    try:
+        applier.apply(messages)
+    except Exception:  # the thread must go on with the messages after these
+        LOG.exception(
+            "Applying messages failed; some between %s and %s are skipped",
+            messages[0].origin,
+            messages[-1].origin,
+        )
+
+
+def _store_nothing(_node_uuids: object) -> None:
+    return
+
+
+def _timestamp(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(
+        timespec="seconds"
+    )
