@@ -2,9 +2,9 @@
 """Follow which compute nodes are in the aggregates of ``[locality] places``.
 
     providers in memory ─┐
-                         ├─▶ nodes by aggregate ─┐
-    Placement's API ─────┘                       ├─▶ column of the host table
-    the file ────────────────────────────────────┘
+                         ├─▶ aggregates of nodes ─┐
+    Placement's API ─────┘                        ├─▶ column of the host table
+    the file ─────────────────────────────────────┘
 
 A thread reads them; decisions use the last ones that are known.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -39,8 +39,8 @@ _API_PAUSE: Final = 10.0
 _FIRST_S: Final = 5.0
 _STOP_S: Final = 3.0
 
-#: The compute nodes of each aggregate.
-Nodes = Mapping[str, Collection[str]]
+#: The aggregates of each compute node; equal sets may be shared.
+AggregatesOf = Mapping[str, frozenset[str]]
 
 
 def places_of_conf(conf: cfg.ConfigOpts) -> Sequence[PlacementPlace]:
@@ -60,15 +60,25 @@ def places_of_conf(conf: cfg.ConfigOpts) -> Sequence[PlacementPlace]:
         raise ConfigurationError(f"[locality] places: {e}") from e
 
 
+def aggregates_of_members(members: Mapping[str, Iterable[str]]) -> AggregatesOf:
+    """Return the aggregates of each member, from the members of each aggregate."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for aggregate, its in members.items():
+        for member in its:
+            found[member].add(aggregate)
+    return {member: frozenset(some) for member, some in found.items()}
+
+
 def places_by_node(
-    places: Collection[PlacementPlace], nodes: Nodes
+    places: Iterable[PlacementPlace], aggregates_of: AggregatesOf
 ) -> dict[str, tuple[PlacementPlace, ...]]:
-    """Return the places of each member of their aggregates."""
-    found: defaultdict[str, list[PlacementPlace]] = defaultdict(list)
-    for place in places:
-        for node in nodes.get(place.aggregate, ()):
-            found[node].append(place)
-    return {node: tuple(some) for node, some in found.items()}
+    """Return the places of each node that has any."""
+    of_aggregate = {place.aggregate: place for place in places}
+    of_set = {
+        some: tuple(of_aggregate[u] for u in sorted(some & of_aggregate.keys()))
+        for some in set(aggregates_of.values())
+    }
+    return {node: of_set[some] for node, some in aggregates_of.items() if of_set[some]}
 
 
 class PlaceFollower:
@@ -102,7 +112,7 @@ class PlaceFollower:
         self._clock = waiter.monotonic
         self._spawner = spawner
         self._places = places_of_conf(conf)
-        self._nodes: Nodes = {}
+        self._aggregates_of: AggregatesOf = {}
         #: The trees in memory, and the places, that were read last.
         self._seen: tuple[object, object] = (None, None)
         self._is_away = False
@@ -168,34 +178,31 @@ class PlaceFollower:
         trees, places = view.state.trees, self._places
         if self._seen[0] is trees and self._seen[1] is places:
             return
-        roots = (trees.parents < 0) & (trees.uuids != "")
-        nodes = {
-            place.aggregate: trees.uuids[
-                np.flatnonzero(roots & trees.in_aggregate([place.aggregate]))
-            ].tolist()
-            for place in places
-        }
+        members = trees.in_aggregate(place.aggregate for place in places)
+        rows = np.flatnonzero(members & (trees.parents < 0))
+        sets = (trees.aggregates[i] for i in trees.aggregate_sets[rows].tolist())
         self._seen = trees, places
-        self._put(nodes)
+        self._put(dict(zip(trees.uuids[rows].tolist(), sets, strict=True)))
 
     def _read_api(self) -> None:
-        nodes: dict[str, Collection[str]] = {}
+        members: dict[str, Collection[str]] = {}
         for place in self._places:
             if self._stopping.is_set():
                 return
-            nodes[place.aggregate] = root_providers(self._placement, place.aggregate)
+            members[place.aggregate] = root_providers(self._placement, place.aggregate)
         if self._is_away:
             self._is_away = False
             LOG.info("Placement answers again: the places of hosts were read")
-        self._put(nodes)
+        self._put(aggregates_of_members(members))
 
-    def _put(self, nodes: Nodes) -> None:
-        self._nodes = nodes
+    def _put(self, aggregates_of: AggregatesOf) -> None:
+        self._aggregates_of = aggregates_of
         self._write()
         self._first.set()
 
     def _write(self) -> None:
-        self._table.put_placement_places(places_by_node(self._places, self._nodes))
+        places = places_by_node(self._places, self._aggregates_of)
+        self._table.put_placement_places(places)
 
     def _report_away(self, e: PlacementError) -> None:
         """Log it once; the places that are known stay."""

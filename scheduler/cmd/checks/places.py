@@ -12,7 +12,11 @@ from oslo_config import cfg
 from ...errors import ConfigurationError, PlacementError
 from ...hosts import HostAggregate, PlacementPlace
 from ...locality import find_conflicts, find_unknown_levels, places_of_host
-from ...locality.following import places_by_node, places_of_conf
+from ...locality.following import (
+    aggregates_of_members,
+    places_by_node,
+    places_of_conf,
+)
 from ...placement.adapter import make_adapter
 from ...placement.client import PlacementClient
 from ...placement.members import root_providers
@@ -69,7 +73,7 @@ class PlacementMembers:
             each.aggregate: root_providers(client, each.aggregate).values()
             for each in wanted
         }
-        self.places = places_by_node(wanted, members)
+        self.places = places_by_node(wanted, aggregates_of_members(members))
         empty = [each for each in wanted if not members[each.aggregate]]
         if empty:
             names = ", ".join(f"{' '.join(p.place)} ({p.aggregate})" for p in empty)

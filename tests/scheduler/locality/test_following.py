@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from oslo_config import cfg
 
+from moorage.filters.locality import LocalityFilter
 from moorage.scheduler.errors import ConfigurationError, NoValidHost
 from moorage.scheduler.explain import summarize
 from moorage.scheduler.hosts import HostTable
@@ -22,7 +23,7 @@ from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.waiting import SystemWaiter, ThreadSpawner
 
-from ...conftest import NOW, aggregate, host, instance_uuid, node_uuid, table
+from ...conftest import NOW, aggregate, host, instance_uuid, node_uuid, spec, table
 from ...fixtures.clouds import CONTEXT, new_uuids, request, write_inventory
 from ...fixtures.clouds import host as host_of_file
 from ...fixtures.placement_servers import (
@@ -138,6 +139,19 @@ def test_other_places_of_a_host_conflict(
         "n1": ["r1", "r2"], "n2": ["r1"], "n3": ["aggregate1", "r2"]
     }  # fmt: skip
     assert len(conflicts_of_table(hosts, ["rack", "row"])) == 2
+
+
+def test_nodes_of_one_service_host_are_in_different_racks(
+    places: Places, server: MisbehavingServer
+) -> None:
+    nodes = {name: node_uuid(name) for name in ("n1", "n3")}
+    hosts = table(
+        *(host(host="ironic", nodename=n, uuid=uuid) for n, uuid in nodes.items())
+    )
+    _follower(places, hosts, server).refresh()
+    spec_obj = spec(scheduler_hints={"in_rack": ["r2"]})
+    rule, batch = LocalityFilter(places.conf).prepare(spec_obj), hosts.batch()
+    assert list(batch.nodename[rule.passing(batch, spec_obj)]) == ["n3"]
 
 
 def test_known_places_stay_while_placement_is_away(
