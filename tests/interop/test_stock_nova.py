@@ -591,11 +591,11 @@ def test_bare_metal_node_is_forced_or_selected_by_its_trait(
     [special] = users.create(with_trait)
     node = _assert_on_node(stock, special)
     other = next(name for name in nodes if name != node)
-    forced = {"forced_host": BARE_METAL_HOST, "forced_node": other}
+    forced: dict[str, Any] = {"forced_host": BARE_METAL_HOST, "forced_node": other}
     [instance] = users.create(bare_metal, **forced)
     assert _assert_on_node(stock, instance) == other
-    for arguments in ({"flavor": with_trait}, {"flavor": bare_metal, **forced}):
-        _assert_fits_nowhere(stock, *users.create(**arguments))
+    _assert_fits_nowhere(stock, *users.create(with_trait))
+    _assert_fits_nowhere(stock, *users.create(bare_metal, **forced))
 
 
 def test_failed_build_is_tried_on_another_node_of_the_host(

@@ -23,7 +23,7 @@ NAMES = [str(uuid.uuid5(uuid.NAMESPACE_DNS, f"node-{i}")) for i in range(N_NODES
 AMOUNTS = ("vcpus", "memory_mb", "local_gb")
 
 
-class FakeIronicDriver(fake.FakeDriver):
+class FakeIronicDriver(fake.FakeDriver):  # type: ignore[misc]  # nova has no types
     """A fake driver of many nodes, on which builds with the metadata "fails" fail."""
 
     rebalances_nodes = True
