@@ -61,7 +61,7 @@ def print_solver(console: Console, n_hosts: int, plan: Plan) -> None:
     # At least a rack for each instance; a real Placement is filled before.
     n_racks = max(_N_INSTANCES, n_hosts // _HOSTS_A_RACK)
     title = f"Requests for {_N_INSTANCES} instances, {n_hosts:,} hosts, ms"
-    shown = make_table(title, "rule", *_DRIVERS)
+    shown = make_table(title, "rule", "|".join(_DRIVERS))
     options = {"locality": {"levels": ["rack"]}}
     with SchedulerFixture(*_hosts(n_hosts, n_racks), options=options) as running:
         for name, *times in _rows(running, plan):
