@@ -23,6 +23,7 @@ from .embedded_placement import embedded_times
 from .explaining import ExplainingPlan, print_explaining
 from .filtering import filtering_rows, print_filtering
 from .filtering_plot import draw_filtering
+from .kafka_reports import kafka_table, kafka_times
 from .locality import print_locality
 from .memory_stream import memory_stream_rows, print_memory_stream
 from .nova import Nova, missing_peer
@@ -58,7 +59,7 @@ class Sizes:
     sources : tuple of (int, Kind)
         Compute nodes and database kinds for the source nova_db.
     ingest_hosts : int
-        Hosts that report to the source push.
+        Hosts that report to the sources push and kafka.
     followed : tuple of int
         Providers in Placement's database that is followed.
     filtered : tuple of int
@@ -219,6 +220,17 @@ class Bench:
         self._say(f"{n_hosts:,} hosts report to the source push")
         rows = ingest_times(self._sizes.moorage, n_hosts)
         self._console.print(ingest_table(rows, n_hosts))
+
+    def run_kafka(self) -> None:
+        """Measure the source kafka, if Java and Maven are installed."""
+        n_hosts = self._sizes.ingest_hosts
+        self._say(f"{n_hosts:,} hosts report to the source kafka")
+        try:
+            found = kafka_times(replace(self._sizes.moorage, runs=5), n_hosts)
+        except pytest.skip.Exception as e:
+            self._console.print(f"[bold]kafka not measured[/]: {e}")
+            return
+        self._console.print(kafka_table(found))
 
     def run_providers(self) -> None:
         """Measure candidates from resource providers in memory."""

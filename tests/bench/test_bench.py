@@ -98,6 +98,15 @@ def test_every_table_is_printed_without_nova(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+def test_table_of_the_source_kafka_is_printed() -> None:
+    printed = _bench("kafka")
+
+    assert "The source kafka, one broker" in printed or "kafka not measured" in printed
+
+
+@pytest.mark.deep
 @pytest.mark.peer
 def test_decisions_beside_nova_have_ratios() -> None:
     peer_or_skip()

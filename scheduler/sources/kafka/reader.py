@@ -35,6 +35,12 @@ class TopicReader:
 
     It has threads: it must be closed before the process is forked.
 
+    Parameters
+    ----------
+    fetch_wait_ms : int
+        How long a broker holds a request at the end of the partitions; so long does an
+        end stay unknown.
+
     Attributes
     ----------
     failures : dict
@@ -50,7 +56,7 @@ class TopicReader:
         [kafka] is invalid.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, *, fetch_wait_ms: int) -> None:
         self._conf = conf
         self.error = LastError()
         self.failures: dict[str, str] = {}
@@ -68,6 +74,7 @@ class TopicReader:
                 "enable.partition.eof": True,
                 # Also for an offset that retention has deleted meanwhile.
                 "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": fetch_wait_ms,
                 "queued.min.messages": 10_000,
                 "topic.metadata.refresh.interval.ms": _NEW_PARTITIONS_MS,
                 "statistics.interval.ms": _STATISTICS_MS,

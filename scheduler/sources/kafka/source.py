@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.2
+#: How long a broker holds a request for messages that do not exist yet.
+_START_WAIT_MS: Final = 10
+_FOLLOWING_WAIT_MS: Final = 500
 #: Seconds of an outage after which they are added to when each host was seen.
 _EXCUSE_EVERY_S: Final = 5.0
 _FORGET_EVERY_S: Final = 10.0
@@ -99,7 +102,7 @@ class KafkaSource(BaseHostSource):
         )
         self._applier = MessageApplier(topics, self._hosts, table)
         began = time.monotonic()
-        reader = self._open()
+        reader = self._open(fetch_wait_ms=_START_WAIT_MS)
         try:
             self._offsets = self._read_all(reader, topics, self._applier)
         finally:
@@ -111,10 +114,10 @@ class KafkaSource(BaseHostSource):
             time.monotonic() - began,
         )
 
-    def _open(self) -> TopicReader:
+    def _open(self, fetch_wait_ms: int) -> TopicReader:
         from .reader import TopicReader  # its import needs the library
 
-        return TopicReader(self.conf)
+        return TopicReader(self.conf, fetch_wait_ms=fetch_wait_ms)
 
     def _read_all(
         self, reader: TopicReader, topics: TopicNames, applier: MessageApplier
@@ -131,7 +134,7 @@ class KafkaSource(BaseHostSource):
         """Start following the topics."""
         if self._hosts is None or self._applier is None:
             raise RuntimeError("KafkaSource.start_polling: call start first")
-        self._reader = self._open()
+        self._reader = self._open(fetch_wait_ms=_FOLLOWING_WAIT_MS)
         self._reader.follow(self._offsets)
         self._thread = threading.Thread(
             target=self._follow,

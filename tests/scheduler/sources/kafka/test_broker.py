@@ -14,14 +14,14 @@ pytestmark = [pytest.mark.kafka, pytest.mark.deep, pytest.mark.xdist_group("kafk
 COMPACTED: dict[str, str | int] = {
     "cleanup_policy": "compact",
     "segment_ms": 100,
-    "min_cleanable_dirty_ratio": 0.01,
+    "min_cleanable_dirty_ratio": "0.01",
     "delete_retention_ms": 100,
 }
 
 
 def test_newest_message_of_a_key_remains() -> None:
     with Kafka() as kafka:
-        kafka.add_topic(kafka.name, **COMPACTED)
+        kafka.add_topic(kafka.name, 1, **COMPACTED)
         kafka.produce(kafka.name, ("a", b"1"), ("b", b"1"), ("a", b"2"), ("b", None))
 
         def is_compacted() -> bool:
