@@ -129,7 +129,8 @@ class Decision:
         self._n_alternates = max_attempts - 1 if return_alternates else 0
         self._needs = Needs(request, parts.conf)
         self._record = record
-        self.together = Together(request, self._filters, self._weighers, record)
+        #: Set with the filters and weighers.
+        self.together: Together
         self._offer: DecisionOffer | None = None
         #: Those that the request needs, once it is known what they depend on.
         self._filters: Sequence[BaseHostFilter] = ()
@@ -213,6 +214,7 @@ class Decision:
         self._n_first = sum(not each.may_pass_later for each in applied)
         weighers = [weigher.prepare(spec_obj) for weigher in parts.weighers]
         self._weighers = [each for each in weighers if not each.is_idle]
+        self.together = Together(request, self._filters, self._weighers, self._record)
 
     def _run_driver(self, steps: Steps) -> list[list[Selection]]:
         selections = self._parts.driver.select(steps)
