@@ -7,7 +7,7 @@ allocations are read, and the rules are evaluated once more with them. Claims ar
 atomic, so at least the later of two claims sees the earlier one. An instance that finds
 a rule broken leaves, except that the one with the lowest UUID first waits for the
 others to leave. An instance that has left is filtered again, with the others counted
-where they are.
+where they are; if they are everywhere, it waits for some to leave.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ class LevelCheck:
         #: Read before the filters run, which therefore count all others.
         self._unknown = sorted(uuid for uuid in others if not hosts_of(uuid))
         self._has_left = False
+        #: Whether an instance has left a host and has no other one yet.
+        self._is_moving = False
         self._has_settled = False
         #: Why an instance had to leave, for the record.
         self.why = ""
@@ -71,12 +73,13 @@ class LevelCheck:
         """Return whether to try further hosts before the filter runs again."""
         return not self._has_left
 
-    def has_left(self) -> bool:
-        """Return whether an instance has left a host since the last call.
+    def should_retry(self) -> bool:
+        """Return whether an instance has left a host and has no other one yet.
 
-        If so, wait briefly, and count the others where they are now.
+        If so, wait briefly, and count the others where they are now: those that are
+        about to leave may take up all places for a moment.
         """
-        if not self._has_left:
+        if not self._is_moving:
             return False
         self._has_left = False
         self._parts.waiter.sleep(GROUP_PAUSE_S)
@@ -90,7 +93,7 @@ class LevelCheck:
 
     @property
     def max_rounds(self) -> int:
-        """The number of hosts to try for an instance that had to leave one."""
+        """The number of rounds for an instance that had to leave a host."""
         return GROUP_MAX_ROUNDS
 
     def may_stay(self, uuid: str, node_uuid: str) -> bool:
@@ -113,12 +116,12 @@ class LevelCheck:
                 hosts, node_uuid, mine, is_following=self._has_settled
             )
             if not opponents:
-                self._has_settled = True
+                self._has_settled, self._is_moving = True, False
                 return True
             self.why = self._filter.describe(hosts, node_uuid, mine)
             if uuid > min(opponents):
                 break
-        self._has_left = True
+        self._has_left = self._is_moving = True
         return False
 
     def _locate(self) -> None:

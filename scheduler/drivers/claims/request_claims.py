@@ -229,13 +229,15 @@ class RequestClaims:
     def may_try_again(self, n_rounds: int) -> bool:
         """Return whether to try all hosts again, after so many rounds.
 
-        True if, since the last call, a host was only busy, or the instance left a host
-        because of its server group or of a rule about places.
+        True if, since the last call, a host was only busy or the instance left one
+        because of its server group, or if a rule about places made it leave one and it
+        has no other yet.
         """
-        if self._levels.has_left():
-            return n_rounds < self._levels.max_rounds
+        rounds = [self._levels.max_rounds] if self._levels.should_retry() else []
         if self._group.retarget_after_leaving():
-            return n_rounds < self._group.max_rounds
+            rounds.append(self._group.max_rounds)
+        if rounds:
+            return n_rounds < max(rounds)
         was, self._has_contended = self._has_contended, False
         return was and n_rounds < MAX_ROUNDS
 

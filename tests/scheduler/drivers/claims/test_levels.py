@@ -98,6 +98,42 @@ def test_member_that_another_scheduler_placed_is_kept_away_from(
     )
 
 
+class _EventfulTime(HandTime):
+    """Time that calls a function at one of the pauses."""
+
+    def __init__(self, number: int, call: Callable[[], object]) -> None:
+        super().__init__()
+        self._left = number
+        self._call = call
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self._left -= 1
+        if not self._left:
+            self._call()
+
+
+def test_member_waits_while_others_take_up_all_racks(make: MakeScheduler) -> None:
+    *others, last = sorted(new_uuids(N_RACKS + 1))
+    group, hints = _group([*others, last]), {"max_server_per_rack": ["1"]}
+    one = make()
+    racks = {each: _racks(one, [each], hints, group)[0] for each in others}
+    leaver = others[3]
+    time = _EventfulTime(4, lambda: one.placement.delete_allocations(leaver))
+    assert _racks(make(waiter=time), [last], hints, group) == [racks[leaver]]
+
+
+def test_member_for_which_no_rack_is_left_is_refused(make: MakeScheduler) -> None:
+    *others, last = sorted(new_uuids(N_RACKS + 1))
+    group, hints = _group([*others, last]), {"max_server_per_rack": ["1"]}
+    one, two = make(), make(waiter=HandTime())
+    for each in others:
+        _racks(one, [each], hints, group)
+    with pytest.raises(NoValidHost):
+        _racks(two, [last], hints, group)
+    assert not two.placement.allocations(last).resources
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("hints", "policy"),
