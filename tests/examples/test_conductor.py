@@ -12,6 +12,7 @@ import pytest
 
 from examples.conductor import BuildFailed, Computes, Conductor
 from examples.demo.cloud import DemoCloud, running
+from examples.demo.play import DATA
 from moorage.objects import Flavor
 from moorage.scheduler.errors import NoValidHost
 
@@ -58,7 +59,7 @@ class Stage:
 def stage(tmp_path: Path) -> Iterator[Stage]:
     hosts = [host(name, memory_mb=size) for name, size in MEMORY_MB.items()]
     inventory = write_inventory(tmp_path, *hosts, host("far", cell="cell2"))
-    with running(inventory, "fake://") as cloud:
+    with running(inventory, DATA / "rows.csv", "fake://") as cloud:
         yield Stage(cloud)
 
 
