@@ -9,11 +9,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import fixtures
 
+from ...fixtures.attached_services import AttachedService
 from ...fixtures.database_servers import Database, database_server
 from ...fixtures.nova_databases import Cell, Kind, NovaDatabases
 from ...fixtures.nova_peer import peer_or_skip, peer_python
@@ -21,8 +23,9 @@ from ...fixtures.placement_servers import PlacementServer
 from ...fixtures.ports import free_port
 from ...fixtures.rabbitmq import Broker
 from ...fixtures.waiting import wait_until
+from .cinder_and_neutron import cinder_of_nova, neutron_of_nova
 from .daemons import Daemon
-from .neutron_and_glance import NeutronAndGlance
+from .glance import GlanceServer
 
 #: Hosts on which builds succeed, with room for a few instances each.
 HOSTS = ("host1", "host2", "host3")
@@ -98,6 +101,7 @@ class StockCloud(fixtures.Fixture):
     ----------
     scheduler : Daemon
     placement : PlacementServer
+    cinder, neutron : AttachedService
     """
 
     def __init__(self, kind: Scheduler, folder: Path) -> None:
@@ -112,8 +116,9 @@ class StockCloud(fixtures.Fixture):
         self.placement = self.useFixture(
             PlacementServer(database_server(Database.MARIADB))
         )
-        services = self.useFixture(NeutronAndGlance())
-        self._write("nova", self._nova_options(transport_urls[0], services))
+        self.cinder = self._entered(cinder_of_nova())
+        self.neutron = self._entered(neutron_of_nova())
+        self._write("nova", self._nova_options(transport_urls[0]))
         for cell in zip(self.databases.cells, transport_urls, CELLS, strict=True):
             self._start_cell(*cell)
         self.scheduler = self._start_scheduler()
@@ -121,6 +126,12 @@ class StockCloud(fixtures.Fixture):
         self.until(self._is_known, within_s=_START_S)
         for host in (FAILING_HOST, HOST_ELSEWHERE):
             self.ask("change_service", host=host, changes={"disabled": True})
+
+    def _entered(
+        self, service: AbstractContextManager[AttachedService]
+    ) -> AttachedService:
+        self.addCleanup(service.__exit__, None, None, None)
+        return service.__enter__()
 
     # -- what runs ---------------------------------------------------------------------
 
@@ -136,7 +147,9 @@ class StockCloud(fixtures.Fixture):
             self._write(host, self._host_options(host))
             self._start("nova-compute", host, cell.name, host)
 
-    def _nova_options(self, transport_url: str, services: NeutronAndGlance) -> _Options:
+    def _nova_options(self, transport_url: str) -> _Options:
+        glance = self.useFixture(GlanceServer())
+
         def service_at(url: str) -> Mapping[str, Any]:
             return {
                 "auth_type": "admin_token",
@@ -161,8 +174,10 @@ class StockCloud(fixtures.Fixture):
             "oslo_concurrency": {"lock_path": self._state("locks")},
             "oslo_messaging_notifications": {"driver": "noop"},
             "placement": service_at(self.placement.url),
-            "neutron": service_at(services.neutron_url),
-            "glance": {"api_servers": services.glance_url},
+            # Moorage reads the file, too.
+            "neutron": service_at(self.neutron.url),
+            "cinder": {"endpoint_template": f"{self.cinder.url}/v3"},
+            "glance": {"api_servers": glance.url},
             "quota": {"cores": -1, "instances": -1, "ram": -1},
             "conductor": {"workers": 1},
             "scheduler": {"workers": 1, "discover_hosts_in_cells_interval": 2},
