@@ -13,8 +13,9 @@ import itertools
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -551,6 +552,45 @@ def test_soft_server_group_prefers_another_rack(
     assert _rack(racks, first) == "r1"
     [second] = users.create(flavor, group=group)
     assert _rack(racks, second) == "r2"
+
+
+def test_places_of_a_table_of_hosts_are_applied_through_novas_api(
+    racks: StockCloud, tmp_path: Path
+) -> None:
+    first, second, third = HOSTS
+    table = tmp_path / "hosts.csv"
+
+    def apply(rack_of: Mapping[str, str], *options: str) -> str:
+        lines = [f"{host},{rack}," for host, rack in rack_of.items()]
+        rows = [",r1,a", ",r2,b"]
+        table.write_text("\n".join(["host,rack,row", *lines, *rows]))
+        return racks.moorage("locality", "apply", str(table), *options)
+
+    def hosts_of(name: str) -> list[str]:
+        hosts, _ = racks.ask("aggregates")[name]
+        return list(hosts)
+
+    racks.serve_compute_api()
+    before = racks.ask("aggregates")
+    assert "5 change(s) would be made" in apply(_RACK_OF, "--dry-run")
+    assert racks.ask("aggregates") == before
+    assert "5 change(s) made for 3 host(s)." in apply(_RACK_OF)
+    row = {"moorage:level": "row"}
+    applied = {
+        **before,
+        "row-a": [[first, second], {**row, "moorage:place": "a"}],
+        "row-b": [[third], {**row, "moorage:place": "b"}],
+    }
+    assert racks.ask("aggregates") == applied
+    assert "Nothing to change: 3 host(s)" in apply(_RACK_OF)
+    try:
+        assert "4 change(s) made" in apply({**_RACK_OF, second: "r2"})
+        assert hosts_of("r1") == hosts_of("row-a") == [first]
+        assert hosts_of("r2") == hosts_of("row-b") == [second, third]
+        racks.until(lambda: "row b (2)" in racks.moorage("hosts", "--tree"))
+    finally:
+        apply(_RACK_OF)
+    assert racks.ask("aggregates") == applied
 
 
 # -- volumes and ports -----------------------------------------------------------------

@@ -108,6 +108,7 @@ class StockCloud(fixtures.Fixture):
         super().__init__()
         self.kind = kind
         self._folder = folder
+        self._compute_port = free_port()
 
     def _setUp(self) -> None:
         self._bin = peer_python().parent
@@ -242,7 +243,10 @@ class StockCloud(fixtures.Fixture):
             "scheduler": {"workers": 2},
             "web": {"port": free_port()},
             # Its distances decide before free memory does.
-            "locality": {"levels": "rack", "weight_multiplier": 100},
+            "locality": {"levels": "rack, row", "weight_multiplier": 100},
+            "nova": {
+                "endpoint_override": f"http://127.0.0.1:{self._compute_port}/v2.1"
+            },
         }
         self._write("moorage", options)
         started = self._start_ours("moorage-scheduler")
@@ -254,6 +258,10 @@ class StockCloud(fixtures.Fixture):
         started = self._start_ours("moorage-api")
         started.wait_for("Following the schedulers")
         return started
+
+    def serve_compute_api(self) -> None:
+        """Serve nova's API over HTTP, where the commands of moorage expect it."""
+        self.ask("serve", port=self._compute_port)
 
     def start_bare_metal(self, n_nodes: int) -> list[str]:
         """Start a host with bare-metal nodes; return them once they can be used."""

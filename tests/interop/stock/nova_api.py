@@ -18,6 +18,7 @@ from nova import monkey_patch
 
 monkey_patch.patch(backend="threading")  # before anything else of nova is imported
 
+import nova_http  # noqa: E402 - as below
 from nova import (  # noqa: E402 - as above
     block_device,
     config,
@@ -81,6 +82,15 @@ class Users:
         aggregates.update_aggregate_metadata(ctxt, made.id, metadata)
         for host in hosts:
             aggregates.add_host_to_aggregate(ctxt, made.id, host)
+
+    def aggregates(self):
+        """GET /os-aggregates: return hosts and metadata of each, by name."""
+        found = compute_api.AggregateAPI().get_aggregate_list(_context())
+        return {each.name: [sorted(each.hosts), each.metadata] for each in found}
+
+    def serve(self, port):
+        """Serve the API over HTTP, too."""
+        nova_http.serve(port, _context())
 
     def create(
         self,
