@@ -12,12 +12,15 @@ import functools
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ..fixtures.attached_services import ServiceFault
 from .stock.cloud import (
     BARE_METAL_CLASS,
     BARE_METAL_HOST,
@@ -472,13 +475,22 @@ def test_boot_into_a_full_anti_affinity_group_is_explained(
 
 _RACKS = {"r1": HOSTS[:2], "r2": HOSTS[2:]}
 _RACK_OF = {host: rack for rack, hosts in _RACKS.items() for host in hosts}
+#: What is connected to the storage and the network of each rack.
+_MAPPED = {
+    rack: {
+        "moorage:volume_backend": f"array@{rack}",
+        "moorage:physical_network": f"physnet-{rack}",
+    }
+    for rack in _RACKS
+}
 
 
 @pytest.fixture(scope="module")
 def racks(explained: StockCloud) -> StockCloud:
     """The cloud with racks, of host aggregates that nova's API has made."""
     for rack, hosts in _RACKS.items():
-        explained.ask("place", name=rack, level="rack", hosts=hosts)
+        mapped = _MAPPED[rack]
+        explained.ask("place", name=rack, level="rack", hosts=hosts, metadata=mapped)
     shown = re.compile(r"rack r1 \(2\).*rack r2 \(1\)")
     explained.until(lambda: bool(shown.search(explained.moorage("hosts", "--tree"))))
     return explained
@@ -540,6 +552,120 @@ def test_soft_server_group_prefers_another_rack(
     assert _rack(racks, first) == "r1"
     [second] = users.create(flavor, group=group)
     assert _rack(racks, second) == "r2"
+
+
+def test_places_of_a_table_of_hosts_are_applied_through_novas_api(
+    racks: StockCloud, tmp_path: Path
+) -> None:
+    first, second, third = HOSTS
+    table = tmp_path / "hosts.csv"
+
+    def apply(rack_of: Mapping[str, str]) -> str:
+        lines = [f"{host},{rack}," for host, rack in rack_of.items()]
+        rows = [",r1,a", ",r2,b"]
+        table.write_text("\n".join(["host,rack,row", *lines, *rows]))
+        return racks.moorage("locality", "apply", str(table))
+
+    def hosts_of(name: str) -> list[str]:
+        hosts, _ = racks.ask("aggregates")[name]
+        return list(hosts)
+
+    racks.serve_compute_api()
+    before = racks.ask("aggregates")
+    assert "5 change(s) made for 3 host(s)." in apply(_RACK_OF)
+    row = {"moorage:level": "row"}
+    applied = {
+        **before,
+        "row-a": [[first, second], {**row, "moorage:place": "a"}],
+        "row-b": [[third], {**row, "moorage:place": "b"}],
+    }
+    assert racks.ask("aggregates") == applied
+    assert "Nothing to change: 3 host(s)" in apply(_RACK_OF)
+    try:
+        assert "4 change(s) made" in apply({**_RACK_OF, second: "r2"})
+        assert hosts_of("r1") == hosts_of("row-a") == [first]
+        assert hosts_of("r2") == hosts_of("row-b") == [second, third]
+        racks.until(lambda: "row b (2)" in racks.moorage("hosts", "--tree"))
+    finally:
+        apply(_RACK_OF)
+    assert racks.ask("aggregates") == applied
+
+
+# -- volumes and ports -----------------------------------------------------------------
+
+
+def _volume_in(stock: StockCloud, rack: str) -> str:
+    """Return a new volume whose backend is in a rack."""
+    owner = {"os-vol-tenant-attr:tenant_id": stock.ask("project")}
+    return stock.cinder.volume(str(uuid.uuid4()), f"array@{rack}#pool", **owner)
+
+
+def _port_in(stock: StockCloud, rack: str, **changes: Any) -> str:
+    """Return a new port of a network in a rack."""
+    neutron, owner = stock.neutron, stock.ask("project")
+    network, subnet = str(uuid.uuid4()), str(uuid.uuid4())
+    owned = {"project_id": owner, "tenant_id": owner}
+    physical = {"provider:physical_network": f"physnet-{rack}"}
+    neutron.network(network, subnets=[subnet], **owned, **physical)
+    neutron.subnet(subnet, network_id=network, **owned)
+    addresses = [{"subnet_id": subnet, "ip_address": "192.0.2.10"}]
+    port = {"network_id": network, "fixed_ips": addresses, **owned, **changes}
+    return neutron.port(str(uuid.uuid4()), **port)
+
+
+def _explanation_by_instance(stock: StockCloud, instance: str) -> str:
+    """Return what `explain` prints of an instance, once its decision is stored."""
+    listing = ("decisions", "--instance", instance)
+    stock.until(lambda: "req-" in stock.moorage(*listing))
+    return stock.moorage("explain", instance)
+
+
+@pytest.mark.parametrize("rack", _RACKS)
+def test_boot_volume_and_port_are_near_without_a_hint(
+    racks: StockCloud, users: Users, rack: str
+) -> None:
+    flavor, _ = users.flavor()
+    volume, port = _volume_in(racks, rack), _port_in(racks, rack)
+    [of_volume] = users.create(flavor, volume=volume)
+    [of_port] = users.create(flavor, port=port)
+    assert [_rack(racks, each) for each in (of_volume, of_port)] == [rack, rack]
+    explanation = _explanation_by_instance(racks, of_volume)
+    assert f"boot_volume {volume}: rack {rack}" in explanation
+
+
+@pytest.mark.parametrize("rack", _RACKS)
+def test_hints_about_volumes_and_ports_are_kept(
+    racks: StockCloud, users: Users, rack: str
+) -> None:
+    flavor, _ = users.flavor()
+    volume, port = _volume_in(racks, rack), _port_in(racks, rack)
+    bound = _port_in(racks, "nowhere", **{"binding:host_id": _RACKS[rack][0]})
+    instances = [
+        *users.create(flavor, hints={"near_volume": [volume]}),
+        *users.create(flavor, hints={"same_rack_volume": [volume]}),
+        *users.create(flavor, hints={"near_port": [port]}),
+        *users.create(flavor, hints={"same_rack_port": [bound]}),
+    ]
+    assert {_rack(racks, each) for each in instances} == {rack}
+    [near] = users.create(flavor, hints={"near_port": [bound]})
+    assert racks.settled(near, "active")["host"] == _RACKS[rack][0]
+
+
+def test_required_volume_cannot_be_looked_up_while_cinder_is_away(
+    racks: StockCloud, users: Users
+) -> None:
+    flavor, _ = users.flavor()
+    volume = _volume_in(racks, "r1")
+    racks.cinder.fault = ServiceFault.UNAVAILABLE
+    try:
+        [instance] = users.create(flavor, hints={"same_rack_volume": [volume]})
+        message = _assert_fits_nowhere(racks, instance)
+    finally:
+        racks.cinder.fault = None
+    assert f"same_rack_volume: volume {volume} cannot be looked up now" in message
+    explanation = _explanation_by_instance(racks, instance)
+    assert "no valid host" in explanation
+    assert f"GET /volumes/{volume} of Cinder answered 503" in explanation
 
 
 # -- bare metal ------------------------------------------------------------------------

@@ -9,11 +9,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import fixtures
 
+from ...fixtures.attached_services import AttachedService
 from ...fixtures.database_servers import Database, database_server
 from ...fixtures.nova_databases import Cell, Kind, NovaDatabases
 from ...fixtures.nova_peer import peer_or_skip, peer_python
@@ -21,8 +23,9 @@ from ...fixtures.placement_servers import PlacementServer
 from ...fixtures.ports import free_port
 from ...fixtures.rabbitmq import Broker
 from ...fixtures.waiting import wait_until
+from .cinder_and_neutron import cinder_of_nova, neutron_of_nova
 from .daemons import Daemon
-from .neutron_and_glance import NeutronAndGlance
+from .glance import GlanceServer
 
 #: Hosts on which builds succeed, with room for a few instances each.
 HOSTS = ("host1", "host2", "host3")
@@ -98,12 +101,14 @@ class StockCloud(fixtures.Fixture):
     ----------
     scheduler : Daemon
     placement : PlacementServer
+    cinder, neutron : AttachedService
     """
 
     def __init__(self, kind: Scheduler, folder: Path) -> None:
         super().__init__()
         self.kind = kind
         self._folder = folder
+        self._compute_port = free_port()
 
     def _setUp(self) -> None:
         self._bin = peer_python().parent
@@ -112,8 +117,9 @@ class StockCloud(fixtures.Fixture):
         self.placement = self.useFixture(
             PlacementServer(database_server(Database.MARIADB))
         )
-        services = self.useFixture(NeutronAndGlance())
-        self._write("nova", self._nova_options(transport_urls[0], services))
+        self.cinder = self._entered(cinder_of_nova())
+        self.neutron = self._entered(neutron_of_nova())
+        self._write("nova", self._nova_options(transport_urls[0]))
         for cell in zip(self.databases.cells, transport_urls, CELLS, strict=True):
             self._start_cell(*cell)
         self.scheduler = self._start_scheduler()
@@ -121,6 +127,12 @@ class StockCloud(fixtures.Fixture):
         self.until(self._is_known, within_s=_START_S)
         for host in (FAILING_HOST, HOST_ELSEWHERE):
             self.ask("change_service", host=host, changes={"disabled": True})
+
+    def _entered(
+        self, service: AbstractContextManager[AttachedService]
+    ) -> AttachedService:
+        self.addCleanup(service.__exit__, None, None, None)
+        return service.__enter__()
 
     # -- what runs ---------------------------------------------------------------------
 
@@ -136,7 +148,9 @@ class StockCloud(fixtures.Fixture):
             self._write(host, self._host_options(host))
             self._start("nova-compute", host, cell.name, host)
 
-    def _nova_options(self, transport_url: str, services: NeutronAndGlance) -> _Options:
+    def _nova_options(self, transport_url: str) -> _Options:
+        glance = self.useFixture(GlanceServer())
+
         def service_at(url: str) -> Mapping[str, Any]:
             return {
                 "auth_type": "admin_token",
@@ -161,8 +175,10 @@ class StockCloud(fixtures.Fixture):
             "oslo_concurrency": {"lock_path": self._state("locks")},
             "oslo_messaging_notifications": {"driver": "noop"},
             "placement": service_at(self.placement.url),
-            "neutron": service_at(services.neutron_url),
-            "glance": {"api_servers": services.glance_url},
+            # Moorage reads the file, too.
+            "neutron": service_at(self.neutron.url),
+            "cinder": {"endpoint_template": f"{self.cinder.url}/v3"},
+            "glance": {"api_servers": glance.url},
             "quota": {"cores": -1, "instances": -1, "ram": -1},
             "conductor": {"workers": 1},
             "scheduler": {"workers": 1, "discover_hosts_in_cells_interval": 2},
@@ -227,7 +243,10 @@ class StockCloud(fixtures.Fixture):
             "scheduler": {"workers": 2},
             "web": {"port": free_port()},
             # Its distances decide before free memory does.
-            "locality": {"levels": "rack", "weight_multiplier": 100},
+            "locality": {"levels": "rack, row", "weight_multiplier": 100},
+            "nova": {
+                "endpoint_override": f"http://127.0.0.1:{self._compute_port}/v2.1"
+            },
         }
         self._write("moorage", options)
         started = self._start_ours("moorage-scheduler")
@@ -239,6 +258,10 @@ class StockCloud(fixtures.Fixture):
         started = self._start_ours("moorage-api")
         started.wait_for("Following the schedulers")
         return started
+
+    def serve_compute_api(self) -> None:
+        """Serve nova's API over HTTP, where the commands of moorage expect it."""
+        self.ask("serve", port=self._compute_port)
 
     def start_bare_metal(self, n_nodes: int) -> list[str]:
         """Start a host with bare-metal nodes; return them once they can be used."""

@@ -18,7 +18,15 @@ from nova import monkey_patch
 
 monkey_patch.patch(backend="threading")  # before anything else of nova is imported
 
-from nova import config, context, exception, objects, servicegroup  # noqa: E402 - as above
+import nova_http  # noqa: E402 - as below
+from nova import (  # noqa: E402 - as above
+    block_device,
+    config,
+    context,
+    exception,
+    objects,
+    servicegroup,
+)
 from nova.compute import api as compute_api  # noqa: E402
 
 USER, PROJECT = uuid.uuid4().hex, uuid.uuid4().hex
@@ -62,14 +70,27 @@ class Users:
         group.create()
         return group.uuid
 
-    def place(self, name, level, hosts):
+    def project(self):
+        """Return the project of the users."""
+        return PROJECT
+
+    def place(self, name, level, hosts, metadata=None):
         """POST /os-aggregates and its actions: make a place of these hosts."""
         ctxt, aggregates = _context(), compute_api.AggregateAPI()
         made = aggregates.create_aggregate(ctxt, name, None)
-        metadata = {"moorage:level": level}
+        metadata = {"moorage:level": level, **(metadata or {})}
         aggregates.update_aggregate_metadata(ctxt, made.id, metadata)
         for host in hosts:
             aggregates.add_host_to_aggregate(ctxt, made.id, host)
+
+    def aggregates(self):
+        """GET /os-aggregates: return hosts and metadata of each, by name."""
+        found = compute_api.AggregateAPI().get_aggregate_list(_context())
+        return {each.name: [sorted(each.hosts), each.metadata] for each in found}
+
+    def serve(self, port):
+        """Serve the API over HTTP, too."""
+        nova_http.serve(port, _context())
 
     def create(
         self,
@@ -77,29 +98,33 @@ class Users:
         n=1,
         group=None,
         hints=None,
-        forced_host=None,
-        forced_node=None,
-        metadata=None,
+        volume=None,
+        port=None,
+        **more,
     ):
-        """POST /servers; return the UUIDs of n instances."""
+        """POST /servers; return the UUIDs of n instances.
+
+        They have an image and no network, or one has a boot volume or a port.
+        """
         ctxt = _context()
+        network = {"port_id": port} if port else {"network_id": "none"}
         created, _ = self._compute.create(
             ctxt,
             flavor=objects.Flavor.get_by_flavor_id(ctxt, flavor),
-            image_href=str(uuid.uuid4()),
+            image_href="" if volume else str(uuid.uuid4()),
+            block_device_mapping=[_root(volume)] if volume else None,
+            legacy_bdm=not volume,
             min_count=n,
             max_count=n,
             display_name="instance",
             requested_networks=objects.NetworkRequestList(
-                objects=[objects.NetworkRequest(network_id="none")]
+                objects=[objects.NetworkRequest(**network)]
             ),
             scheduler_hints={**({"group": group} if group else {}), **(hints or {})},
-            availability_zone="nova" if forced_host else None,
-            forced_host=forced_host,
-            forced_node=forced_node,
-            metadata=metadata or {},
+            availability_zone="nova" if "forced_host" in more else None,
             check_server_group_quota=True,
             tags=objects.TagList(),
+            **{"metadata": {}, **more},
         )
         return [instance.uuid for instance in created]
 
@@ -208,6 +233,18 @@ def _context():
         auth_token="token",
         service_catalog=[],
     )
+
+
+def _root(volume):
+    """Return a block device as POST /servers has it, of a volume to boot from."""
+    device = {
+        "uuid": volume,
+        "source_type": "volume",
+        "destination_type": "volume",
+        "boot_index": 0,
+        "delete_on_termination": False,
+    }
+    return block_device.BlockDeviceDict.from_api(device, False)
 
 
 def _found(uuid):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An empty Neutron, and a Glance that has every image: the services that nova needs."""
+"""A Glance that has every image."""
 
 from __future__ import annotations
 
@@ -12,31 +12,28 @@ from typing import Any
 import fixtures
 
 
-class NeutronAndGlance(fixtures.Fixture):
-    """Both of them on one local port.
+class GlanceServer(fixtures.Fixture):
+    """Glance on a local port.
 
     Attributes
     ----------
-    neutron_url, glance_url : str
+    url : str
     """
 
     def _setUp(self) -> None:
-        server = ThreadingHTTPServer(("127.0.0.1", 0), _NeutronAndGlanceHandler)
+        server = ThreadingHTTPServer(("127.0.0.1", 0), _GlanceHandler)
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
-        # Paths of both begin with the version: /v2.0/… is Neutron, /v2/… is Glance.
-        self.neutron_url = self.glance_url = f"http://127.0.0.1:{server.server_port}"
+        self.url = f"http://127.0.0.1:{server.server_port}"
 
 
-class _NeutronAndGlanceHandler(BaseHTTPRequestHandler):
+class _GlanceHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         match self._parts():
-            case ["v2.0", collection]:
-                self._reply(200, {collection: []})
             case ["v2", "schemas", name]:
                 self._reply(200, {"name": name, "properties": _PROPERTIES})
             case ["v2", "images", image]:
