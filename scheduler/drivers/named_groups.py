@@ -46,7 +46,9 @@ def with_named_groups(parts: Parts, request: Request) -> Request:
         return request
     uuids = frozenset[str]().union(*named.values())
     try:
-        members = parts.source.members_of_groups(uuids, project_id)
+        members = parts.source.members_of_groups(
+            uuids, project_id, lambda uuid: bool(parts.table.instances.hosts_of(uuid))
+        )
     except GroupsUnavailable as e:
         hint = next((hint for hint in named if hint not in SOFT_HINTS), None)
         if hint is not None:
