@@ -237,7 +237,8 @@ class BaseHostSource(abc.ABC):
         Members that are queued for deletion are left out, unless `is_placed` says that
         they are on a host.
 
-        Called for decisions whose hints name these UUIDs, which are no known instances.
+        Called for decisions whose hints name these UUIDs, which are no known instances,
+        and for a request's own group with many members that are on no host.
         Those that are no group of the project are left out; by default, all are. It may
         query a database.
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from oslo_config import cfg
 
@@ -27,7 +29,7 @@ def test_members_are_read_from_novas_own_tables(conf: cfg.ConfigOpts) -> None:
         members = [{"group_id": n, "instance_uuid": member} for n in (3, 4)]
         members.append({"group_id": 3, "instance_uuid": gone})
         nova.insert(nova.api_url, "instance_group_member", members)
-        mappings = [
+        mappings: list[dict[str, Any]] = [
             {"instance_uuid": member, "project_id": "mine", "queued_for_delete": None},
             {"instance_uuid": gone, "project_id": "mine", "queued_for_delete": True},
         ]

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from oslo_config import cfg
 
-from moorage.objects import RequestSpec, Selection
+from moorage.objects import InstanceGroup, RequestSpec, Selection
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.hosts import HostTable
@@ -218,6 +219,35 @@ def test_deleted_members_do_not_count_as_values_of_a_hint(
     for uuid in gone:
         _delete(nova, uuid)
     assert _hosts(scheduler, _spec(different_rack=group)) == {"b", "c"}
+
+
+def test_placement_is_not_asked_for_deleted_members_of_the_own_group(
+    scheduler: Scheduler, nova: Nova, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, (uuid, building) = new_uuids(150), new_uuids(2)
+    _add(nova, uuid, "project", [*gone, ONE, building])
+    for each in gone:
+        _delete(nova, each)
+    spec = _spec(max_server_per_rack="1")
+    spec.instance_group = InstanceGroup(
+        uuid=uuid,
+        policy="soft-anti-affinity",
+        policies=["soft-anti-affinity"],
+        members=[*gone, ONE, building, spec.instance_uuid],
+    )
+    before = spec.obj_to_primitive()
+    asked: list[str] = []
+    read = scheduler.placement.allocations
+
+    def allocations(consumer: str, **options: Any) -> Any:
+        asked.append(consumer)
+        return read(consumer, **options)
+
+    monkeypatch.setattr(scheduler.placement, "allocations", allocations)
+    assert _hosts(scheduler, spec) == {"b", "c"}
+    assert building in asked
+    assert not set(asked) & set(gone)
+    assert spec.obj_to_primitive() == before
 
 
 def test_group_of_another_project_is_an_unknown_instance(scheduler: Scheduler) -> None:
