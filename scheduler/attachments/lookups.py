@@ -48,7 +48,7 @@ class Lookup(Generic[T]):
     began_at : float
         When it was begun, by the waiter's clock.
     is_late : bool
-        Whether a decision has stopped waiting for it.
+        Whether a decision has stopped waiting for it, and none has begun to since.
     """
 
     def __init__(
@@ -165,8 +165,9 @@ class Lookups(Generic[T]):
                 outcome = failure
             else:  # this question finds out, and the others do not wait for it
                 self._outage = self._now() + RETRY_S, failure
-        if outcome is None and uuid in self._open:
-            return self._open[uuid]
+        if outcome is None and (lookup := self._open.get(uuid)) is not None:
+            lookup.is_late = False
+            return lookup
         if outcome is None and self._is_overloaded():
             outcome = LookupFailed(
                 f"{len(self._open)} questions to {self._service} wait for an answer"

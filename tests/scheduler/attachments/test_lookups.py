@@ -190,3 +190,16 @@ def test_queued_question_that_nobody_awaits_is_not_asked(asking: Asking) -> None
     wait_until(lambda: len(asking.service.asked) == MAX_RUNNING)
     wait_until(lambda: asking.lookups.begin("0").outcome == "answer of 0")
     assert "late" not in asking.service.asked
+
+
+def test_queued_question_is_asked_if_another_decision_awaits_it(asking: Asking) -> None:
+    asking.service.answering.clear()
+    for number in range(MAX_RUNNING):
+        asking.lookups.begin(str(number))
+    asking.fails("a", SHORT_S)
+    asking.time.pass_by(RETRY_S)
+    again = asking.lookups.begin("a")
+    asking.service.answering.set()
+    deadline = asking.time.monotonic() + PATIENT_S
+    assert asking.lookups.wait(again, deadline, PATIENT_S) == "answer of a"
+    assert asking.ask("b") == "answer of b"
