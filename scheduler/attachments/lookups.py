@@ -33,6 +33,9 @@ MAX_RUNNING: Final = 32
 #: every `SLOW_S` seconds.
 MAX_QUEUED: Final = 1000
 SLOW_S: Final = 0.5
+#: A question had at least this share of a decision's time if it shows an outage: that
+#: about a boot volume begins only once the database has named the volume.
+_FAIR_SHARE: Final = 0.5
 
 
 class Lookup(Generic[T]):
@@ -42,12 +45,17 @@ class Lookup(Generic[T]):
     ----------
     outcome : T or LookupFailed or None
         None: there is no answer yet.
+    began_at : float
+        When it was begun, by the waiter's clock.
     is_late : bool
-        Whether a decision has stopped waiting for it.
+        Whether a decision has stopped waiting for it, and none has begun to since.
     """
 
-    def __init__(self, done: Event, outcome: T | LookupFailed | None = None) -> None:
+    def __init__(
+        self, done: Event, began_at: float, outcome: T | LookupFailed | None = None
+    ) -> None:
         self.done = done
+        self.began_at = began_at
         self.outcome = outcome
         self.is_late = False
 
@@ -97,7 +105,8 @@ class Lookups(Generic[T]):
             known = self._known(uuid)
             if known is not None:
                 return known
-            lookup = self._open[uuid] = Lookup[T](self._spawner.event())
+            lookup = Lookup[T](self._spawner.event(), self._now())
+            self._open[uuid] = lookup
             if self._n_running >= MAX_RUNNING:
                 self._queue.append((uuid, lookup))
                 return lookup
@@ -132,6 +141,12 @@ class Lookups(Generic[T]):
             if lookup.outcome is not None:
                 return lookup.outcome
             lookup.is_late = True
+            had_s = max(0.0, deadline - lookup.began_at)
+            if had_s < _FAIR_SHARE * timeout_s:  # others get the whole time
+                return LookupFailed(
+                    f"{self._service} did not answer within the {had_s:.1g} s that "
+                    f"were left of {timeout_s:g} s"
+                )
             failure = LookupFailed(
                 f"{self._service} did not answer within {timeout_s:g} s",
                 is_outage=True,
@@ -150,15 +165,16 @@ class Lookups(Generic[T]):
                 outcome = failure
             else:  # this question finds out, and the others do not wait for it
                 self._outage = self._now() + RETRY_S, failure
-        if outcome is None and uuid in self._open:
-            return self._open[uuid]
+        if outcome is None and (lookup := self._open.get(uuid)) is not None:
+            lookup.is_late = False
+            return lookup
         if outcome is None and self._is_overloaded():
             outcome = LookupFailed(
                 f"{len(self._open)} questions to {self._service} wait for an answer"
             )
         if outcome is None:
             return None
-        return Lookup(self._spawner.event(), outcome)
+        return Lookup(self._spawner.event(), self._now(), outcome)
 
     def _is_overloaded(self) -> bool:
         """Return whether a decision would wait behind others for a slow service."""

@@ -50,7 +50,7 @@ from .instances import (
     hosts_after,
     spec_of_instance,
 )
-from .named_groups import with_named_groups
+from .named_groups import with_current_groups
 from .parts import Parts
 from .placement_queries import (
     build_queries,
@@ -101,7 +101,7 @@ class Decision:
         repeated: ReplayKey | None = None,
         recorded: Claims | None = None,
     ) -> None:
-        request = with_named_groups(parts, Request.validated(spec_obj))
+        request = with_current_groups(parts, Request.validated(spec_obj))
         spec_obj = request.spec_obj
         if record.request is not None:
             record.request = spec_obj

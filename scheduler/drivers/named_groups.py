@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server groups, other than the request's own, that hints about places name.
+"""The current members of server groups: the request's own, and those that hints name.
 
-The members of such a group are added to the values of the hint, so that they count as
-instances that it names. The group's own UUID stays, as that of an unknown instance.
+The members of another group are added to the values of the hint, so that they count as
+instances that it names. The group's UUID stays, as that of an unknown instance.
+
+The request's own group has its members, deleted ones included: nova keeps them until
+its database is archived. Where each of the members without a host is, Placement is
+asked after a claim, so that many of them are reduced to those that still exist.
 """
 
 from __future__ import annotations
@@ -10,10 +14,10 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from ...filters.locality import LocalityFilter
-from ...objects import RequestSpec
+from ...objects import InstanceGroup, RequestSpec
 from ...weighers.locality import LocalityWeigher
 from ..errors import NoValidHost
 from ..request import Request
@@ -23,9 +27,53 @@ from .parts import Parts
 
 LOG = logging.getLogger(__name__)
 
+_Object = TypeVar("_Object", InstanceGroup, RequestSpec)
+
 _UNREAD: Final = (
     "The server groups that {hint} may name cannot be read now; try again later."
 )
+
+
+#: Members without a host from which those of the request's own group are read again.
+_MANY: Final = 10
+
+
+def with_current_groups(parts: Parts, request: Request) -> Request:
+    """Return the request with the current members of all groups that it is about.
+
+    Errors are those of `with_named_groups`.
+    """
+    return with_named_groups(parts, _without_deleted(parts, request))
+
+
+def _without_deleted(parts: Parts, request: Request) -> Request:
+    """Return the request without the deleted members of its own group, if many."""
+    group, project_id = request.server_group, request.field("project_id")
+    if group is None or not group.uuid or len(group.members) <= _MANY:
+        return request
+    is_placed = parts.table.instances.is_known
+    unplaced = {uuid for uuid in group.members if not is_placed(uuid)}
+    if len(unplaced) <= _MANY or not project_id:
+        return request
+    try:
+        read = parts.source.members_of_groups([group.uuid], project_id, is_placed)
+    except GroupsUnavailable as e:
+        LOG.warning("%s; deleted members of the server group count as others", e)
+        return request
+    if group.uuid not in read:
+        return request
+    gone = unplaced - read[group.uuid] - {request.field("instance_uuid")}
+    return _with_members(request, group.members - gone) if gone else request
+
+
+def _with_members(request: Request, members: Collection[str]) -> Request:
+    group = request.spec_obj.instance_group
+    assert group is not None  # it has members
+    current = _copy(group)
+    current.members = sorted(members)
+    mine = _copy(request.spec_obj)
+    mine.instance_group = current
+    return Request.validated(mine)
 
 
 def with_named_groups(parts: Parts, request: Request) -> Request:
@@ -46,7 +94,8 @@ def with_named_groups(parts: Parts, request: Request) -> Request:
         return request
     uuids = frozenset[str]().union(*named.values())
     try:
-        members = parts.source.members_of_groups(uuids, project_id)
+        is_placed = parts.table.instances.is_known
+        members = parts.source.members_of_groups(uuids, project_id, is_placed)
     except GroupsUnavailable as e:
         hint = next((hint for hint in named if hint not in SOFT_HINTS), None)
         if hint is not None:
@@ -64,10 +113,10 @@ def _unknown(parts: Parts, request: Request) -> Mapping[str, frozenset[str]]:
     plugins = (*parts.filters, *parts.weighers)
     if not any(isinstance(each, (LocalityFilter, LocalityWeigher)) for each in plugins):
         return {}
-    hosts_of = parts.table.instances.hosts_of
+    is_placed = parts.table.instances.is_known
     named = named_uuids(request, parts.conf.locality.levels)
     unknown = {
-        hint: frozenset(uuid for uuid in uuids if not hosts_of(uuid))
+        hint: frozenset(uuid for uuid in uuids if not is_placed(uuid))
         for hint, uuids in named.items()
     }
     return {hint: uuids for hint, uuids in unknown.items() if uuids}
@@ -83,11 +132,16 @@ def _with_values(
     spec_obj: RequestSpec, added: Mapping[str, Collection[str]]
 ) -> RequestSpec:
     """Return a copy of a request with more values of its hints."""
-    mine = copy.copy(spec_obj)
-    # A copy shares its set of changes, which has no public name.
-    mine._changed_fields = set(spec_obj._changed_fields)  # noqa: SLF001
+    mine = _copy(spec_obj)
     hints = dict(spec_obj.scheduler_hints)
     for hint, values in added.items():
         hints[hint] = list(dict.fromkeys([*hints[hint], *values]))
     mine.scheduler_hints = hints
+    return mine
+
+
+def _copy(one: _Object) -> _Object:
+    mine = copy.copy(one)
+    # A copy shares its set of changes, which has no public name.
+    mine._changed_fields = set(one._changed_fields)  # noqa: SLF001
     return mine

@@ -15,7 +15,7 @@ from ...objects import RequestSpec
 from ..candidates import CandidatesQuery, DecisionOffer, DerivedData
 from ..drivers.attachment_places import RecordedAttachments
 from ..drivers.caller import Caller
-from ..drivers.named_groups import with_named_groups
+from ..drivers.named_groups import with_current_groups
 from ..drivers.parts import Parts
 from ..drivers.placement_queries import ATTACHMENTS, build_queries, run_prefilters
 from ..drivers.record import DecisionRecord
@@ -225,7 +225,7 @@ class Explainer:
             return _QueriedRequest(request, None)
         record = DecisionRecord(caller.request_id, (), 1, parts.clock())
         try:
-            request = with_named_groups(parts, request)
+            request = with_current_groups(parts, request)
             requirements = run_prefilters(parts, caller, request, record)
             return _QueriedRequest(request, build_queries(parts, request, requirements))
         except NoValidHost as e:

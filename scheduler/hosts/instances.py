@@ -109,6 +109,11 @@ class InstanceMap:
         with self._lock:
             return self._hosts_of.get(uuid, ())
 
+    def is_known(self, uuid: str) -> bool:
+        """Return whether an instance is on a host."""
+        with self._lock:
+            return bool(self._hosts_of.get(uuid))
+
     def count(self, uuids: Iterable[str]) -> Counter[str]:
         """Return how many of these instances each host has; unknown ones are omitted.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from oslo_config import cfg
 
@@ -230,10 +230,15 @@ class BaseHostSource(abc.ABC):
         self,
         uuids: Collection[str],  # noqa: ARG002 - for sources that know
         project_id: str,  # noqa: ARG002 - as above
+        is_placed: Callable[[str], bool],  # noqa: ARG002 - as above
     ) -> Mapping[str, frozenset[str]]:
         """Return the members of a project's server groups, by the group's UUID.
 
-        Called for decisions whose hints name these UUIDs, which are no known instances.
+        Members that are queued for deletion are left out, unless `is_placed` says that
+        they are on a host.
+
+        Called for decisions whose hints name these UUIDs, which are no known instances,
+        and for a request's own group with many members that are on no host.
         Those that are no group of the project are left out; by default, all are. It may
         query a database.
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from oslo_config import cfg
 
@@ -15,7 +17,9 @@ pytestmark = [pytest.mark.deep, pytest.mark.peer]
 
 
 def test_members_are_read_from_novas_own_tables(conf: cfg.ConfigOpts) -> None:
-    group, other, member = map(instance_uuid, ("group", "other", "member"))
+    group, other, member, gone = map(
+        instance_uuid, ("group", "other", "member", "gone")
+    )
     with NovaDatabases(Kind.SQLITE, n_cells=0) as nova:
         rows = [
             {"id": 3, "uuid": group, "project_id": "mine", "name": "g"},
@@ -23,6 +27,13 @@ def test_members_are_read_from_novas_own_tables(conf: cfg.ConfigOpts) -> None:
         ]
         nova.insert(nova.api_url, "instance_groups", rows)
         members = [{"group_id": n, "instance_uuid": member} for n in (3, 4)]
+        members.append({"group_id": 3, "instance_uuid": gone})
         nova.insert(nova.api_url, "instance_group_member", members)
+        mappings: list[dict[str, Any]] = [
+            {"instance_uuid": member, "project_id": "mine", "queued_for_delete": None},
+            {"instance_uuid": gone, "project_id": "mine", "queued_for_delete": True},
+        ]
+        nova.insert(nova.api_url, "instance_mappings", mappings)
         source = NovaDBSource(nova.api, nova.engine, conf=conf)
-        assert source.members_of_groups([group, other], "mine") == {group: {member}}
+        found = source.members_of_groups([group, other], "mine", lambda _: False)
+        assert found == {group: {member}}

@@ -100,6 +100,15 @@ instance_group_member = sa.Table(
     sa.Column("group_id", sa.Integer, nullable=False),
 )
 
+instance_mappings = sa.Table(
+    "instance_mappings",
+    API,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("instance_uuid", sa.String(36), nullable=False, unique=True),
+    sa.Column("project_id", sa.String(255), nullable=False),
+    sa.Column("queued_for_delete", sa.Boolean),
+)
+
 build_requests = sa.Table(
     "build_requests",
     API,

@@ -322,7 +322,10 @@ class NovaDBSource(BaseHostSource):
             raise FlavorsUnavailable(f"Reading nova's flavors failed: {failure}") from e
 
     def members_of_groups(
-        self, uuids: Collection[str], project_id: str
+        self,
+        uuids: Collection[str],
+        project_id: str,
+        is_placed: Callable[[str], bool],
     ) -> Mapping[str, frozenset[str]]:
         """Read the members of a project's groups from the API database."""
         unread = self._groups.unread(uuids, project_id)
@@ -332,7 +335,7 @@ class NovaDBSource(BaseHostSource):
             raise GroupsUnavailable(self._api.describe())
         try:
             with self._api.engine().connect() as connection:
-                return self._groups.read(connection, unread, project_id)
+                return self._groups.read(connection, unread, project_id, is_placed)
         except Exception as e:  # oslo.db has classes of its own
             raise GroupsUnavailable(
                 f"Reading server groups of {self._api.what} failed: {cause_of(e)}"

@@ -110,6 +110,19 @@ def test_outage_costs_one_timeout(
     assert len(caplog.records) == 1
 
 
+def test_question_that_began_late_shows_no_outage(asking: Asking) -> None:
+    asking.service.answering.clear()
+    timeout_s = 10 * SHORT_S
+    asking.time.pass_by(timeout_s - SHORT_S)  # another service has used that
+    lookup = asking.lookups.begin("a")
+    deadline = asking.time.monotonic() + SHORT_S
+    failure = asking.lookups.wait(lookup, deadline, timeout_s)
+    assert isinstance(failure, LookupFailed)
+    assert "within the 0.05 s that were left of 0.5 s" in str(failure)
+    asking.service.answering.set()
+    assert asking.ask("b") == "answer of b"
+
+
 def test_one_request_finds_out_whether_the_outage_is_over(asking: Asking) -> None:
     asking.service.answering.clear()
     asking.fails("a", SHORT_S)
@@ -177,3 +190,16 @@ def test_queued_question_that_nobody_awaits_is_not_asked(asking: Asking) -> None
     wait_until(lambda: len(asking.service.asked) == MAX_RUNNING)
     wait_until(lambda: asking.lookups.begin("0").outcome == "answer of 0")
     assert "late" not in asking.service.asked
+
+
+def test_queued_question_is_asked_if_another_decision_awaits_it(asking: Asking) -> None:
+    asking.service.answering.clear()
+    for number in range(MAX_RUNNING):
+        asking.lookups.begin(str(number))
+    asking.fails("a", SHORT_S)
+    asking.time.pass_by(RETRY_S)
+    again = asking.lookups.begin("a")
+    asking.service.answering.set()
+    deadline = asking.time.monotonic() + PATIENT_S
+    assert asking.lookups.wait(again, deadline, PATIENT_S) == "answer of a"
+    assert asking.ask("b") == "answer of b"

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from oslo_config import cfg
@@ -27,8 +28,8 @@ class AggregatePlaces:
 
     All other aggregates of a provider stay. A host is its root resource provider, whose
     name is that of the hypervisor. The file is written before a host enters a new
-    place, and the UUIDs of aggregates depend on their places only: if it is lost, the
-    next run writes it again.
+    place, and the UUID of a new aggregate is that of its place's name, unless a renamed
+    place has that one: if the file is lost, the next run writes it again.
 
     Raises
     ------
@@ -49,13 +50,19 @@ class AggregatePlaces:
                 "[locality] places is not set: it names the file of the aggregates "
                 "that are places, which is written"
             )
+        self._conf = conf
         self._path = Path(conf.locality.places)
         self._levels: Sequence[str] = conf.locality.levels
         self._client = PlacementClient(make_adapter(conf))
         self._uuid_of: Mapping[str, str] = {}
-        known = places_of_conf(conf) if self._path.exists() else ()
-        self._aggregates = _by_place(known)
+        self._aggregates = self._read()
         self.notes: list[str] = []
+
+    def _read(self) -> defaultdict[Place, list[str]]:
+        found: defaultdict[Place, list[str]] = defaultdict(list)
+        for each in places_of_conf(self._conf) if self._path.exists() else ():
+            found[each.place].append(each.aggregate)
+        return found
 
     def unknown(self, hosts: Collection[str]) -> Sequence[str]:
         """Return which hosts are no root resource providers."""
@@ -78,10 +85,14 @@ class AggregatePlaces:
         """Do nothing: an aggregate exists as soon as a provider is in it."""
 
     def create(self, places: Collection[Place]) -> None:
-        """Add aggregates for places to the file."""
+        """Add aggregates for places to the file, which may have changed meanwhile."""
+        self._aggregates = self._read()
+        taken = set(itertools.chain.from_iterable(self._aggregates.values()))
         for place in places:
-            made = uuid.uuid5(uuid.NAMESPACE_URL, "/".join(("moorage", *place)))
-            self._aggregates[place].append(str(made))
+            if not self._aggregates[place]:
+                made = next(each for each in _uuids(place) if each not in taken)
+                taken.add(made)
+                self._aggregates[place].append(made)
         text = format_places(
             PlacementPlace(aggregate, *place)
             for place, aggregates in self._aggregates.items()
@@ -103,8 +114,9 @@ class AggregatePlaces:
         )
 
 
-def _by_place(places: Iterable[PlacementPlace]) -> defaultdict[Place, list[str]]:
-    found: defaultdict[Place, list[str]] = defaultdict(list)
-    for each in places:
-        found[each.place].append(each.aggregate)
-    return found
+def _uuids(place: Place) -> Iterator[str]:
+    """Yield the UUIDs that the aggregate of a place may have, the first one first."""
+    name = "/".join(("moorage", *place))
+    yield str(uuid.uuid5(uuid.NAMESPACE_URL, name))
+    for number in itertools.count(2):
+        yield str(uuid.uuid5(uuid.NAMESPACE_URL, f"{name}/{number}"))

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from oslo_config import cfg
 
-from moorage.objects import RequestSpec, Selection
+from moorage.objects import InstanceGroup, RequestSpec, Selection
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.hosts import HostTable
@@ -70,14 +71,51 @@ def nova(tmp_path: Path) -> Iterator[Nova]:
         yield nova
 
 
+def _members(
+    source: NovaDBSource, *uuids: str, project_id: str = "project"
+) -> Mapping[str, frozenset[str]]:
+    return source.members_of_groups(uuids, project_id, lambda _: False)
+
+
 def test_members_are_those_of_the_projects_groups(
     any_nova: Nova, conf: cfg.ConfigOpts
 ) -> None:
     source = any_nova.source(conf)
     every = [MINE, EMPTY, FOREIGN, NONE]
-    found = source.members_of_groups(every, "project")
+    found = _members(source, *every)
     assert found == {MINE: {ONE, TWO}, EMPTY: set()}
-    assert source.members_of_groups(every, "other") == {FOREIGN: {THREE}}
+    assert _members(source, *every, project_id="other") == {FOREIGN: {THREE}}
+
+
+def _delete(nova: Nova, instance: str) -> None:
+    """Queue an instance for deletion, as nova-api does; it stays in its groups."""
+    nova.insert(
+        nova.api,
+        schema.instance_mappings,
+        instance_uuid=instance,
+        project_id="project",
+        queued_for_delete=True,
+    )
+
+
+def test_deleted_members_count_while_they_are_on_a_host(
+    any_nova: Nova, conf: cfg.ConfigOpts
+) -> None:
+    source = any_nova.source(conf)
+    _delete(any_nova, ONE)
+    assert _members(source, MINE) == {MINE: {TWO}}
+    found = source.members_of_groups([MINE], "project", {ONE}.__contains__)
+    assert found == {MINE: {ONE, TWO}}
+
+
+def test_groups_beyond_the_rows_that_are_read_are_not_taken_for_others(
+    nova: Nova, conf: cfg.ConfigOpts
+) -> None:
+    source, large, late = nova.source(conf), *new_uuids(2)
+    _add(nova, large, "project", new_uuids(1000))
+    _add(nova, late, "project", [THREE])
+    assert late not in _members(source, large, late)
+    assert _members(source, late) == {late: {THREE}}
 
 
 def _n_queries(nova: Nova) -> list[str]:
@@ -95,7 +133,7 @@ def test_new_members_count_and_other_uuids_are_queried_once(
     nova: Nova, conf: cfg.ConfigOpts
 ) -> None:
     source = nova.source(conf)
-    assert source.members_of_groups([EMPTY, NONE], "project") == {EMPTY: set()}
+    assert _members(source, EMPTY, NONE) == {EMPTY: set()}
     [row] = nova.api.connect().execute(
         sa.select(schema.instance_groups.c.id).where(
             schema.instance_groups.c.uuid == EMPTY
@@ -103,12 +141,12 @@ def test_new_members_count_and_other_uuids_are_queried_once(
     )
     _join(nova, row.id, THREE)
     seen = _n_queries(nova)
-    assert source.members_of_groups([EMPTY, NONE], "project") == {EMPTY: {THREE}}
+    assert _members(source, EMPTY, NONE) == {EMPTY: {THREE}}
     assert len(seen) == 1
-    assert source.members_of_groups([NONE], "project") == {}
+    assert _members(source, NONE) == {}
     assert len(seen) == 1
     nova.clock.now += 301
-    assert source.members_of_groups([NONE], "project") == {}
+    assert _members(source, NONE) == {}
     assert len(seen) == 2
 
 
@@ -126,9 +164,12 @@ class _FileWithGroups(FileSource):
         self.nova = nova
 
     def members_of_groups(
-        self, uuids: Collection[str], project_id: str
+        self,
+        uuids: Collection[str],
+        project_id: str,
+        is_placed: Callable[[str], bool],
     ) -> Mapping[str, frozenset[str]]:
-        return self.nova.members_of_groups(uuids, project_id)
+        return self.nova.members_of_groups(uuids, project_id, is_placed)
 
 
 @pytest.fixture
@@ -170,6 +211,45 @@ def test_rules_about_another_group_are_about_its_members(scheduler: Scheduler) -
     assert _hosts(scheduler, _spec(same_rack=MINE)) == {"a"}
 
 
+def test_deleted_members_do_not_count_as_values_of_a_hint(
+    scheduler: Scheduler, nova: Nova
+) -> None:
+    gone = new_uuids(150)
+    _add(nova, group := new_uuids(1)[0], "project", [*gone, ONE])
+    for uuid in gone:
+        _delete(nova, uuid)
+    assert _hosts(scheduler, _spec(different_rack=group)) == {"b", "c"}
+
+
+def test_placement_is_not_asked_for_deleted_members_of_the_own_group(
+    scheduler: Scheduler, nova: Nova, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, (uuid, building) = new_uuids(150), new_uuids(2)
+    _add(nova, uuid, "project", [*gone, ONE, building])
+    for each in gone:
+        _delete(nova, each)
+    spec = _spec(max_server_per_rack="1")
+    spec.instance_group = InstanceGroup(
+        uuid=uuid,
+        policy="soft-anti-affinity",
+        policies=["soft-anti-affinity"],
+        members=[*gone, ONE, building, spec.instance_uuid],
+    )
+    before = spec.obj_to_primitive()
+    asked: list[str] = []
+    read = scheduler.placement.allocations
+
+    def allocations(consumer: str, **options: Any) -> Any:
+        asked.append(consumer)
+        return read(consumer, **options)
+
+    monkeypatch.setattr(scheduler.placement, "allocations", allocations)
+    assert _hosts(scheduler, spec) == {"b", "c"}
+    assert building in asked
+    assert not set(asked) & set(gone)
+    assert spec.obj_to_primitive() == before
+
+
 def test_group_of_another_project_is_an_unknown_instance(scheduler: Scheduler) -> None:
     assert _hosts(scheduler, _spec(different_rack=FOREIGN)) == {"a", "b", "c"}
     for uuid in (FOREIGN, NONE, EMPTY):
@@ -207,4 +287,4 @@ def test_lost_database_refuses_rules_and_leaves_out_wishes(
     source = scheduler.selector.parts.source
     assert isinstance(source, _FileWithGroups)
     with pytest.raises(GroupsUnavailable, match="no such table"):
-        source.nova.members_of_groups([MINE], "project")
+        _members(source.nova, MINE)

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from moorage.scheduler.cmd.cli.client import read_options
+from moorage.scheduler.cmd.cli.locality.applying import Application
 from moorage.scheduler.cmd.cli.main import cli
 from moorage.scheduler.locality.places_file import read_places
 from moorage.scheduler.placement.members import change_aggregates, root_providers
@@ -133,6 +135,25 @@ def test_host_that_moved_is_moved_and_own_aggregates_are_used(
     assert cloud.members() == {
         **WHOLE, ("rack", "r1"): {"n2"}, ("rack", "r2"): {"n1", "n3"}
     }  # fmt: skip
+
+
+def test_new_place_gets_an_aggregate_of_its_own_after_a_rename(cloud: Cloud) -> None:
+    cloud.apply()
+    cloud.places.write_text(cloud.places.read_text().replace("rack,r1", "rack,old"))
+    cloud.apply()
+    assert cloud.members() == {**WHOLE, ("rack", "old"): set()}
+    assert "Nothing to change" in cloud.apply()
+
+
+def test_places_that_another_run_added_meanwhile_stay(cloud: Cloud) -> None:
+    cloud.folder.joinpath("hosts.csv").write_text("\n".join(LINES))
+    conf = read_options([str(cloud.config)])
+    planned = Application(conf, cloud.folder / "hosts.csv", in_placement=True)
+    cloud.apply(lines=("host,rack", "n1,r1", "n3,r9"))
+    planned.carry_out()
+    assert cloud.members().keys() == {*WHOLE, ("rack", "r9")}
+    cloud.apply()
+    assert cloud.members() == {**WHOLE, ("rack", "r9"): set()}
 
 
 def test_concurrent_changes_are_kept(cloud: Cloud, server: MisbehavingServer) -> None:
