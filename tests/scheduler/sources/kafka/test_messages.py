@@ -324,6 +324,23 @@ def test_aggregate_under_another_key_is_skipped(key: str) -> None:
     assert reading.applier.counts.skipped == 1
 
 
+@pytest.mark.parametrize("field", ["id", "uuid", "name", "hosts", "metadata"])
+def test_aggregate_without_a_field_is_skipped_and_hinders_no_report(
+    field: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Log()
+    aggregate = json.loads(_aggregate())
+    del aggregate["nova_object.data"][field]
+    log.add(TOPICS.aggregates, "7", json.dumps(aggregate).encode())
+    log.report("h1")
+    reading = Reading(log.messages)
+    assert list(reading.table.aggregates) == []
+    assert reading.rows().keys() == {NODE}
+    assert reading.applier.counts.skipped == 1
+    [record] = caplog.records
+    assert f"offset 0: Aggregate.{field} is not set" in record.getMessage()
+
+
 def test_host_whose_report_is_lost_is_named_until_it_is_reported() -> None:
     log = Log()
     log.report("h1")
