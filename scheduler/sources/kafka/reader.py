@@ -24,6 +24,8 @@ Partition = tuple[str, int]
 _MAX_AT_A_TIME: Final = 500
 #: Messages of which only the newest of each key is applied, while reading to the end.
 _WINDOW: Final = 20_000
+#: Partitions that an error names.
+_MAX_NAMED: Final = 5
 _STATISTICS_MS: Final = 1_000
 _NEW_PARTITIONS_MS: Final = 60_000
 #: The library's states of a broker that is connected.
@@ -116,7 +118,8 @@ class TopicReader:
         Raises
         ------
         ConfigurationError
-            A topic cannot be read, or no broker answers for [kafka] timeout seconds.
+            A topic cannot be read, or no broker answers for [kafka] timeout seconds
+            for the partitions whose end is not reached.
         """
         self._consumer.assign(self._from(partitions, since))
         self._next = {}
@@ -125,7 +128,9 @@ class TopicReader:
         heard_at = time.monotonic()
         while remaining:
             for message in self._receive(timeout_s=0.5):
-                heard_at = time.monotonic()
+                # Others may be written to without end while one has no leader.
+                if _partition(message) in remaining:
+                    heard_at = time.monotonic()
                 if message.error() is None:
                     read = self._read(message)
                     newest[_identity(read)] = read
@@ -134,8 +139,10 @@ class TopicReader:
                 else:
                     raise ConfigurationError(_unreadable(message))
             if len(newest) >= _WINDOW:
+                began = time.monotonic()
                 apply(newest.values())
                 newest.clear()
+                heard_at += time.monotonic() - began  # that is no silence
             if time.monotonic() - heard_at > self._conf.kafka.timeout:
                 raise ConfigurationError(self._silent(remaining))
         apply(newest.values())
@@ -156,10 +163,12 @@ class TopicReader:
             raise ConfigurationError(f"Kafka does not answer: {e.args[0]}") from e
 
     def _silent(self, remaining: Collection[Partition]) -> str:
-        topics = ", ".join(sorted({topic for topic, _ in remaining}))
+        some = [f"{topic} {number}" for topic, number in sorted(remaining)[:_MAX_NAMED]]
+        more = f" and {n} more" if (n := len(remaining) - len(some)) else ""
         return (
-            f"Reading the Kafka topics {topics} stopped: no broker answered for "
-            f"{self._conf.kafka.timeout:g} s. {self.error.text}"
+            f"Reading the Kafka topics stopped: for {self._conf.kafka.timeout:g} s no "
+            f"broker answered for the partitions {', '.join(some)}{more}. "
+            f"{self.error.text}"
         )
 
     # -- following -----------------------------------------------------------------
