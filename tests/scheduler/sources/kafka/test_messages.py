@@ -356,6 +356,28 @@ def test_host_whose_report_is_lost_is_named_until_it_is_reported() -> None:
     assert reading.missing.note("hosts") == ""
 
 
+def test_late_heartbeat_before_a_restart_or_removal_is_no_lost_report() -> None:
+    log = Log()
+    for name in ("h1", "h2"):
+        log.report(name)
+        log.report(name)
+    first, late, removed, later_still = log.messages
+    log.restart_agent("h1")
+    log.report("h1")
+    log.report("h1")
+    log.add(TOPICS.hosts, node_uuid("h2"), None)
+    restarted, heartbeat, end = log.messages[4:]
+    reading = Reading([first, removed, restarted, end], [late, later_still])
+    for _ in range(4):
+        reading.monotonic += 10.0
+        reading.applier.apply([heartbeat])
+        assert reading.missing.note("hosts") == ""
+    # Long after, and while nobody has asked.
+    reading.monotonic = 1_000.0
+    reading.applier.apply([late])
+    assert reading.missing.note("hosts") == ""
+
+
 def test_lost_host_that_falls_silent_is_not_named_for_ever() -> None:
     log = Log()
     for _ in range(2):
