@@ -24,6 +24,8 @@ Partition = tuple[str, int]
 _MAX_AT_A_TIME: Final = 500
 #: Messages of which only the newest of each key is applied, while reading to the end.
 _WINDOW: Final = 20_000
+#: Their bytes at most: a host with many devices has a report of tens of kB.
+_WINDOW_BYTES: Final = 64 * 1024**2
 #: Partitions that an error names.
 _MAX_NAMED: Final = 5
 _STATISTICS_MS: Final = 1_000
@@ -125,6 +127,7 @@ class TopicReader:
         self._next = {}
         remaining = set(partitions)
         newest: dict[object, TopicMessage] = {}
+        n_bytes = 0
         heard_at = time.monotonic()
         while remaining:
             for message in self._receive(timeout_s=0.5):
@@ -134,14 +137,16 @@ class TopicReader:
                 if message.error() is None:
                     read = self._read(message)
                     newest[_identity(read)] = read
+                    n_bytes += len(read.value or b"")
                 elif self._is_end(message):
                     remaining.discard(_partition(message))
                 else:
                     raise ConfigurationError(_unreadable(message))
-            if len(newest) >= _WINDOW:
+            if len(newest) >= _WINDOW or n_bytes >= _WINDOW_BYTES:
                 began = time.monotonic()
                 apply(newest.values())
                 newest.clear()
+                n_bytes = 0
                 heard_at += time.monotonic() - began  # that is no silence
             if time.monotonic() - heard_at > self._conf.kafka.timeout:
                 raise ConfigurationError(self._silent(remaining))

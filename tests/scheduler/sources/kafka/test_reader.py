@@ -109,3 +109,13 @@ def test_time_in_which_messages_are_applied_is_no_silence(
     offsets = read.read_to_end(PARTITIONS, apply)
     assert offsets == {("hosts", 0): 0, ("hosts", 1): 3}
     assert [each.offset for each in found] == [0, 1, 2]
+
+
+def test_large_messages_are_applied_before_many_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    numbers: list[int] = []
+    monkeypatch.setattr(reader, "_WINDOW_BYTES", 6)
+    read = _reader(monkeypatch, Answering)
+    read.read_to_end(PARTITIONS, lambda found: numbers.append(len(list(found))))
+    assert numbers == [3, 0], "while it reads, and at the end"
