@@ -217,7 +217,10 @@ class TopicReader:
         first = self._consumer.poll(timeout_s)
         if first is None:
             return ()
-        return [first, *self._consumer.consume(_MAX_AT_A_TIME - 1, timeout=0)]
+        found = [first, *self._consumer.consume(_MAX_AT_A_TIME - 1, timeout=0)]
+        # The library looks for the coordinator of the group, which is not joined: that
+        # it may not, for want of a right, is an error of no topic.
+        return [each for each in found if each.topic() is not None]
 
     def _read(self, message: Message) -> TopicMessage:
         topic, partition = _partition(message)
