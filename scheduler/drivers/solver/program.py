@@ -69,7 +69,8 @@ class _Program:
         self._high: list[float] = []
         self._add_row(np.arange(self._n_columns), 1, low=self._n, high=self._n)
         for room in problem.shared:
-            self._add_row(room.options, room.amounts, high=room.free)
+            # Less than nothing is free of a provider that is used beyond its capacity.
+            self._add_row(room.options, room.amounts, high=max(room.free, 0))
         for rule in problem.rules:
             self._add_rule(rule)
         for wish in problem.wishes:

@@ -14,6 +14,7 @@ from ....objects import (
     Aggregate,
     MalformedObject,
     Serializer,
+    UnsetField,
     UnsupportedObject,
     UnsupportedReportVersion,
     report_data,
@@ -112,7 +113,7 @@ class MessageApplier:
                     reports.append(_report(message))
             except (UnsupportedObject, UnsupportedReportVersion) as e:
                 self._skip_unsupported(message, e)
-            except (ValueError, RecursionError) as e:
+            except (ValueError, RecursionError, UnsetField) as e:
                 self._skip(message, e)
         self._hosts.apply_received(reports)
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-#: Seconds that a report may take longer than the heartbeat that belongs to it.
+#: Seconds for which heartbeats must lack their report. A single one says little: it
+#: may be read before its report, or after that of an agent that has restarted.
 _LATE_S: Final = 30.0
 #: Seconds after its last heartbeat for which a host is remembered.
 _REMEMBERED_S: Final = 60.0
@@ -20,6 +21,13 @@ _MAX_NAMED: Final = 5
 class _Heartbeats:
     since: float
     newest: float
+
+    def is_remembered(self, now: float) -> bool:
+        return now - self.newest <= _REMEMBERED_S
+
+    @property
+    def is_late(self) -> bool:
+        return self.newest - self.since > _LATE_S
 
 
 class MissingHosts:
@@ -41,8 +49,10 @@ class MissingHosts:
         now = self._clock()
         with self._lock:
             heartbeats = self._nodes.get(node_uuid)
-            if heartbeats is not None:
+            if heartbeats is not None and heartbeats.is_remembered(now):
                 heartbeats.newest = now
+            elif heartbeats is not None:
+                heartbeats.since = heartbeats.newest = now
             elif len(self._nodes) < _MAX_HOSTS:
                 self._nodes[node_uuid] = _Heartbeats(now, now)
 
@@ -57,9 +67,9 @@ class MissingHosts:
         now = self._clock()
         with self._lock:
             for uuid, heartbeats in list(self._nodes.items()):
-                if now - heartbeats.newest > _REMEMBERED_S:
+                if not heartbeats.is_remembered(now):
                     del self._nodes[uuid]
-            late = sorted(u for u, h in self._nodes.items() if now - h.since > _LATE_S)
+            late = sorted(uuid for uuid, h in self._nodes.items() if h.is_late)
         if not late:
             return ""
         others = f" and {len(late) - _MAX_NAMED} more" if len(late) > _MAX_NAMED else ""

@@ -24,6 +24,10 @@ Partition = tuple[str, int]
 _MAX_AT_A_TIME: Final = 500
 #: Messages of which only the newest of each key is applied, while reading to the end.
 _WINDOW: Final = 20_000
+#: Their bytes at most: a host with many devices has a report of tens of kB.
+_WINDOW_BYTES: Final = 64 * 1024**2
+#: Partitions that an error names.
+_MAX_NAMED: Final = 5
 _STATISTICS_MS: Final = 1_000
 _NEW_PARTITIONS_MS: Final = 60_000
 #: The library's states of a broker that is connected.
@@ -116,26 +120,34 @@ class TopicReader:
         Raises
         ------
         ConfigurationError
-            A topic cannot be read, or no broker answers for [kafka] timeout seconds.
+            A topic cannot be read, or no broker answers for [kafka] timeout seconds
+            for the partitions whose end is not reached.
         """
         self._consumer.assign(self._from(partitions, since))
         self._next = {}
         remaining = set(partitions)
         newest: dict[object, TopicMessage] = {}
+        n_bytes = 0
         heard_at = time.monotonic()
         while remaining:
             for message in self._receive(timeout_s=0.5):
-                heard_at = time.monotonic()
+                # Others may be written to without end while one has no leader.
+                if _partition(message) in remaining:
+                    heard_at = time.monotonic()
                 if message.error() is None:
                     read = self._read(message)
                     newest[_identity(read)] = read
+                    n_bytes += len(read.value or b"")
                 elif self._is_end(message):
                     remaining.discard(_partition(message))
                 else:
                     raise ConfigurationError(_unreadable(message))
-            if len(newest) >= _WINDOW:
+            if len(newest) >= _WINDOW or n_bytes >= _WINDOW_BYTES:
+                began = time.monotonic()
                 apply(newest.values())
                 newest.clear()
+                n_bytes = 0
+                heard_at += time.monotonic() - began  # that is no silence
             if time.monotonic() - heard_at > self._conf.kafka.timeout:
                 raise ConfigurationError(self._silent(remaining))
         apply(newest.values())
@@ -156,10 +168,12 @@ class TopicReader:
             raise ConfigurationError(f"Kafka does not answer: {e.args[0]}") from e
 
     def _silent(self, remaining: Collection[Partition]) -> str:
-        topics = ", ".join(sorted({topic for topic, _ in remaining}))
+        some = [f"{topic} {number}" for topic, number in sorted(remaining)[:_MAX_NAMED]]
+        more = f" and {n} more" if (n := len(remaining) - len(some)) else ""
         return (
-            f"Reading the Kafka topics {topics} stopped: no broker answered for "
-            f"{self._conf.kafka.timeout:g} s. {self.error.text}"
+            f"Reading the Kafka topics stopped: for {self._conf.kafka.timeout:g} s no "
+            f"broker answered for the partitions {', '.join(some)}{more}. "
+            f"{self.error.text}"
         )
 
     # -- following -----------------------------------------------------------------
@@ -203,7 +217,10 @@ class TopicReader:
         first = self._consumer.poll(timeout_s)
         if first is None:
             return ()
-        return [first, *self._consumer.consume(_MAX_AT_A_TIME - 1, timeout=0)]
+        found = [first, *self._consumer.consume(_MAX_AT_A_TIME - 1, timeout=0)]
+        # The library looks for the coordinator of the group, which is not joined: that
+        # it may not, for want of a right, is an error of no topic.
+        return [each for each in found if each.topic() is not None]
 
     def _read(self, message: Message) -> TopicMessage:
         topic, partition = _partition(message)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 
@@ -156,3 +157,13 @@ def test_no_time_is_no_answer() -> None:
 def _plain(weights: list[float], n_instances: int) -> Problem:
     n = np.arange(len(weights))
     return Problem(n_instances, n, n, np.ones_like(n), np.array(weights), [], [], [])
+
+
+def test_provider_used_beyond_its_capacity_hinders_no_other() -> None:
+    problem = _plain(weights=[2.0, 2.0, 1.0, 0.0], n_instances=2)
+    overused = SharedRoom(np.array([0, 1]), np.array([1, 1]), -3)
+    none = np.array([0, 0, 1, 1])
+    limited = dataclasses.replace(problem, most=none, shared=[overused])
+    result, placed = solve(limited, LIMIT_S)
+    assert result is Result.OPTIMAL
+    assert placed.tolist() == [0, 0, 1, 1]

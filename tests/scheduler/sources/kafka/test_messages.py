@@ -324,6 +324,23 @@ def test_aggregate_under_another_key_is_skipped(key: str) -> None:
     assert reading.applier.counts.skipped == 1
 
 
+@pytest.mark.parametrize("field", ["id", "uuid", "name", "hosts", "metadata"])
+def test_aggregate_without_a_field_is_skipped_and_hinders_no_report(
+    field: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Log()
+    aggregate = json.loads(_aggregate())
+    del aggregate["nova_object.data"][field]
+    log.add(TOPICS.aggregates, "7", json.dumps(aggregate).encode())
+    log.report("h1")
+    reading = Reading(log.messages)
+    assert list(reading.table.aggregates) == []
+    assert reading.rows().keys() == {NODE}
+    assert reading.applier.counts.skipped == 1
+    [record] = caplog.records
+    assert f"offset 0: Aggregate.{field} is not set" in record.getMessage()
+
+
 def test_host_whose_report_is_lost_is_named_until_it_is_reported() -> None:
     log = Log()
     log.report("h1")
@@ -336,6 +353,28 @@ def test_host_whose_report_is_lost_is_named_until_it_is_reported() -> None:
     assert NODE in note
     assert "topic hosts" in note
     reading.applier.apply(log.messages)
+    assert reading.missing.note("hosts") == ""
+
+
+def test_late_heartbeat_before_a_restart_or_removal_is_no_lost_report() -> None:
+    log = Log()
+    for name in ("h1", "h2"):
+        log.report(name)
+        log.report(name)
+    first, late, removed, later_still = log.messages
+    log.restart_agent("h1")
+    log.report("h1")
+    log.report("h1")
+    log.add(TOPICS.hosts, node_uuid("h2"), None)
+    restarted, heartbeat, end = log.messages[4:]
+    reading = Reading([first, removed, restarted, end], [late, later_still])
+    for _ in range(4):
+        reading.monotonic += 10.0
+        reading.applier.apply([heartbeat])
+        assert reading.missing.note("hosts") == ""
+    # Long after, and while nobody has asked.
+    reading.monotonic = 1_000.0
+    reading.applier.apply([late])
     assert reading.missing.note("hosts") == ""
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AclOperation, AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from moorage.agent import BusUnavailable, KafkaBus, Reporter
 from moorage.scheduler.conf import load
 from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.hosts import HostTable
+from moorage.scheduler.kafka_client import topic_settings
 from moorage.scheduler.sources.kafka import KafkaSource, reader
 from moorage.testing.builders import host, instance_uuid, node_uuid
 
@@ -195,8 +196,12 @@ def test_partitions_that_are_added_are_read(
         wait_until(are_all_read, interval_s=0.2)
 
 
-def test_password_is_checked(cloud: Cloud, tmp_path: Path) -> None:
+def test_password_is_checked_and_the_documented_rights_suffice(
+    cloud: Cloud, tmp_path: Path
+) -> None:
     cloud.reporter.report(host(host="h1"))
+    for topic in topic_settings(cloud.conf):
+        cloud.kafka.allow(topic, AclOperation.READ, AclOperation.DESCRIBE)
     file = tmp_path / "password"
     options: dict[str, Any] = {
         "bootstrap_servers": [cloud.kafka.sasl_servers],
@@ -211,6 +216,9 @@ def test_password_is_checked(cloud: Cloud, tmp_path: Path) -> None:
     file.write_text(f"{PASSWORD}\n")
     with cloud.scheduler(**options) as scheduler:
         assert len(scheduler.table) == 1
+        cloud.reporter.report(host(host="h2"))
+        wait_until(lambda: len(scheduler.table) == 2)
+        assert scheduler.source.notes() == []
 
 
 class Clock:
