@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AclOperation, AdminClient
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from moorage.agent import BusUnavailable, KafkaBus, Reporter
@@ -200,8 +200,7 @@ def test_password_is_checked_and_the_documented_rights_suffice(
     cloud: Cloud, tmp_path: Path
 ) -> None:
     cloud.reporter.report(host(host="h1"))
-    for topic in topic_settings(cloud.conf):
-        cloud.kafka.allow(topic, AclOperation.READ, AclOperation.DESCRIBE)
+    cloud.kafka.allow_reading(topic_settings(cloud.conf))
     file = tmp_path / "password"
     options: dict[str, Any] = {
         "bootstrap_servers": [cloud.kafka.sasl_servers],
