@@ -113,7 +113,7 @@ def test_decisions_beside_nova_have_ratios() -> None:
 
     printed = _bench("decisions", "--hosts=50", "--runs=1", has_nova=True)
 
-    rows = [line.split("│") for line in printed.splitlines() if line.startswith("│ 50 ")]
+    rows = [x.split("│") for x in printed.splitlines() if x.startswith("│ 50 ")]
     assert rows
     assert all(row[-4].strip().endswith(" x") for row in rows), printed
 

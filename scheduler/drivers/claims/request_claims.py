@@ -27,7 +27,12 @@ from ...placement.allocations.claims import (
 )
 from ...placement.allocations.engine import AllocationsByConsumer, AllocationsInDoubt
 from ...placement.allocations.journal import JournalEntry
-from ...placement.allocations.limits import MAX_CONTENDED, MAX_REFUSED, MAX_ROUNDS
+from ...placement.allocations.limits import (
+    MAX_CLAIMED_TOGETHER,
+    MAX_CONTENDED,
+    MAX_REFUSED,
+    MAX_ROUNDS,
+)
 from ...placement.candidates_source import CountedClaim
 from ...request import Request
 from ..caller import Caller
@@ -294,12 +299,19 @@ class RequestClaims:
     def claim_together(
         self, placed: Sequence[PlacedInstance], ledger: Ledger
     ) -> list[str]:
-        """Claim for several instances at once; return those that got no host."""
+        """Claim for several instances; return those that got no host.
+
+        A POST has at most `MAX_CLAIMED_TOGETHER` of them: Placement needs some 10 ms
+        for each, and the answer must arrive within its timeout.
+        """
         self._rechecks.read(placed)
         current = [each for each in placed if self._is_current(each, ledger)]
         kept = {each.instance_uuid for each in current}
         left = [p.instance_uuid for p in placed if p.instance_uuid not in kept]
-        return left + self._claim_halves(current, ledger) if current else left
+        for first in range(0, len(current), MAX_CLAIMED_TOGETHER):
+            part = current[first : first + MAX_CLAIMED_TOGETHER]
+            left += self._claim_halves(part, ledger)
+        return left
 
     def _is_current(self, placed: PlacedInstance, ledger: Ledger) -> bool:
         """Return whether a host is unchanged; otherwise release its reservation."""

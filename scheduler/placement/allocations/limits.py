@@ -49,7 +49,9 @@ MAX_CONTENDED: Final = 20
 MAX_REFUSED: Final = 6
 #: Rounds over all hosts for an instance while some hosts are only busy.
 MAX_ROUNDS: Final = 5
-#: POSTs for several instances before they are claimed one by one.
+#: Instances that one POST claims: Placement needs 10 ms or more for each.
+MAX_CLAIMED_TOGETHER: Final = 100
+#: Rounds of POSTs for several instances before they are claimed one by one.
 MAX_POSTS: Final = 3
 #: GETs of candidates: cached, refreshed, and without the limit that truncated them.
 MAX_QUERIES: Final = 3

@@ -11,6 +11,7 @@ import pytest
 
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.drivers.record import TOP_INSTANCES
+from moorage.scheduler.placement.allocations.limits import MAX_CLAIMED_TOGETHER
 from moorage.scheduler.service import Scheduler, build
 
 from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
@@ -77,3 +78,17 @@ def test_instances_of_a_large_request_are_recorded_and_the_first_in_full(
     n_in_full = sum(bool(i.top_hosts) for i in record.instances)
     assert n_in_full == TOP_INSTANCES
     assert f"and {n_instances - TOP_INSTANCES} more" in record.summary()
+
+
+def test_instances_of_a_large_request_are_claimed_in_several_posts(
+    scheduler: Scheduler,
+) -> None:
+    n_instances = MAX_CLAIMED_TOGETHER + 20
+    uuids = new_uuids(n_instances)
+    scheduler.select_destinations(CONTEXT, request(num_instances=n_instances), uuids)
+    [record] = scheduler.decisions.newest()
+    assert [len(each.instance_uuids) for each in record.claims] == [
+        MAX_CLAIMED_TOGETHER,
+        20,
+    ]
+    assert [u for each in record.claims for u in each.instance_uuids] == uuids
