@@ -4,14 +4,77 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final
 
 import sqlalchemy as sa
 from oslo_db.exception import DBDuplicateEntry
 
+from .databases import ApiDatabase, CellDatabase
 from .directory import CellMappingRow
 from .schema import compute_nodes, host_mappings
 
 LOG = logging.getLogger(__name__)
+
+#: nova runs a periodic task whose interval is 0 every 60 s.
+_DEFAULT_PERIOD_S: Final = 60
+
+
+class PeriodicDiscovery:
+    """Maps new hosts of all cells that are up, once an interval.
+
+    Parameters
+    ----------
+    cells : callable
+        Returns the databases of the enabled cells.
+    clock : callable
+        Seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        api: ApiDatabase,
+        cells: Callable[[], Iterable[CellDatabase]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._api = api
+        self._cells = cells
+        self._clock = clock
+        self._thread: threading.Thread | None = None
+        self._begun_at: float | None = None
+
+    def run_if_due(self, interval_s: int) -> None:
+        """Discover hosts if the interval is over; a negative one means never."""
+        if self._is_due(interval_s):
+            self._run()
+
+    def start_if_due(self, interval_s: int) -> None:
+        """Do `run_if_due` in a thread, unless one is running."""
+        if (self._thread and self._thread.is_alive()) or not self._is_due(interval_s):
+            return
+        self._thread = threading.Thread(
+            target=self._run, name="moorage discovery", daemon=True
+        )
+        self._thread.start()
+
+    def _is_due(self, interval_s: int) -> bool:
+        now, period_s = self._clock(), interval_s or _DEFAULT_PERIOD_S
+        if period_s < 0:
+            return False
+        if self._begun_at is not None and now - self._begun_at < period_s:
+            return False
+        self._begun_at = now
+        return True
+
+    def _run(self) -> None:
+        for cell in [cell for cell in self._cells() if cell.is_up]:
+            try:
+                discover_hosts(
+                    self._api.engine(), cell.engine(), cell.mapping, self._clock()
+                )
+            except Exception as e:  # whatever the driver raises; it is retried
+                LOG.warning("Discovering hosts of %s failed: %s", cell.what, e)
 
 
 def discover_hosts(

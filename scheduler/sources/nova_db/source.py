@@ -8,7 +8,6 @@ import gc
 import logging
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -17,34 +16,27 @@ from oslo_config import cfg
 
 from ....objects import Flavor
 from ...clock import now_s
-from ...errors import ConfigurationError, InvalidRequest
-from ...failures import Failure, cause_of
+from ...errors import ConfigurationError
+from ...failures import Failure
 from ...hosts import HostTable
-from ...instances import InstanceLocation, InstanceState
+from ...instances import InstanceLocation
 from ...polling.polled_database import Apply, PolledDatabase, Read, SharedRefresh
 from ..base import (
     BaseHostSource,
-    BuildRequestUnavailable,
-    FlavorsUnavailable,
-    GroupsUnavailable,
     ServiceHost,
     ServiceState,
 )
-from .build_requests import read_boot_volumes
+from .database_lookups import API_OPTION, AS_API_DATABASE, DatabaseLookups
 from .databases import ApiDatabase, CellDatabase, CellStatus
 from .directory import Directory
-from .discovery import discover_hosts
+from .discovery import PeriodicDiscovery
 from .engines import Engines
-from .flavors import read_flavors
 from .heartbeats import BaseHeartbeats, CellHeartbeats, heartbeats_of
 from .image_properties_reader import are_weighed, write_properties
 from .merged_cells import MergedCells
 from .old_computes import ADVICE, OldCompute, describe_old_computes, read_old_computes
 from .reading import Ratios
-from .schema import instances
-from .server_groups import GroupReader
 from .service_record import ServiceRecord, record_of
-from .services import read_states
 
 LOG = logging.getLogger(__name__)
 
@@ -54,11 +46,7 @@ _MAX_WAIT_S: Final = 1.0
 #: Seconds in which the same missing compute nodes are polled for only once.
 _SAME_MISSING_S: Final = 1.0
 _MAX_LISTED: Final = 5
-_OPTION: Final = "[api_database] connection"
 _AS_URL: Final = "It has to be such as mysql+pymysql://nova:PASSWORD@HOST/nova_api"
-_AS_DB: Final = "It has to be that of nova's API database"
-#: nova runs a periodic task whose interval is 0 every 60 s.
-_DEFAULT_PERIOD_S: Final = 60
 #: Seconds that `stop` waits for the polling thread.
 _STOP_S: Final = 5.0
 
@@ -110,14 +98,13 @@ class NovaDBSource(BaseHostSource):
         self._lock = threading.RLock()
         self._api = ApiDatabase(api_engine, self._lock, clock)
         self._cells: dict[str, CellDatabase] = {}
-        self._groups = GroupReader(clock)
+        self._lookups = DatabaseLookups(self._api, self._cell_databases, clock)
+        self._discovery = PeriodicDiscovery(self._api, self._cell_databases, clock)
         self._merged = MergedCells()
         self._shared = SharedRefresh()
         self._missing: dict[str, float] = {}
         self._stopping = threading.Event()
         self._poller: threading.Thread | None = None
-        self._discovery: threading.Thread | None = None
-        self._discovered_at: float | None = None
 
     # -- called by the scheduler -------------------------------------------------------
 
@@ -156,8 +143,7 @@ class NovaDBSource(BaseHostSource):
         ConfigurationError
             A nova-compute is older than nova 34 supports; the message names the hosts.
         """
-        with self._lock:
-            cells = tuple(self._cells.values())
+        cells = self._cell_databases()
         old: list[OldCompute] = [each for c in cells for each in c.old_computes or ()]
         if not old:
             return
@@ -219,27 +205,7 @@ class NovaDBSource(BaseHostSource):
 
         A database that is unavailable, or slow to answer a poll, is not queried.
         """
-        by_cell: defaultdict[str, list[str]] = defaultdict(list)
-        for cell_uuid, host in hosts if self._poller is not None else ():
-            by_cell[cell_uuid].append(host)
-        return {
-            (cell_uuid, host): state
-            for cell_uuid, names in by_cell.items()
-            for host, state in self._states_of(cell_uuid, names).items()
-        }
-
-    def _states_of(
-        self, cell_uuid: str, hosts: Collection[str]
-    ) -> Mapping[str, ServiceState]:
-        cell = self._cells.get(cell_uuid)
-        if cell is None or not cell.is_prompt:
-            return {}
-        try:
-            with cell.engine().connect() as connection:
-                return read_states(connection, hosts)
-        except Exception as e:  # oslo.db has classes of its own
-            LOG.debug("Reading services of %s failed: %s", cell.what, cause_of(e))
-            return {}
+        return self._lookups.service_states(hosts if self._poller is not None else ())
 
     def seen_at(self) -> float | None:
         """Return when the database that was read longest ago was read.
@@ -275,51 +241,18 @@ class NovaDBSource(BaseHostSource):
         An instance without a row or without a host is pending: it may still be built.
         If a cell does not answer, the location is unknown.
         """
-        rows = instances.c
-        wanted = sa.select(rows.host, rows.deleted).where(rows.uuid == instance_uuid)
-        state = InstanceState.PENDING
-        with self._lock:
-            cells = list(self._cells.values())
-        for cell in cells:
-            try:
-                with cell.engine().connect() as connection:
-                    row = connection.execute(wanted).first()
-            except Exception as e:  # oslo.db has classes of its own
-                LOG.debug(
-                    "Locating an instance in %s failed: %s", cell.what, cause_of(e)
-                )
-                state = InstanceState.UNKNOWN
-                continue
-            if row is not None and row.deleted:
-                return InstanceLocation(InstanceState.GONE)
-            if row is not None and row.host:
-                return InstanceLocation(InstanceState.ON_HOST, row.host)
-        return InstanceLocation(state)
+        return self._lookups.locate_instance(instance_uuid)
 
     def boot_volumes(self, instance_uuid: str) -> Sequence[str]:
         """Read the build request of an instance from the API database.
 
         It exists until the instance is in a cell: one that is moved has none.
         """
-        try:
-            with self._api.engine().connect() as connection:
-                return read_boot_volumes(connection, instance_uuid)
-        except Exception as e:  # oslo.db has classes of its own
-            raise BuildRequestUnavailable(
-                f"Reading a build request of nova failed: {cause_of(e)}"
-            ) from e
+        return self._lookups.boot_volumes(instance_uuid)
 
     def flavors(self, names: Collection[str] | None = None) -> Sequence[Flavor]:
         """Read flavors from the API database."""
-        engine = self._api.engine()
-        try:
-            with engine.connect() as connection:
-                return read_flavors(connection, names)
-        except InvalidRequest:
-            raise
-        except Exception as e:  # oslo.db has classes of its own
-            failure = Failure.of(_OPTION, engine.url.set(query={}), e, _AS_DB)
-            raise FlavorsUnavailable(f"Reading nova's flavors failed: {failure}") from e
+        return self._lookups.flavors(names)
 
     def members_of_groups(
         self,
@@ -328,18 +261,7 @@ class NovaDBSource(BaseHostSource):
         is_placed: Callable[[str], bool],
     ) -> Mapping[str, frozenset[str]]:
         """Read the members of a project's groups from the API database."""
-        unread = self._groups.unread(uuids, project_id)
-        if not unread:
-            return {}
-        if not self._api.is_prompt:
-            raise GroupsUnavailable(self._api.describe())
-        try:
-            with self._api.engine().connect() as connection:
-                return self._groups.read(connection, unread, project_id, is_placed)
-        except Exception as e:  # oslo.db has classes of its own
-            raise GroupsUnavailable(
-                f"Reading server groups of {self._api.what} failed: {cause_of(e)}"
-            ) from e
+        return self._lookups.members_of_groups(uuids, project_id, is_placed)
 
     @property
     def cells(self) -> tuple[CellStatus, ...]:
@@ -397,6 +319,15 @@ class NovaDBSource(BaseHostSource):
         with self._lock:
             return [self._api, *self._cells.values()]
 
+    def _cell_databases(self) -> tuple[CellDatabase, ...]:
+        with self._lock:
+            return tuple(self._cells.values())
+
+    @property
+    def _discovery_interval(self) -> int:
+        interval_s: int = self.conf.scheduler.discover_hosts_in_cells_interval
+        return interval_s
+
     def _claim_missing(self, missing: Collection[str]) -> bool:
         """Return whether some nodes were not polled for recently; remember them."""
         now = self._clock()
@@ -418,7 +349,7 @@ class NovaDBSource(BaseHostSource):
         self._read(table, [self._api], timeout_s, is_forced=True)
         if not self._api.is_up:
             url = self._api.engine().url.set(query={})
-            failure = Failure.of(_OPTION, url, self._api.reason, _AS_DB)
+            failure = Failure.of(API_OPTION, url, self._api.reason, AS_API_DATABASE)
             raise ConfigurationError(f"{failure}")
         with self._lock:
             cells = list(self._cells.values())
@@ -447,7 +378,7 @@ class NovaDBSource(BaseHostSource):
             self._read(table, more, timeout_s)
         self._drop_unavailable_cells(table)
         if self._poller is None:
-            self._discover(in_background=False)
+            self._discovery.run_if_due(self._discovery_interval)
 
     def _read(
         self,
@@ -608,34 +539,7 @@ class NovaDBSource(BaseHostSource):
                 continue
             database.start_attempt(self._read_factory(table, database))
         self._drop_unavailable_cells(table)
-        self._discover(in_background=True)
-
-    def _discover(self, *, in_background: bool) -> None:
-        interval_s = self.conf.scheduler.discover_hosts_in_cells_interval
-        interval_s, now = interval_s or _DEFAULT_PERIOD_S, self._clock()
-        if interval_s < 0 or (self._discovery and self._discovery.is_alive()):
-            return
-        if self._discovered_at is not None and now - self._discovered_at < interval_s:
-            return
-        self._discovered_at = now
-        if not in_background:
-            self._discover_all()
-            return
-        self._discovery = threading.Thread(
-            target=self._discover_all, name="moorage discovery", daemon=True
-        )
-        self._discovery.start()
-
-    def _discover_all(self) -> None:
-        with self._lock:
-            cells = [cell for cell in self._cells.values() if cell.is_up]
-        for cell in cells:
-            try:
-                discover_hosts(
-                    self._api.engine(), cell.engine(), cell.mapping, self._clock()
-                )
-            except Exception as e:  # whatever the driver raises; it is retried
-                LOG.warning("Discovering hosts of %s failed: %s", cell.what, e)
+        self._discovery.start_if_due(self._discovery_interval)
 
 
 @contextlib.contextmanager
@@ -673,7 +577,7 @@ def from_conf(conf: cfg.ConfigOpts) -> NovaDBSource:
     try:
         api_engine = engines.api()
     except (sa.exc.ArgumentError, ImportError, ValueError) as e:
-        failure = Failure.of(_OPTION, conf.api_database.connection, e, _AS_URL)
+        failure = Failure.of(API_OPTION, conf.api_database.connection, e, _AS_URL)
         raise ConfigurationError(f"{failure}") from None
     return NovaDBSource(
         api_engine,
