@@ -187,3 +187,11 @@ def topic_settings(conf: cfg.ConfigOpts) -> dict[str, str]:
         conf.kafka.heartbeats_topic: f"{retained} {of_broker}",
         conf.kafka.aggregates_topic: f"{compacted} {of_broker}",
     }
+
+
+def claims_topic_settings(conf: cfg.ConfigOpts) -> dict[str, str]:
+    """Return the settings that the topic of claims is created with, by its name."""
+    return {
+        conf.kafka.claims_topic: "--config retention.ms=3600000 --config "
+        "segment.ms=600000 --config message.timestamp.type=LogAppendTime"
+    }

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from oslo_config import cfg
 
 from ...errors import ConfigurationError
-from ...kafka_client import LastError, client_settings, partitions_of, topic_settings
+from ...kafka_client import LastError, client_settings, partitions_of
 from .messages import TopicMessage
 
 #: Applies some messages.
@@ -93,15 +93,19 @@ class TopicReader:
 
     # -- reading to the end --------------------------------------------------------
 
-    def partitions(self) -> dict[str, list[int]]:
-        """Return the partitions of each topic of [kafka].
+    def partitions(self, topics: Mapping[str, str]) -> dict[str, list[int]]:
+        """Return the partitions of each topic.
+
+        Parameters
+        ----------
+        topics : mapping
+            The settings that each is created with, by its name.
 
         Raises
         ------
         ConfigurationError
             No broker answers, or a topic does not exist.
         """
-        topics = topic_settings(self._conf)
         return partitions_of(self._conf, self._consumer, topics, self.error)
 
     def read_to_end(
@@ -185,6 +189,15 @@ class TopicReader:
             [TopicPartition(*each, offset) for each, offset in offsets.items()]
         )
 
+    def follow_from_end(self, partitions: Iterable[Partition]) -> None:
+        """Continue at the ends, as they are once a broker answers."""
+        self.follow(dict.fromkeys(partitions, confluent_kafka.OFFSET_END))
+
+    @property
+    def knows_its_positions(self) -> bool:
+        """Whether it knows where it reads, in all partitions."""
+        return all(offset >= 0 for offset in self._next.values())
+
     def read(self, timeout_s: float) -> list[TopicMessage]:
         """Return the next messages, at most 500, after a timeout none."""
         self._assign_new_partitions()
@@ -251,7 +264,7 @@ class TopicReader:
         self.n_unread = sum(
             max(0, end - self._next[each])
             for each, end in ends.items()
-            if each in self._next
+            if self._next.get(each, -1) >= 0  # else its end is not known yet
         )
 
 

@@ -16,7 +16,7 @@ from oslo_config import cfg
 from ...clock import now_s
 from ...hosts import HostTable
 from ...instances import InstanceLocation, InstanceState
-from ...kafka_client import kafka_library
+from ...kafka_client import kafka_library, topic_settings
 from ..base import BaseHostSource
 from ..reported.hosts import ReportCounts, ReportedHosts
 from .messages import MessageApplier, MessageCounts, TopicMessage, TopicNames
@@ -122,7 +122,7 @@ class KafkaSource(BaseHostSource):
     def _read_all(
         self, reader: TopicReader, topics: TopicNames, applier: MessageApplier
     ) -> dict[Partition, int]:
-        found = reader.partitions()
+        found = reader.partitions(topic_settings(self.conf))
         states = [(t, n) for t in (topics.hosts, topics.aggregates) for n in found[t]]
         offsets = reader.read_to_end(states, applier.apply)
         # After the reports that they belong to; an older one only shows a host as down.
