@@ -22,6 +22,10 @@ _CREATE: Final = (
 )
 
 
+#: A shorter time would end connections to a broker that is only slow.
+_MIN_SOCKET_MS: Final = 1_000
+
+
 def kafka_library() -> ModuleType:
     """Return confluent_kafka, which is installed with the extra "kafka".
 
@@ -57,6 +61,8 @@ def client_settings(conf: cfg.ConfigOpts) -> dict[str, Any]:
         "bootstrap.servers": ",".join(options.bootstrap_servers),
         "security.protocol": options.security_protocol,
         "reconnect.backoff.max.ms": 2_000,
+        # A frozen broker keeps its connections open, and answers nothing.
+        "socket.timeout.ms": max(_MIN_SOCKET_MS, int(options.timeout * 1000)),
         # The callback of errors has what is of use; the library logs to stderr.
         "log_level": 2,
     }
