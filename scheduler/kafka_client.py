@@ -22,6 +22,10 @@ _CREATE: Final = (
 )
 
 
+#: A shorter time would end connections to a broker that is only slow.
+_MIN_SOCKET_MS: Final = 1_000
+
+
 def kafka_library() -> ModuleType:
     """Return confluent_kafka, which is installed with the extra "kafka".
 
@@ -57,6 +61,8 @@ def client_settings(conf: cfg.ConfigOpts) -> dict[str, Any]:
         "bootstrap.servers": ",".join(options.bootstrap_servers),
         "security.protocol": options.security_protocol,
         "reconnect.backoff.max.ms": 2_000,
+        # A frozen broker keeps its connections open, and answers nothing.
+        "socket.timeout.ms": max(_MIN_SOCKET_MS, int(options.timeout * 1000)),
         # The callback of errors has what is of use; the library logs to stderr.
         "log_level": 2,
     }
@@ -186,4 +192,12 @@ def topic_settings(conf: cfg.ConfigOpts) -> dict[str, str]:
         conf.kafka.hosts_topic: f"{compacted} {of_broker}",
         conf.kafka.heartbeats_topic: f"{retained} {of_broker}",
         conf.kafka.aggregates_topic: f"{compacted} {of_broker}",
+    }
+
+
+def claims_topic_settings(conf: cfg.ConfigOpts) -> dict[str, str]:
+    """Return the settings that the topic of claims is created with, by its name."""
+    return {
+        conf.kafka.claims_topic: "--config retention.ms=3600000 --config "
+        "segment.ms=600000 --config message.timestamp.type=LogAppendTime"
     }

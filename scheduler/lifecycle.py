@@ -17,6 +17,7 @@ from .claim_reconciler import ClaimReconciler
 from .decision_store import DecisionStore
 from .drivers.parts import Parts
 from .drivers.plugins import PluginSet, load_plugin_set
+from .kafka_peers import KafkaPeers
 from .locality import conflicts_of_table
 from .locality.following import PlaceFollower, places_of_conf
 from .seeding import seed_from_file
@@ -36,6 +37,8 @@ class Lifecycle:
     ----------
     store : DecisionStore or None
         None: decisions are only in memory.
+    peers : KafkaPeers or None
+        None: claims are not announced through Kafka.
     is_embedded : bool
         Whether Placement runs in this process.
     closing : contextlib.ExitStack
@@ -50,6 +53,7 @@ class Lifecycle:
         reconciler: ClaimReconciler,
         places: PlaceFollower,
         store: DecisionStore | None,
+        peers: KafkaPeers | None,
         *,
         is_embedded: bool,
         closing: contextlib.ExitStack,
@@ -60,6 +64,7 @@ class Lifecycle:
         self._reconciler = reconciler
         self._places = places
         self._store = store
+        self.peers = peers
         self._is_embedded = is_embedded
         self._closing = closing
 
@@ -74,11 +79,13 @@ class Lifecycle:
         Raises
         ------
         ConfigurationError
-            The hosts, or Placement's database, cannot be read, or the store of
-            decisions has a newer version.
+            The hosts, or Placement's database, cannot be read, the store of decisions
+            has a newer version, or the topic of claims does not exist.
         """
         if self._store is not None:
             self._store.prepare()
+        if self.peers is not None:
+            self.peers.check()
         self._parts.source.start(self._parts.table)
         self._seed()
         self._parts.candidates.load()
@@ -115,6 +122,8 @@ class Lifecycle:
         option = self._conf.moorage.claims_directory
         if folder := Path(option) if option else claims_directory:
             self._parts.journal.open(folder)
+        if self.peers is not None:
+            self._selector.publish_claims = self.peers.start()
         self._parts.source.start_polling(self._parts.table)
         self._parts.candidates.start()
         self._parts.placement.health.start(self._parts.placement.probe)

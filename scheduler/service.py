@@ -30,6 +30,7 @@ from .errors import ConfigurationError
 from .explain import Explainer
 from .hosts import HostTable
 from .instances import InstanceLocation, InstanceState
+from .kafka_peers import KafkaPeers
 from .lifecycle import Lifecycle, claim_max_age_s
 from .locality.following import PlaceFollower
 from .notifications import (
@@ -294,7 +295,10 @@ class Scheduler:
             self.explainer = Explainer(
                 lambda: self.selector.parts, self.candidates.provider_view
             )
-            self.status = SchedulerStatus(conf, parts, store)
+            peers = _peers(conf, self.selector, clock, reconciler)
+            if peers is not None:
+                closing.callback(peers.stop)
+            self.status = SchedulerStatus(conf, parts, store, peers)
             self.source_endpoints = source.endpoints
             self.endpoints = [SchedulerEndpoint(self), BaseAPIEndpoint()]
             self.lifecycle = Lifecycle(
@@ -304,6 +308,7 @@ class Scheduler:
                 reconciler,
                 places,
                 store,
+                peers,
                 is_embedded=embedded is not None,
                 # Closed by `stop`, or here if a later part cannot be created.
                 closing=closing.pop_all(),
@@ -480,6 +485,20 @@ def _candidates(
         ),
         max_age_s=lambda: float(options.providers_max_age),
         clock=clock,
+    )
+
+
+def _peers(
+    conf: cfg.ConfigOpts,
+    selector: Selector,
+    clock: Callable[[], float],
+    reconciler: ClaimReconciler,
+) -> KafkaPeers | None:
+    """Return what exchanges claims through Kafka; None: they are not."""
+    if not conf.kafka.claims_topic:
+        return None
+    return KafkaPeers(
+        conf, selector.apply_peer_claims, clock, lambda: reconciler.max_age_s
     )
 
 

@@ -9,6 +9,7 @@ from oslo_config import cfg
 
 from .decision_store import DecisionStore
 from .drivers.parts import Parts
+from .kafka_peers import KafkaPeers
 
 
 class SchedulerStatus:
@@ -23,13 +24,18 @@ class SchedulerStatus:
     """
 
     def __init__(
-        self, conf: cfg.ConfigOpts, parts: Parts, store: DecisionStore | None = None
+        self,
+        conf: cfg.ConfigOpts,
+        parts: Parts,
+        store: DecisionStore | None = None,
+        peers: KafkaPeers | None = None,
     ) -> None:
         self.conf = conf
         self.table = parts.table
         self.decisions = parts.decisions
         self.candidates = parts.candidates
         self.store = store
+        self._peers = peers
         self._source = parts.source
         self._orphans = parts.orphans
         self._health = parts.placement.health
@@ -89,6 +95,11 @@ class SchedulerStatus:
     def report_counts(self) -> Mapping[str, int]:
         """The numbers of host reports by outcome; empty if the source receives none."""
         return self._source.report_counts()
+
+    @property
+    def announcement_counts(self) -> Mapping[str, int]:
+        """The numbers of claims that are exchanged through Kafka, by result."""
+        return {} if self._peers is None else self._peers.result_counts()
 
     @property
     def n_unread(self) -> int:

@@ -19,6 +19,7 @@ FILES = [
     SCHEDULER / "placement" / "health.py",
     *sorted((SCHEDULER / "placement" / "cache").glob("*.py")),
     SCHEDULER / "rpc" / "peers.py",
+    SCHEDULER / "claim_publisher.py",
     SCHEDULER / "claim_reconciler.py",
 ]
 DIRECT = {

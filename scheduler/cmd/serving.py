@@ -85,7 +85,9 @@ class Serving:
     def _start(self, started: Future[None]) -> None:
         try:
             retry_until_done(self._begin, self._stopping)
-            self._scheduler.selector.publish_claims = self._peers.publish
+            # Over RPC only claims of schedulers without the topic are received then.
+            if not self._conf.kafka.claims_topic:
+                self._scheduler.selector.publish_claims = self._peers.publish
             self._watch.start()
         except BaseException as e:
             started.set_exception(e)

@@ -12,8 +12,8 @@ OPTS = (
         sample_default="kafka1:9092,kafka2:9092",
         help=(
             "Brokers (HOST:PORT) that are asked for all others. Required by [moorage] "
-            "source = kafka and [agent] transport = kafka, which need the extra "
-            "moorage[kafka]."
+            "source = kafka, claims_topic and [agent] transport = kafka, which need "
+            "the extra moorage[kafka]."
         ),
     ),
     cfg.StrOpt(
@@ -41,6 +41,16 @@ OPTS = (
             "Topic with the newest state of each host aggregate, an Aggregate object "
             "of nova. Its key is the aggregate's id; a message without a value removes "
             "it. It must be compacted, and is not created by Moorage."
+        ),
+    ),
+    cfg.StrOpt(
+        "claims_topic",
+        help=(
+            "Topic in which schedulers announce their claims to each other, instead of "
+            "on the message bus, with any [moorage] source. All schedulers of a cloud "
+            "must have the same. An hour of retention is ample. It is not created by "
+            "Moorage. Unset: claims are announced on the message bus. Related option: "
+            "bootstrap_servers."
         ),
     ),
     cfg.StrOpt(

@@ -7,9 +7,7 @@ instance a little later, once its host reports it.
 
 from __future__ import annotations
 
-import logging
 import uuid
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
@@ -17,18 +15,13 @@ import oslo_messaging
 from oslo_messaging import rpc
 
 from ...objects import Serializer
+from ..claim_publisher import ClaimPublisher
 from ..drivers.claims.peer_claims import PeerClaim
-from ..waiting import Spawner, ThreadSpawner
-
-LOG = logging.getLogger(__name__)
+from ..waiting import Spawner
 
 #: Not nova's "scheduler": a nova-scheduler in the same cloud lacks the methods.
 PEERS_TOPIC: Final = "moorage"
 NAMESPACE: Final = "moorage"
-
-#: Maximum number of claims in one cast, and in the queue while the broker is away.
-_MAX_PER_CAST: Final = 100
-_MAX_QUEUED: Final = 10_000
 
 
 class AppliesPeerClaims(Protocol):
@@ -81,53 +74,14 @@ class Peers:
             topic=PEERS_TOPIC, namespace=NAMESPACE, version="1.0", fanout=True
         )
         self._client = rpc.get_rpc_client(transport, target, serializer=Serializer())
-        spawner = spawner or ThreadSpawner()
-        self._claims: deque[PeerClaim] = deque()
-        self._lock = spawner.lock()
-        self._is_queued = spawner.event()
-        self._is_stopping = False
-        self._thread = spawner.spawn(self._run, name="peers")
-
-    def publish(self, claims: Sequence[PeerClaim]) -> None:
-        """Queue claims for publication; drop them if the queue is full."""
-        with self._lock:
-            n_free = _MAX_QUEUED - len(self._claims)
-            self._claims.extend(claims[:n_free])
-        if n_free < len(claims):
-            LOG.warning(
-                "Dropping claims for other schedulers: %d already wait for the broker",
-                _MAX_QUEUED,
-            )
-        self._is_queued.set()
-
-    def stop(self, timeout_s: float = 5.0) -> None:
-        """Publish the queued claims, if the broker accepts them in time; stop."""
-        self._is_stopping = True
-        self._is_queued.set()
-        self._thread.join(timeout_s)
-
-    def _run(self) -> None:
-        while not self._is_stopping or self._claims:
-            self._is_queued.wait()
-            self._is_queued.clear()
-            while claims := self._take_batch():
-                self._cast(claims)
-
-    def _take_batch(self) -> Sequence[PeerClaim]:
-        """Remove and return the claims for one cast."""
-        with self._lock:
-            n_claims = min(len(self._claims), _MAX_PER_CAST)
-            return [self._claims.popleft() for _ in range(n_claims)]
+        self._publisher = ClaimPublisher(self._cast, spawner=spawner)
+        self.publish = self._publisher.publish
+        self.stop = self._publisher.stop
 
     def _cast(self, claims: Sequence[PeerClaim]) -> None:
-        try:
-            self._client.cast(
-                {},
-                "instances_claimed",
-                origin=self.origin,
-                claims=[claim.to_wire() for claim in claims],
-            )
-        except Exception as e:  # a driver's library raises errors of its own, too
-            LOG.warning(
-                "Publishing %d claims to other schedulers failed: %s", len(claims), e
-            )
+        self._client.cast(
+            {},
+            "instances_claimed",
+            origin=self.origin,
+            claims=[claim.to_wire() for claim in claims],
+        )

@@ -247,6 +247,13 @@ class _StateMetrics:
             "kind",
             registry,
         )
+        self._announcements = _LabelledCounter(
+            "moorage_claim_announcements",
+            "Claims announced to other schedulers through Kafka, and those of others, "
+            "by result.",
+            "result",
+            registry,
+        )
         self._readings = _LabelledCounter(
             "moorage_provider_readings",
             "Readings of Placement's database for providers in memory, by result.",
@@ -291,6 +298,7 @@ class _StateMetrics:
             {"truncated": stats.truncated, "evicted": stats.evicted}
         )
         self._reports.set_total(status.report_counts)
+        self._announcements.set_total(status.announcement_counts)
         self._count_readings(status.candidates.following_stats())
         if (store := status.store) is not None:
             self._stored.set_total(

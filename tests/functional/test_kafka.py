@@ -15,7 +15,7 @@ import pytest
 from moorage.objects import Selection
 from moorage.scheduler.conf import load
 from moorage.scheduler.errors import NoValidHost
-from moorage.scheduler.kafka_client import topic_settings
+from moorage.scheduler.kafka_client import claims_topic_settings, topic_settings
 from moorage.scheduler.placement.embedded import TOKEN
 from moorage.scheduler.rpc import SchedulerAPI, get_transport
 
@@ -106,7 +106,9 @@ def test_page_shows_the_files_and_the_settings_of_topics() -> None:
     page = PAGE.read_text()
     for file in EXAMPLES.iterdir():
         assert f"examples/kafka/{file.name}" in page
-    for topic, settings in topic_settings(load([], config_files=[])).items():
+    conf = load([], config_files=[])
+    conf.set_override("claims_topic", "moorage-claims", group="kafka")
+    for topic, settings in (topic_settings(conf) | claims_topic_settings(conf)).items():
         [command] = re.findall(rf"--create --topic {topic} (?:.*\\\n)*.*", page)
         assert set(re.findall(r"--config \S+", command)) == set(
             re.findall(r"--config \S+", settings)

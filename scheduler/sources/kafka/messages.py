@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -29,8 +29,13 @@ LOG = logging.getLogger(__name__)
 #: counted.
 _MAX_LOGGED: Final = 20
 _WINDOW_S: Final = 60.0
+#: Partitions that a text names.
+_MAX_NAMED: Final = 5
 #: Kinds of unsupported messages that are remembered, to log each once.
 _MAX_KINDS: Final = 100
+
+#: A topic and the number of a partition.
+Partition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,3 +182,10 @@ def _text(encoded: bytes | None, part: str) -> str:
     if encoded is None:
         raise ValueError(f"it has no {part}")
     return encoded.decode()
+
+
+def list_partitions(partitions: Collection[Partition]) -> str:
+    """Name partitions, the first few of many, for an operator."""
+    some = [f"{topic} {number}" for topic, number in sorted(partitions)[:_MAX_NAMED]]
+    more = f" and {n} more" if (n := len(partitions) - len(some)) else ""
+    return f"{', '.join(some)}{more}"

@@ -12,26 +12,26 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from oslo_config import cfg
 
+from ...clock import now_s
 from ...errors import ConfigurationError
-from ...kafka_client import LastError, client_settings, partitions_of, topic_settings
-from .messages import TopicMessage
+from ...kafka_client import LastError, client_settings, partitions_of
+from .messages import Partition, TopicMessage, list_partitions
 
 #: Applies some messages.
 Apply = Callable[[Iterable[TopicMessage]], object]
-#: A topic and the number of a partition.
-Partition = tuple[str, int]
 
 _MAX_AT_A_TIME: Final = 500
 #: Messages of which only the newest of each key is applied, while reading to the end.
 _WINDOW: Final = 20_000
 #: Their bytes at most: a host with many devices has a report of tens of kB.
 _WINDOW_BYTES: Final = 64 * 1024**2
-#: Partitions that an error names.
-_MAX_NAMED: Final = 5
 _STATISTICS_MS: Final = 1_000
 _NEW_PARTITIONS_MS: Final = 60_000
 #: The library's states of a broker that is connected.
 _CONNECTED: Final = frozenset(("UP", "UPDATE"))
+#: Microseconds without an answer after which a connected broker is not counted on: it
+#: answers a fetch within half a second, also if there is no message.
+_SILENT_US: Final = 3_000_000
 
 
 class TopicReader:
@@ -44,13 +44,18 @@ class TopicReader:
     fetch_wait_ms : int
         How long a broker holds a request at the end of the partitions; so long does an
         end stay unknown.
+    clock : callable
+        Returns now, seconds since the epoch.
 
     Attributes
     ----------
     failures : dict
         Why a topic or partition cannot be read, by its name.
+    unanswered : tuple
+        The partitions that are followed and for which no broker answers: they have no
+        leader, or it is not connected or frozen.
     is_connected : bool
-        Whether any broker is connected, within a second.
+        Whether a broker answers for any partition, within some seconds.
     n_unread : int
         Messages that the brokers have and that are not read.
 
@@ -60,13 +65,22 @@ class TopicReader:
         [kafka] is invalid.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, *, fetch_wait_ms: int) -> None:
+    def __init__(
+        self,
+        conf: cfg.ConfigOpts,
+        *,
+        fetch_wait_ms: int,
+        clock: Callable[[], float] = now_s,
+    ) -> None:
         self._conf = conf
+        self._clock = clock
         self.error = LastError()
         self.failures: dict[str, str] = {}
         self.is_connected = True
+        self.unanswered: tuple[Partition, ...] = ()
         self.n_unread = 0
         self._next: dict[Partition, int] = {}
+        self._progress: dict[Partition, _Progress] = {}
         self._unassigned: set[Partition] = set()
         self._consumer = Consumer(
             {
@@ -93,15 +107,19 @@ class TopicReader:
 
     # -- reading to the end --------------------------------------------------------
 
-    def partitions(self) -> dict[str, list[int]]:
-        """Return the partitions of each topic of [kafka].
+    def partitions(self, topics: Mapping[str, str]) -> dict[str, list[int]]:
+        """Return the partitions of each topic.
+
+        Parameters
+        ----------
+        topics : mapping
+            The settings that each is created with, by its name.
 
         Raises
         ------
         ConfigurationError
             No broker answers, or a topic does not exist.
         """
-        topics = topic_settings(self._conf)
         return partitions_of(self._conf, self._consumer, topics, self.error)
 
     def read_to_end(
@@ -168,11 +186,9 @@ class TopicReader:
             raise ConfigurationError(f"Kafka does not answer: {e.args[0]}") from e
 
     def _silent(self, remaining: Collection[Partition]) -> str:
-        some = [f"{topic} {number}" for topic, number in sorted(remaining)[:_MAX_NAMED]]
-        more = f" and {n} more" if (n := len(remaining) - len(some)) else ""
         return (
             f"Reading the Kafka topics stopped: for {self._conf.kafka.timeout:g} s no "
-            f"broker answered for the partitions {', '.join(some)}{more}. "
+            f"broker answered for the partitions {list_partitions(remaining)}. "
             f"{self.error.text}"
         )
 
@@ -181,9 +197,30 @@ class TopicReader:
     def follow(self, offsets: Mapping[Partition, int]) -> None:
         """Continue at these offsets; `read` returns the messages."""
         self._next = dict(offsets)
+        now = self._clock()
+        self._progress = {
+            each: self._progress.get(each) or _Progress(now) for each in offsets
+        }
         self._consumer.assign(
             [TopicPartition(*each, offset) for each, offset in offsets.items()]
         )
+
+    def follow_from_end(self, partitions: Iterable[Partition]) -> None:
+        """Continue at the ends, as they are once a broker answers."""
+        self.follow(dict.fromkeys(partitions, confluent_kafka.OFFSET_END))
+
+    @property
+    def read_until(self) -> float:
+        """The time until which all messages of all partitions are read, within 2 s.
+
+        While it follows, seconds since the epoch.
+        """
+        return min((each.read_until for each in self._progress.values()), default=0.0)
+
+    @property
+    def knows_its_positions(self) -> bool:
+        """Whether it knows where it reads, in all partitions."""
+        return all(offset >= 0 for offset in self._next.values())
 
     def read(self, timeout_s: float) -> list[TopicMessage]:
         """Return the next messages, at most 500, after a timeout none."""
@@ -242,17 +279,70 @@ class TopicReader:
 
     def _read_statistics(self, text: str) -> None:
         statistics = json.loads(text)
-        states = [broker["state"] for broker in statistics["brokers"].values()]
-        self.is_connected = not states or not _CONNECTED.isdisjoint(states)
         ends = dict(_ends(statistics))
+        answered = set(_answered(statistics))
+        now = self._clock()
+        for each, progress in self._progress.items():
+            if each in answered and each in ends:
+                progress.note(now, self._next.get(each, 0), ends[each])
+        self.unanswered = tuple(self._progress.keys() - answered)
+        self.is_connected = not self._progress or bool(self._progress.keys() & answered)
         if self._next:
             topics = {topic for topic, _ in self._next}
             self._unassigned = {p for p in ends.keys() - self._next if p[0] in topics}
         self.n_unread = sum(
             max(0, end - self._next[each])
             for each, end in ends.items()
-            if each in self._next
+            if self._next.get(each, -1) >= 0  # else its end is not known yet
         )
+
+
+class _Progress:
+    """Until when the messages of a partition are read.
+
+    An end that was seen at some time is reached later. Until then, ends that are seen
+    in between say nothing.
+
+    Attributes
+    ----------
+    read_until : float
+        Seconds since the epoch.
+    """
+
+    __slots__ = ("_end", "_end_seen_at", "read_until")
+
+    def __init__(self, now: float) -> None:
+        self.read_until = now
+        self._end: int | None = None
+        self._end_seen_at = now
+
+    def note(self, now: float, position: int, end: int) -> None:
+        if end < 0:  # no answer has told it yet
+            return
+        if self._end is not None and position >= self._end:
+            self.read_until = self._end_seen_at
+            self._end = None
+        if position >= end:
+            self.read_until = now
+        elif self._end is None:
+            self._end, self._end_seen_at = end, now
+
+
+def _answered(statistics: dict[str, Any]) -> Iterable[Partition]:
+    """Yield the partitions whose leader answers."""
+    connected = {
+        broker["nodeid"]: broker["rxidle"]
+        for broker in statistics["brokers"].values()
+        if broker["state"] in _CONNECTED
+    }
+    for name, topic in statistics["topics"].items():
+        for number, partition in topic["partitions"].items():
+            idle_us = connected.get(partition["leader"])
+            # It is not asked while enough of its messages wait here.
+            if idle_us is not None and (
+                idle_us < _SILENT_US or partition["fetchq_cnt"]
+            ):
+                yield name, int(number)
 
 
 def _ends(statistics: dict[str, Any]) -> Iterable[tuple[Partition, int]]:

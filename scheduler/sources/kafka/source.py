@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import enum
 import logging
 import threading
 import time
@@ -16,14 +17,21 @@ from oslo_config import cfg
 from ...clock import now_s
 from ...hosts import HostTable
 from ...instances import InstanceLocation, InstanceState
-from ...kafka_client import kafka_library
+from ...kafka_client import kafka_library, topic_settings
 from ..base import BaseHostSource
 from ..reported.hosts import ReportCounts, ReportedHosts
-from .messages import MessageApplier, MessageCounts, TopicMessage, TopicNames
+from .messages import (
+    MessageApplier,
+    MessageCounts,
+    Partition,
+    TopicMessage,
+    TopicNames,
+    list_partitions,
+)
 from .missing import MissingHosts
 
 if TYPE_CHECKING:
-    from .reader import Partition, TopicReader
+    from .reader import TopicReader
 
 LOG = logging.getLogger(__name__)
 
@@ -31,12 +39,55 @@ _POLL_S: Final = 0.2
 #: How long a broker holds a request for messages that do not exist yet.
 _START_WAIT_MS: Final = 10
 _FOLLOWING_WAIT_MS: Final = 500
+#: Seconds after which messages count as unread; how far it has read is known within
+#: about 2 s.
+_BEHIND_S: Final = 5.0
 #: Seconds of an outage after which they are added to when each host was seen.
 _EXCUSE_EVERY_S: Final = 5.0
+#: After an unexpected error.
+_RETRY_S: Final = 1.0
 _FORGET_EVERY_S: Final = 10.0
 #: A running host reports the instances claimed on it well within this interval.
 _SETTLE_EVERY_S: Final = 30.0
 _STOP_S: Final = 10.0
+
+
+class _Outage(enum.Enum):
+    """Why messages are not read."""
+
+    #: No broker answers.
+    ALL = "all"
+    #: None answers for some partitions.
+    SOME = "some"
+    #: All answer; there are more messages than are read.
+    BEHIND = "behind"
+
+    @classmethod
+    def of(cls, reader: TopicReader) -> _Outage:
+        if not reader.is_connected:
+            return cls.ALL
+        return cls.SOME if reader.unanswered else cls.BEHIND
+
+
+class _Interval:
+    """Runs a function once in each interval.
+
+    Parameters
+    ----------
+    every_s : float
+        Also the time before the first run.
+    """
+
+    def __init__(self, every_s: float, run: Callable[[], object]) -> None:
+        self._every_s = every_s
+        self._run = run
+        self._due_at = time.monotonic() + every_s
+
+    def run_if_due(self) -> None:
+        """Run it if the interval is over."""
+        if time.monotonic() >= self._due_at:
+            self._due_at = time.monotonic() + self._every_s
+            self._run()
 
 
 class KafkaSource(BaseHostSource):
@@ -74,8 +125,11 @@ class KafkaSource(BaseHostSource):
         self._applier: MessageApplier | None = None
         self._offsets: dict[Partition, int] = {}
         self._reader: TopicReader | None = None
-        self._away_since: float | None = None
-        self._excused_until = 0.0
+        #: Until when all was read, while it is behind; and what was logged about it.
+        self._behind_since: float | None = None
+        self._outage: _Outage | None = None
+        self._excused_until = clock()
+        self._failure = ""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -117,12 +171,12 @@ class KafkaSource(BaseHostSource):
     def _open(self, fetch_wait_ms: int) -> TopicReader:
         from .reader import TopicReader  # its import needs the library
 
-        return TopicReader(self.conf, fetch_wait_ms=fetch_wait_ms)
+        return TopicReader(self.conf, fetch_wait_ms=fetch_wait_ms, clock=self._clock)
 
     def _read_all(
         self, reader: TopicReader, topics: TopicNames, applier: MessageApplier
     ) -> dict[Partition, int]:
-        found = reader.partitions()
+        found = reader.partitions(topic_settings(self.conf))
         states = [(t, n) for t in (topics.hosts, topics.aggregates) for n in found[t]]
         offsets = reader.read_to_end(states, applier.apply)
         # After the reports that they belong to; an older one only shows a host as down.
@@ -149,40 +203,89 @@ class KafkaSource(BaseHostSource):
     def _follow(
         self, reader: TopicReader, applier: MessageApplier, hosts: ReportedHosts
     ) -> None:
-        forget_at = time.monotonic() + _FORGET_EVERY_S
-        settle_at = time.monotonic() + _SETTLE_EVERY_S
+        steps: tuple[Callable[[], object], ...] = (
+            lambda: _apply(applier, reader.read(_POLL_S)),
+            lambda: self._check_progress(reader, hosts),
+            _Interval(_FORGET_EVERY_S, lambda: self._forget_lost(hosts)).run_if_due,
+            _Interval(_SETTLE_EVERY_S, hosts.settle_reported_claims).run_if_due,
+        )
         try:
             while not self._stopping.is_set():
-                if messages := reader.read(_POLL_S):
-                    _apply(applier, messages)
-                self._check_connection(reader, hosts)
-                if time.monotonic() >= forget_at:
-                    forget_at = time.monotonic() + _FORGET_EVERY_S
-                    hosts.forget_lost(hosts.last_report_at)
-                if time.monotonic() >= settle_at:
-                    settle_at = time.monotonic() + _SETTLE_EVERY_S
-                    hosts.settle_reported_claims()
+                failures = [f for step in steps if (f := self._failure_of(step))]
+                self._failure = " ".join(failures)
+                if failures:
+                    self._stopping.wait(_RETRY_S)
         finally:
             reader.close()
 
-    def _check_connection(self, reader: TopicReader, hosts: ReportedHosts) -> None:
-        """Note an outage and its end; do not count it as silence of hosts."""
-        now = self._clock()
-        if self._away_since is None:
-            if not reader.is_connected:
-                self._away_since = self._excused_until = now
-                LOG.warning(
-                    "No broker of Kafka is connected: %s; deciding on the last state "
-                    "of hosts until one is",
-                    reader.error.text or "the connection ended",
-                )
+    def _failure_of(self, step: Callable[[], object]) -> str:
+        """Run a step; return why it failed, or ""."""
+        try:
+            step()
+        except Exception as e:  # the thread must go on; /readyz names the error
+            failure = f"Following Kafka fails, and is retried: {e!r}"
+            if failure not in self._failure:
+                LOG.exception("Following Kafka failed; retrying in %.0f s", _RETRY_S)
+            return failure
+        return ""
+
+    def _forget_lost(self, hosts: ReportedHosts) -> None:
+        """Drop silent hosts, unless their reports may be among those not read yet."""
+        if self._behind_since is None:
+            hosts.forget_lost(hosts.last_report_at)
+
+    def _check_progress(self, reader: TopicReader, hosts: ReportedHosts) -> None:
+        """Do not count time whose messages are not read as silence of hosts."""
+        now, read_until = self._clock(), reader.read_until
+        if now - read_until <= _BEHIND_S:
+            if self._behind_since is not None:
+                self._excuse(hosts, read_until)
+                self._end_outage(now)
+            self._excused_until = read_until
             return
-        if reader.is_connected or now - self._excused_until >= _EXCUSE_EVERY_S:
-            hosts.excuse_silence(max(0.0, now - self._excused_until))
-            self._excused_until = now
-        if reader.is_connected:
-            LOG.info("Kafka is connected again, after %.0f s", now - self._away_since)
-            self._away_since = None
+        if self._behind_since is None:
+            self._behind_since = read_until
+        if now - self._excused_until >= _EXCUSE_EVERY_S:
+            self._excuse(hosts, now)
+        if now - self._behind_since > self.conf.kafka.timeout:
+            self._note_outage(reader, now)
+
+    def _note_outage(self, reader: TopicReader, now: float) -> None:
+        outage = _Outage.of(reader)
+        if outage is self._outage:
+            return
+        self._outage = outage
+        if outage is _Outage.ALL:
+            LOG.warning(
+                "No broker of Kafka answers: %s; deciding on the last state of hosts "
+                "until one does",
+                reader.error.text or "the connection is open",
+            )
+        elif outage is _Outage.SOME:
+            LOG.warning(
+                "No broker of Kafka answers for the partitions %s: they have no "
+                "leader, or it is frozen; their hosts keep their last state",
+                list_partitions(reader.unanswered),
+            )
+        else:
+            LOG.warning(
+                "Reading Kafka is behind by %.0f s, with %d messages to read; no host "
+                "counts as silent for that",
+                now - reader.read_until,
+                reader.n_unread,
+            )
+
+    def _excuse(self, hosts: ReportedHosts, until: float) -> None:
+        hosts.excuse_silence(max(0.0, until - self._excused_until))
+        self._excused_until = until
+
+    def _end_outage(self, now: float) -> None:
+        if self._outage is not None:
+            LOG.info(
+                "Kafka is read to its end again, after %.0f s",
+                now - (self._behind_since or now),
+            )
+        self._behind_since, self._outage = None, None
 
     def refresh(self, table: HostTable) -> None:
         """Do nothing: messages are followed at all times."""
@@ -201,18 +304,37 @@ class KafkaSource(BaseHostSource):
         return None if self._hosts is None else self._hosts.last_report_at
 
     def troubles(self) -> Sequence[str]:
-        """Return why topics cannot be read."""
-        if self._reader is None:
+        """Return why topics or partitions cannot be read."""
+        reader = self._reader
+        if reader is None:
             return ()
-        return tuple(self._reader.failures.copy().values())
+        found = [*reader.failures.copy().values()]
+        if self._failure:
+            found.append(self._failure)
+        if self._outage is _Outage.SOME:
+            found.append(
+                "no broker of Kafka answers for the partitions "
+                f"{list_partitions(reader.unanswered)}, since {self._behind_text}; "
+                "their hosts keep their last state"
+            )
+        return found
+
+    @property
+    def _behind_text(self) -> str:
+        return _timestamp(self._behind_since or self._clock())
 
     def notes(self) -> Sequence[str]:
         """Return `troubles`, an outage, and hosts without a usable report."""
         notes = [*self.troubles()]
-        if self._away_since is not None:
+        if self._outage is _Outage.ALL:
             notes.append(
-                f"Kafka is not connected since {_timestamp(self._away_since)}; "
-                "decisions use the last state of hosts"
+                f"no broker of Kafka answers since {self._behind_text}; decisions use "
+                "the last state of hosts"
+            )
+        elif self._outage is _Outage.BEHIND:
+            notes.append(
+                f"Kafka is not read to its end since {self._behind_text}: "
+                f"{self.n_unread()} messages are left"
             )
         refused_since = None if self._hosts is None else self._hosts.refused_since
         if self._hosts is not None and refused_since is not None:
@@ -242,6 +364,8 @@ class KafkaSource(BaseHostSource):
 
 
 def _apply(applier: MessageApplier, messages: Sequence[TopicMessage]) -> None:
+    if not messages:
+        return
     try:
         applier.apply(messages)
     except Exception:  # the thread must go on with the messages after these

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Brokers that are killed or frozen under load, and a reader that is behind."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from moorage.agent import BusUnavailable, KafkaBus, Reporter
+from moorage.scheduler.sources.kafka import reader, source
+from moorage.scheduler.sources.kafka.messages import MessageApplier
+from moorage.testing.builders import host, node_uuid
+
+from ....fixtures.kafka import DedicatedKafka, Kafka, KafkaCluster
+from ....fixtures.waiting import wait_until
+from .test_source import Cloud, Scheduler
+
+pytestmark = [pytest.mark.kafka, pytest.mark.deep, pytest.mark.xdist_group("kafka")]
+
+NAMES = [f"h{i}" for i in range(30)]
+NODES = [node_uuid(name) for name in NAMES]
+#: Seconds of silence after which the hosts of these tests would be down.
+DOWN_S = 20.0
+
+
+class Load:
+    """Agents that report new states of all hosts without a pause.
+
+    Attributes
+    ----------
+    n_stored : int
+        The newest state that the brokers have acknowledged.
+    """
+
+    def __init__(self, cloud: Cloud) -> None:
+        cloud.conf.set_override("timeout", 2.0, group="kafka")
+        self._reporter = Reporter(KafkaBus(cloud.conf).cast, sends_deltas=False)
+        self._n_sent = self.n_stored = 0
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def report(self) -> None:
+        self._n_sent += 1
+        used = self._n_sent
+        self._reporter.report_many(
+            (host(host=name, vcpus_used=used), []) for name in NAMES
+        )
+        self.n_stored = used
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            with contextlib.suppress(BusUnavailable):
+                self.report()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Load]:
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self._ending.set()
+            self._thread.join()
+
+    def is_read_by(self, scheduler: Scheduler, at_least: int) -> bool:
+        return min(scheduler.value("vcpus_used", each) for each in NODES) >= at_least
+
+
+class Watch:
+    """Notes hosts that are missing, or down though only Kafka was away."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._table = scheduler.table
+        self.findings: list[str] = []
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._ending.wait(0.1):
+            batch = self._table.batch()
+            if len(batch) != len(NAMES):
+                self.findings.append(f"{len(batch)} hosts are left")
+            silent_s = time.time() - float(batch.last_seen_up.min())
+            if silent_s > DOWN_S:
+                self.findings.append(f"a host is silent for {silent_s:.1f} s")
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._ending.set()
+            self._thread.join()
+
+
+def _scheduler(cloud: Cloud, **options: Any) -> Any:
+    options = {"timeout": 2.0, **options}
+    return cloud.scheduler(forget_hosts_after=DOWN_S, **options)
+
+
+def test_frozen_broker_is_noticed_and_no_host_counts_as_silent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    with DedicatedKafka() as kafka:
+        cloud = Cloud(kafka)
+        load = Load(cloud)
+        load.report()
+        with _scheduler(cloud) as scheduler, load.running():
+            wait_until(lambda: load.is_read_by(scheduler, 2))
+            watch = Watch(scheduler)
+            with watch.running():
+                kafka.freeze()
+                frozen_at = time.monotonic()
+                wait_until(lambda: "no broker of Kafka answers" in _notes(scheduler))
+                seen_at = scheduler.source.seen_at()
+                wait_until(lambda: time.monotonic() - frozen_at > 2 * DOWN_S)
+                assert scheduler.source.seen_at() == seen_at, "the view ages"
+                kafka.thaw()
+                before = load.n_stored
+                wait_until(lambda: load.is_read_by(scheduler, before + 2))
+                wait_until(lambda: _notes(scheduler) == "")
+            assert watch.findings == []
+    assert caplog.text.count("No broker of Kafka answers") == 1
+    assert "Kafka is read to its end again" in caplog.text
+
+
+def test_killed_broker_of_three_loses_no_report() -> None:
+    with KafkaCluster() as kafka:
+        cloud = Cloud(kafka)
+        load = Load(cloud)
+        load.report()
+        with _scheduler(cloud, timeout=5.0) as scheduler:
+            watch = Watch(scheduler)
+            with watch.running(), load.running():
+                wait_until(lambda: load.is_read_by(scheduler, 2))
+                leader = kafka.leaders(cloud.topic)[0]
+                kafka.brokers[leader].end(signal.SIGKILL)
+                before = load.n_stored
+                wait_until(lambda: load.is_read_by(scheduler, before + 5))
+                wait_until(lambda: leader not in kafka.leaders(cloud.topic).values())
+                before = load.n_stored
+                wait_until(lambda: load.is_read_by(scheduler, before + 5))
+            wait_until(lambda: load.is_read_by(scheduler, load.n_stored))
+            assert watch.findings == []
+            wait_until(lambda: _notes(scheduler) == "")
+        with _scheduler(cloud) as second:
+            assert load.is_read_by(second, load.n_stored)
+
+
+def test_partitions_without_a_leader_are_named() -> None:
+    with KafkaCluster() as kafka:
+        kafka.n_replicas = 1
+        cloud = Cloud(kafka)
+        cloud.reporter.report_many((host(host=name), []) for name in NAMES)
+        with _scheduler(cloud) as scheduler:
+            gone = kafka.leaders(cloud.topic)[0]
+            kafka.brokers[gone].end(signal.SIGKILL)
+            wait_until(lambda: f"{cloud.topic} 0" in _troubles(scheduler))
+            others = {n for n, at in kafka.leaders(cloud.topic).items() if at >= 0}
+            assert others
+            assert not any(f"{cloud.topic} {n}" in _troubles(scheduler) for n in others)
+            kafka.brokers[gone].launch()
+            wait_until(lambda: _troubles(scheduler) == "")
+            cloud.reporter.report_many((host(host=n, vcpus_used=7), []) for n in NAMES)
+            wait_until(
+                lambda: {scheduler.value("vcpus_used", each) for each in NODES} == {7}
+            )
+
+
+def test_host_is_not_silent_while_its_heartbeats_are_unread(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_slow = threading.Event()
+
+    def apply_slowly(applier: MessageApplier, messages: Any) -> None:
+        if is_slow.is_set() and messages:
+            time.sleep(0.2)
+        applier.apply(messages)
+
+    monkeypatch.setattr(reader, "_MAX_AT_A_TIME", 1)
+    monkeypatch.setattr(source, "_FORGET_EVERY_S", 0.1)
+    with Kafka() as kafka:
+        cloud = Cloud(kafka)
+        cloud.reporter.report_many((host(host=name), []) for name in NAMES)
+        monkeypatch.setattr(source, "_apply", apply_slowly)
+        with cloud.scheduler(timeout=1.0, forget_hosts_after=6.0) as scheduler:
+            wait_until(lambda: scheduler.source.n_unread() == 0)
+            is_slow.set()
+            busy = [(NODES[0], b"{")] * 2_000
+            cloud.kafka.produce(cloud.topic, *busy)
+            seen_at = scheduler.value("last_seen_up", NODES[1])
+            wait_until(lambda: "is not read to its end" in _notes(scheduler))
+            wait_until(lambda: scheduler.value("last_seen_up", NODES[1]) > seen_at + 10)
+            assert len(scheduler.table) == len(NAMES), "none is forgotten"
+            is_slow.clear()
+            wait_until(lambda: _notes(scheduler) == "")
+
+            def are_silent_ones_forgotten() -> bool:
+                cloud.reporter.report(host(host=NAMES[0]))
+                return len(scheduler.table) == 1
+
+            wait_until(are_silent_ones_forgotten, interval_s=0.5)
+    assert "Reading Kafka is behind" in caplog.text
+
+
+def test_unexpected_error_is_named_and_retried(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_broken = threading.Event()
+    read = reader.TopicReader.read
+
+    def read_or_fail(self: reader.TopicReader, timeout_s: float) -> Any:
+        if is_broken.is_set():
+            raise KeyError("fetchq_cnt")
+        return read(self, timeout_s)
+
+    monkeypatch.setattr(reader.TopicReader, "read", read_or_fail)
+    with Kafka() as kafka:
+        cloud = Cloud(kafka)
+        with cloud.scheduler() as scheduler:
+            is_broken.set()
+            wait_until(lambda: "KeyError('fetchq_cnt')" in _troubles(scheduler))
+            cloud.reporter.report(host(host="h1"))
+            is_broken.clear()
+            wait_until(lambda: len(scheduler.table) == 1)
+            wait_until(lambda: _troubles(scheduler) == "")
+    assert caplog.text.count("Following Kafka failed") == 1
+
+
+def _notes(scheduler: Scheduler) -> str:
+    return " ".join(scheduler.source.notes())
+
+
+def _troubles(scheduler: Scheduler) -> str:
+    return " ".join(scheduler.source.troubles())
