@@ -17,7 +17,7 @@ from ...objects import RequestSpec, Selection
 from ...weighers import BaseHostWeigher
 from ..candidates import DecisionOffer
 from ..errors import AllocationUpdateFailed, NoValidHost, PluginError
-from ..hosts import HostBatch
+from ..hosts import Consumption, HostBatch
 from ..placement.allocations.limits import MAX_POSTS, MAX_QUERIES, MAX_REREAD_TREES
 from ..request import Request
 from ..request.checks import instance_uuids_of
@@ -34,6 +34,7 @@ from .claims.accepting import (
     first_accepted,
     reserve_in_ledger,
 )
+from .claims.fits import FitCheck
 from .claims.ledger import Ledger
 from .claims.levels import LevelCheck
 from .claims.peer_claims import PeerClaim
@@ -282,6 +283,13 @@ class Decision:
                 lambda: self._eligible,
                 global_request_id=self._caller.global_request_id,
             ),
+            FitCheck(
+                self._parts.table,
+                self._filters,
+                since=hosts.revision,
+                clock=self._parts.clock,
+            ),
+            consumption_of=functools.partial(self._consumption, ledger),
             contention=self.seen.contention,
             may_give_up=may_give_up,
         )
@@ -593,7 +601,7 @@ class Decision:
             Has the weights for the record, if not `ranking`.
         """
         its_limits = self._limits(ranking.hosts, index)
-        consumption = self._needs.on_host(its_limits, _mappings(ledger, candidate))
+        consumption = self._consumption(ledger, ranking.hosts, index, candidate)
         shown, at = ranking, index
         if weighed is not None:
             shown, at = weighed, _index_in(weighed.hosts, ranking.hosts, index)
@@ -601,6 +609,15 @@ class Decision:
         return PlacedInstance(
             uuid, chosen, candidate, its_limits, consumption, index, ranking
         )
+
+    def _consumption(
+        self, ledger: Ledger | None, hosts: HostBatch, index: int, candidate: int
+    ) -> Consumption:
+        """Return what an instance consumes on a host with a candidate."""
+        if not self._needs.depend_on_host:
+            return self._needs.on_host({}, None)
+        limits = self._limits(hosts, index)
+        return self._needs.on_host(limits, _mappings(ledger, candidate))
 
     def _limits(self, hosts: HostBatch, index: int) -> dict[str, object]:
         return collect_limits(

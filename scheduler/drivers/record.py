@@ -30,6 +30,10 @@ MEMBER_CLAIMED_FIRST: Final = "a member of its server group claimed first"
 OTHER_CLAIMED_FIRST: Final = "another instance claimed first: "
 #: The same: the chosen host had changed since it was read, and was not claimed.
 OUTDATED: Final = "outdated"
+#: The same: released, as another instance got its CPUs or devices before.
+COLLIDED: Final = "collided"
+#: The detail of both where a guest's CPUs or devices were claimed before.
+DEVICES_CLAIMED_FIRST: Final = "another instance got its CPUs or PCI devices first"
 
 
 class Outcome(enum.StrEnum):
@@ -77,7 +81,7 @@ class ClaimAttempt:
     Attributes
     ----------
     result : str
-        A value of `ClaimResult`, or `RELEASED`, or `OUTDATED`.
+        A value of `ClaimResult`, or `RELEASED`, `OUTDATED` or `COLLIDED`.
     at_ms : float or None
         Milliseconds from the start of the decision to the answer; None: unknown.
     """

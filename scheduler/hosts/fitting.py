@@ -50,12 +50,15 @@ class NumaPciUsage:
         What it left.
     guest : FittedGuest or None
         The cells and CPUs that it has; None: none, or it did not fit any more.
+    is_complete : bool
+        Whether it got all that it needs.
     """
 
     topology: HostTopology | None
     pools: HostPools
     guest: FittedGuest | None
     devices: TakenPools
+    is_complete: bool
 
     def changes(self) -> Changes:
         """Return the columns that have changed, with their new values."""
@@ -135,7 +138,14 @@ class Need:
         if fitted is None and left is None:
             return None
         after = pools if left is None else left
-        return NumaPciUsage(topology, after, fitted, pools.minus(after))
+        has_cells = self.guest is None or fitted is not None
+        return NumaPciUsage(
+            topology,
+            after,
+            fitted,
+            pools.minus(after),
+            is_complete=has_cells and left is not None,
+        )
 
     def _case(self, topology: HostTopology | None, pools: HostPools) -> Cases:
         """Return a single host as an array of one, with no more than is asked for."""

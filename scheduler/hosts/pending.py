@@ -41,6 +41,13 @@ class Consumption:
         """Return its usage of a host's cells and devices; None: nothing."""
         return None if self.need is None else self.need.take(topology, pools)
 
+    def fits(self, topology: HostTopology | None, pools: HostPools) -> bool:
+        """Return whether a host's cells and devices have what it needs."""
+        if not self.need:
+            return True
+        usage = self.take(topology, pools)
+        return usage is not None and usage.is_complete
+
     def deltas(self) -> tuple[tuple[str, int], ...]:
         """Return (column, change) pairs."""
         return (

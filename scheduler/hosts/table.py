@@ -489,6 +489,37 @@ class HostTable:
             host = self._arrays.text("host", row)
             self._add_instance(host, instance_uuid, consumption)
 
+    def fits(self, node_uuid: str, consumption: Consumption, since: int) -> bool:
+        """Return whether a compute node still has the cells and devices for a claim.
+
+        Parameters
+        ----------
+        since : int
+            The revision at which it had: a row that has not changed is not fitted
+            again.
+        """
+        with self._lock:
+            row = self._arrays.row_of(node_uuid)
+            if row is None or self._arrays.read("revision", row) <= since:
+                return True
+            return consumption.fits(*self._devices(row))
+
+    def consume_if_fits(
+        self,
+        node_uuid: str,
+        instance_uuid: str,
+        consumption: Consumption,
+        claimed_at: float,
+        since: int,
+    ) -> bool:
+        """Add what an instance was granted if it still fits; see `fits`."""
+        with self._lock:
+            is_there = instance_uuid in self._claims_on(node_uuid)
+            if not is_there and not self.fits(node_uuid, consumption, since):
+                return False
+            self.consume(node_uuid, instance_uuid, consumption, claimed_at)
+            return True
+
     def _add_instance(self, host: str, uuid: str, consumption: Consumption) -> None:
         self.instances.add(host, uuid)
         if consumption.image_properties:

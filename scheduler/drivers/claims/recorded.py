@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 from ...hosts import HostBatch
 from ...placement.allocations.claims import ClaimResult
 from ..instances import PlacedInstance
 from ..record import (
+    COLLIDED,
+    DEVICES_CLAIMED_FIRST,
     MEMBER_CLAIMED_FIRST,
     OTHER_CLAIMED_FIRST,
     OUTDATED,
@@ -19,6 +22,9 @@ from ..record import (
 from .contention import Contention
 from .ledger import Ledger
 from .rechecks import CHANGED
+
+#: Results of attempts that are no answers of Placement.
+_NOT_SENT: Final = (OUTDATED, RELEASED, COLLIDED)
 
 
 class RecordedClaims:
@@ -68,7 +74,7 @@ class RecordedClaims:
             result = self._answer([uuid], [host])
             if result is ClaimResult.CONTENDED or self._was_released(uuid):
                 return None
-            if result is ClaimResult.CLAIMED:
+            if result is ClaimResult.CLAIMED and not self._had_collided(uuid):
                 ledger.reserve(candidate)
                 return candidate
             ledger.mark_refused(candidate)
@@ -101,7 +107,7 @@ class RecordedClaims:
         uuids = [each.instance_uuid for each in placed]
         result = self._answer(uuids, [each.value("host") for each in placed])
         if result is ClaimResult.CLAIMED:
-            released = [p for p in placed if self._was_released(p.instance_uuid)]
+            released = [p for p in placed if self._is_left(p, ledger)]
             for each in released:
                 ledger.release(each.candidate)
             return [each.instance_uuid for each in released]
@@ -114,6 +120,12 @@ class RecordedClaims:
         refused = self._claim_halves(placed[:middle], ledger)
         return refused + self._claim_halves(placed[middle:], ledger)
 
+    def _is_left(self, placed: PlacedInstance, ledger: Ledger) -> bool:
+        if self._had_collided(placed.instance_uuid):
+            ledger.mark_refused(placed.candidate)
+            return True
+        return self._was_released(placed.instance_uuid)
+
     def held_candidate(self, uuid: str, ledger: Ledger) -> int | None:  # noqa: ARG002 - of the interface
         """Return None: the record does not say what an instance held before."""
         return None
@@ -124,7 +136,7 @@ class RecordedClaims:
 
     def may_try_again(self, n_rounds: int) -> bool:  # noqa: ARG002 - as above
         """Return whether all hosts were tried again: more attempts were made."""
-        return any(each.result != RELEASED for each in self._left)
+        return any(each.result not in (RELEASED, COLLIDED) for each in self._left)
 
     def _answer(self, uuids: Sequence[str], hosts: Sequence[str]) -> ClaimResult:
         if self._is_next(tuple(uuids), tuple(hosts)):
@@ -139,7 +151,7 @@ class RecordedClaims:
         return ClaimResult.CLAIMED
 
     def _is_next(self, uuids: tuple[str, ...], hosts: tuple[str, ...]) -> bool:
-        if not self._left or self._left[0].result in (OUTDATED, RELEASED):
+        if not self._left or self._left[0].result in _NOT_SENT:
             return False
         attempt = self._left[0]
         return (attempt.instance_uuids, attempt.hosts) == (uuids, hosts)
@@ -154,16 +166,30 @@ class RecordedClaims:
         self._left.popleft()
         return True
 
+    def _had_collided(self, uuid: str) -> bool:
+        """Return whether another instance got its CPUs or devices first."""
+        attempt = self._left[0] if self._left else None
+        if attempt is None or attempt.result != COLLIDED:
+            return False
+        if attempt.instance_uuids != (uuid,):
+            return False
+        self._left.popleft()
+        self.contention.note(is_refused=True, n_attempts=1)
+        return True
+
     def _was_outdated(self, uuid: str, host: str) -> bool:
         """Return whether filters rejected the host as it was just before the claim."""
-        while self._is_outdated(uuid, host) and self._left[0].detail != CHANGED:
+        of_candidate = (CHANGED, DEVICES_CLAIMED_FIRST)
+        while self._is_outdated(uuid, host) and (
+            self._left[0].detail not in of_candidate
+        ):
             self._left.popleft()
             self._outdated.add((uuid, host))
         return (uuid, host) in self._outdated
 
     def _had_changed(self, uuid: str, host: str) -> bool:
-        """Return whether a candidate's traits or aggregates no longer matched."""
-        if self._is_outdated(uuid, host) and self._left[0].detail == CHANGED:
+        """Return whether a candidate did not match, or fit, any more."""
+        if self._is_outdated(uuid, host):
             self._left.popleft()
             return True
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ... import tracing
@@ -17,7 +17,7 @@ from ...errors import (
     PlacementUnavailable,
     SchedulerError,
 )
-from ...hosts import HostBatch
+from ...hosts import Consumption, HostBatch
 from ...placement.allocations.claims import (
     Claim,
     ClaimAnswer,
@@ -39,14 +39,18 @@ from ..caller import Caller
 from ..instances import PlacedInstance, read_attributes
 from ..parts import Parts
 from ..record import (
+    COLLIDED,
+    DEVICES_CLAIMED_FIRST,
     MEMBER_CLAIMED_FIRST,
     OTHER_CLAIMED_FIRST,
+    OUTDATED,
     RELEASED,
     ClaimAttempt,
     DecisionRecord,
 )
 from ..restrictions import evacuated_from
 from .contention import Contention
+from .fits import FitCheck
 from .groups import GroupCheck
 from .ledger import Ledger
 from .levels import LevelCheck
@@ -64,6 +68,8 @@ class RequestClaims:
 
     Parameters
     ----------
+    consumption_of : callable
+        Returns what an instance consumes on a host of a batch with a candidate.
     may_give_up : bool
         Whether to raise `StaleOffer` once `MAX_REFUSED` candidates were refused.
 
@@ -82,7 +88,9 @@ class RequestClaims:
         record: DecisionRecord,
         rechecks: Rechecks,
         levels: LevelCheck,
+        fits: FitCheck,
         *,
+        consumption_of: Callable[[HostBatch, int, int], Consumption],
         contention: Contention,
         may_give_up: bool = False,
     ) -> None:
@@ -102,6 +110,8 @@ class RequestClaims:
             global_request_id=caller.global_request_id,
         )
         self._levels = levels
+        self._fits = fits
+        self._consumption_of = consumption_of
         self._record = record
         self._rechecks = rechecks
         self._wanted: dict[str, AllocationRequest] = {}
@@ -141,8 +151,16 @@ class RequestClaims:
                 self._refuse(candidate, ledger)
                 self._give_up_stale_offer()
                 continue
+            consumption = self._consumption_of(hosts, index, candidate)
+            if not self._fits.may_try(node_uuid, consumption):
+                self._note(uuid, host, OUTDATED, DEVICES_CLAIMED_FIRST)
+                ledger.mark_refused(candidate)
+                continue
             answer = self._claim({uuid: ledger.request(candidate)}, [host])
             if answer.result is ClaimResult.CLAIMED:
+                if not self._takes(uuid, node_uuid, host, consumption, answer):
+                    ledger.mark_refused(candidate)
+                    continue
                 if not self._may_keep(uuid, node_uuid, host, answer):
                     return None  # it may be tried again where the group settles
                 ledger.reserve(candidate)
@@ -164,6 +182,27 @@ class RequestClaims:
         self._n_refused += 1
         if self._may_give_up and self._n_refused >= MAX_REFUSED and not self._made:
             raise StaleOffer
+
+    def _takes(
+        self,
+        uuid: str,
+        node_uuid: str,
+        host: str,
+        consumption: Consumption,
+        answer: ClaimAnswer,
+    ) -> bool:
+        """Return whether a host still has the CPUs and devices of a granted claim.
+
+        If not, the claim is released. One that an earlier request made is not judged:
+        the host may count it already.
+        """
+        if answer.is_found or self._fits.take(uuid, node_uuid, host, consumption):
+            return True
+        self._release(uuid)
+        self._note(uuid, host, COLLIDED, DEVICES_CLAIMED_FIRST)
+        for each in (self._parts.contention, self.contention):
+            each.note(is_refused=True, n_attempts=1)
+        return False
 
     def _may_keep(
         self, uuid: str, node_uuid: str, host: str, answer: ClaimAnswer
@@ -354,7 +393,10 @@ class RequestClaims:
         self, placed: PlacedInstance, answer: ClaimAnswer, ledger: Ledger
     ) -> bool:
         node_uuid, host = placed.value("uuid"), placed.value("host")
-        if self._may_keep(placed.instance_uuid, node_uuid, host, answer):
+        uuid = placed.instance_uuid
+        if not self._takes(uuid, node_uuid, host, placed.consumption, answer):
+            ledger.mark_refused(placed.candidate)
+        elif self._may_keep(uuid, node_uuid, host, answer):
             return True
         ledger.release(placed.candidate)
         return False
@@ -446,6 +488,7 @@ class RequestClaims:
 
         A failed release does not replace the error of the request.
         """
+        self._fits.give_back_all()
         with self._record.timed("release"):
             self._release_made()
         # Claims in doubt are counted as free, too: Placement refuses them if not.
@@ -477,6 +520,7 @@ class RequestClaims:
 
     def _release(self, uuid: str) -> None:
         """Release this request's claim for an instance."""
+        self._fits.give_back(uuid)
         release(
             self._parts.placement,
             uuid,
@@ -498,6 +542,13 @@ class RequestClaims:
             at_ms = self._record.elapsed_ms(self._parts.clock())
             attempt = ClaimAttempt(tuple(uuids), (), RELEASED, 0, when, at_ms)
             self._record.claims.append(attempt)
+
+    def _note(self, uuid: str, host: str, result: str, why: str) -> None:
+        """Record and log why a claim was released, or not sent."""
+        LOG.info("Not claiming host %s for instance %s: %s", host, uuid, why)
+        at_ms = self._record.elapsed_ms(self._parts.clock())
+        attempt = ClaimAttempt((uuid,), (host,), result, 0, why, at_ms)
+        self._record.claims.append(attempt)
 
     def _hand_to_orphans(self, uuid: str, claimed: Claim | None = None) -> None:
         """Hand a claim to `Orphans`; None: what its journal entry says."""

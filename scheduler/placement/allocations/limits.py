@@ -18,6 +18,8 @@ claims that are refused         `MAX_REFUSED`, then Placement is       6 writes
                                 queried for candidates again
 a member of a server group      `GROUP_MAX_ROUNDS` hosts, on each      20 x (0.8 +
                                 `GROUP_MAX_READS` reads                reads)
+CPUs and devices that           `MAX_COLLISIONS` claims, each released  10 x 2 writes
+another instance got first
 releasing claims                one write and its reads each; the      8 t + 3.2
                                 first that fails leaves the others
                                 to the background
@@ -76,6 +78,9 @@ ANTI_GROUP_MAX_ROUNDS: Final = 2
 #: Reads until the other members have left, and seconds between two of them.
 GROUP_MAX_READS: Final = 8
 GROUP_PAUSE_S: Final = 0.1
+#: Claims that a pass of a request releases because another instance got the CPUs or
+#: devices first; the next such claim is kept, and its compute decides.
+MAX_COLLISIONS: Final = 10
 
 #: Seconds until an orphan is first checked, and the longest pause between two checks.
 ORPHAN_FIRST_PAUSE_S: Final = 1.0
