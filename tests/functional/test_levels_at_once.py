@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -96,7 +96,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 
 def _rack(
-    cloud: Cloud, uuid: str, hints: dict[str, list[str]], group: InstanceGroup
+    cloud: Cloud, hints: dict[str, list[str]], group: InstanceGroup, uuid: str
 ) -> str | None:
     spec = request(instance_group=group, instance_uuid=uuid, scheduler_hints=hints)
     try:
@@ -137,7 +137,7 @@ def test_members_requested_at_once_are_all_placed_by_the_rule(
         )
         named = {name: values or [uuid] for name, values in hints.items()}
         with ThreadPoolExecutor(len(members)) as pool:
-            found = list(pool.map(lambda m: _rack(cloud, m, named, group), members))
+            found = list(pool.map(partial(_rack, cloud, named, group), members))
         held = {each: cloud.placement.allocations(each).resources for each in members}
         racks = [[cloud.rack_of_node[node] for node in held[each]] for each in members]
         assert racks == [[] if rack is None else [rack] for rack in found]

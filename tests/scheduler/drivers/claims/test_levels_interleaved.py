@@ -64,9 +64,7 @@ GROUP = "the UUID of the group"
 RULES = {
     "different_rack": Rule({"different_rack": [GROUP]}),
     "group_level": Rule({"group_level": ["rack"]}, "anti-affinity"),
-    "max_server": Rule(
-        {"group_level": ["rack"], "max_server_per_rack": ["2"]}, most=2
-    ),
+    "max_server": Rule({"group_level": ["rack"], "max_server_per_rack": ["2"]}, most=2),
     "spread": Rule({"spread_level": ["rack"]}, skew=1),
     "max_skew": Rule({"spread_level": ["rack"], "max_skew": ["2"]}, skew=2),
 }
@@ -111,9 +109,7 @@ class Cloud:
         hints: dict[str, list[str]],
         group: InstanceGroup,
     ) -> str:
-        spec = request(
-            instance_group=group, instance_uuid=uuid, scheduler_hints=hints
-        )
+        spec = request(instance_group=group, instance_uuid=uuid, scheduler_hints=hints)
         scheduler = self.schedulers[number % len(self.schedulers)]
         answer: Any = scheduler.select_destinations(
             CONTEXT, spec, [uuid], return_objects=True
