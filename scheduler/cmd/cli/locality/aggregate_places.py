@@ -11,7 +11,7 @@ from pathlib import Path
 
 from oslo_config import cfg
 
-from ....errors import ConfigurationError
+from ....errors import ConfigurationError, PlacementRejected, PlacementUnauthorized
 from ....hosts import PlacementPlace
 from ....locality.following import places_of_conf
 from ....locality.places_file import format_places, read_places
@@ -19,7 +19,7 @@ from ....placement.adapter import make_adapter
 from ....placement.client import PlacementClient
 from ....placement.members import change_aggregates, root_providers
 from ..replacing import replace_file
-from .changes import Members
+from .changes import HostRefused, Members
 from .host_file import Place
 
 
@@ -106,12 +106,15 @@ class AggregatePlaces:
 
     def move(self, host: str, leave: Sequence[Place], enter: Sequence[Place]) -> None:
         """Remove a host from aggregates of places, and add it to others, at once."""
-        change_aggregates(
-            self._client,
-            self._uuid_of[host],
-            leave=[each for place in leave for each in self._aggregates[place]],
-            enter=[self._aggregates[place][0] for place in enter],
-        )
+        try:
+            change_aggregates(
+                self._client,
+                self._uuid_of[host],
+                leave=[each for place in leave for each in self._aggregates[place]],
+                enter=[self._aggregates[place][0] for place in enter],
+            )
+        except (PlacementRejected, PlacementUnauthorized) as e:
+            raise HostRefused(f"{e}") from e
 
 
 def _uuids(place: Place) -> Iterator[str]:

@@ -10,13 +10,18 @@ import dataclasses
 import enum
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from ....errors import SchedulerError
 from .host_file import Place, WantedPlaces
 
 #: The hosts of each place.
 Members = Mapping[Place, Collection[str]]
+
+
+class HostRefused(SchedulerError):
+    """Raised when a service refuses to move one host; others may be moved."""
 
 
 class ChangeKind(enum.StrEnum):
@@ -66,11 +71,22 @@ class PlaceService(Protocol):
         """Create places without hosts."""
 
     def move(self, host: str, leave: Sequence[Place], enter: Sequence[Place]) -> None:
-        """Remove a host from places, then add it to others."""
+        """Remove a host from places, then add it to others.
+
+        Raises
+        ------
+        HostRefused
+            The service refused it; some of it may have been done.
+        """
 
 
-def plan(wanted: WantedPlaces, members: Members) -> list[PlaceChange]:
-    """Return the changes that are needed: places first, then host by host."""
+def plan(
+    wanted: WantedPlaces, members: Members, unknown: Collection[str] = ()
+) -> list[PlaceChange]:
+    """Return the changes that are needed: places first, then host by host.
+
+    Unknown hosts are left out.
+    """
     created = [
         PlaceChange(ChangeKind.CREATE, place)
         for place in wanted.places
@@ -80,7 +96,8 @@ def plan(wanted: WantedPlaces, members: Members) -> list[PlaceChange]:
     for place in sorted(members):
         for host in members[place]:
             places_of[host].append(place)
-    moved = (_moves(wanted, host, places_of[host]) for host in wanted.of_host)
+    known = (host for host in wanted.of_host if host not in unknown)
+    moved = (_moves(wanted, host, places_of[host]) for host in known)
     return [*created, *itertools.chain.from_iterable(moved)]
 
 
@@ -97,15 +114,24 @@ def _moves(
 
 
 def carry_out(
-    changes: Sequence[PlaceChange], service: PlaceService
+    changes: Sequence[PlaceChange],
+    service: PlaceService,
+    on_refused: Callable[[str, HostRefused], None],
 ) -> Iterator[PlaceChange]:
-    """Make changes in their order; yield each once it was made."""
+    """Make changes in their order; yield each once it was made.
+
+    A host that the service refuses is passed to `on_refused`, and the others are moved.
+    """
     for host, group in itertools.groupby(changes, key=lambda change: change.host):
         some = list(group)
         if host is None:
             service.create([change.place for change in some])
         else:
-            service.move(host, _places(some, ChangeKind.REMOVE), _places(some))
+            try:
+                service.move(host, _places(some, ChangeKind.REMOVE), _places(some))
+            except HostRefused as e:
+                on_refused(host, e)
+                continue
         yield from some
 
 

@@ -54,7 +54,9 @@ def apply(
     They are created, and hosts enter and leave them, through nova's API with the
     options of [nova]. Other aggregates, levels and hosts stay as they are.
 
-    Only what differs is changed: run it again after an error, or a change of FILE.
+    Only what differs is changed: run it again after an error, or a change of FILE. A
+    host that is unknown or refused is named, the others are moved, and the exit status
+    is 1.
     """
     from .applying import Application  # oslo.config and keystoneauth1 are slow
 
@@ -65,6 +67,7 @@ def apply(
     try:
         if not dry_run:
             application.carry_out()
+        application.raise_if_refused()
     finally:
         answer = application.answer(is_dry=dry_run)
         print_answer(as_json, answer, lambda console: _show(console, answer))
@@ -75,9 +78,12 @@ def _show(console: Console, answer: Answer) -> None:
     if changes:
         console.print(_table(changes))
     hosts = f"{answer['n_hosts']:,} host(s)"
+    for each in answer["refused"]:
+        text = f"Host {each['host']} is left: {each['why']}"
+        console.print(cell(text, "yellow"), soft_wrap=True)
     if answer["n_left"]:
         console.print(f"{len(changes):,} change(s) made, {answer['n_left']:,} left.")
-    elif not changes:
+    elif not changes and not answer["refused"]:
         console.print(f"Nothing to change: {hosts} are where the file has them.")
     else:
         done = "would be made" if answer["dry_run"] else "made"

@@ -18,17 +18,23 @@ from ....conf.keystoneauth import load_auth
 from ....errors import ConfigurationError, SchedulerError, shortened
 from ....failures import Failure, one_line
 from ....locality import LEVEL_KEY, PLACE_KEY, place_of
-from .changes import Members
+from .changes import HostRefused, Members
 from .host_file import Place
 
 _GROUP: Final = "nova"
 #: If [nova] timeout is not set: nova informs Placement before it answers.
 _TIMEOUT_S: Final = 60.0
+#: Refusals of whoever asks, or of so many requests: of every host.
+_REFUSES_ALL: Final = (requests.codes.unauthorized, requests.codes.too_many_requests)
 _T = TypeVar("_T")
 
 
 class ComputeApiError(SchedulerError):
     """Raised when the compute API fails or refuses; the message is one line."""
+
+
+class ComputeApiRefusal(ComputeApiError):
+    """Raised when it refuses a request that may differ for another host: 4xx."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -151,6 +157,12 @@ class ComputePlaces:
 
         In this order, as nova refuses a host in two availability zones.
         """
+        try:
+            self._move(host, leave, enter)
+        except ComputeApiRefusal as e:
+            raise HostRefused(f"{e}") from e
+
+    def _move(self, host: str, leave: Sequence[Place], enter: Sequence[Place]) -> None:
         for place in leave:
             for each in self._of_place[place]:
                 if host in each.hosts:
@@ -177,7 +189,10 @@ class ComputePlaces:
         found = _json(answer)
         if answer.status_code >= requests.codes.multiple_choices:
             what = f"{verb} {url} of nova{f' with {body}' if body else ''}"
-            raise ComputeApiError(_refusal(what, answer.status_code, found))
+            status = answer.status_code
+            is_of_all = status in _REFUSES_ALL or status >= requests.codes.server_error
+            error = ComputeApiError if is_of_all else ComputeApiRefusal
+            raise error(_refusal(what, status, found))
         try:
             return read(found)
         except (KeyError, TypeError, AttributeError) as e:

@@ -176,7 +176,48 @@ def test_next_run_repairs_what_an_error_left(
     assert cloud.members() == WHOLE
 
 
-def test_unknown_host_is_one_line(cloud: Cloud) -> None:
+def test_unknown_host_is_reported_and_the_rest_is_applied(
+    cloud: Cloud, server: MisbehavingServer
+) -> None:
+    lines = (*LINES, "n9,r2")
+    result = cloud.run("--json", lines=lines)
+    assert result.exit_code == 1
+    [refused] = json.loads(result.stdout)["refused"]
+    assert refused["host"] == "n9"
+    assert refused["why"].endswith("hosts.csv, line 7: Placement does not know it")
+    assert "Error: 1 host(s) were refused: n9. Run it again" in result.stderr
+    assert cloud.members() == WHOLE
+    seed(server.client(), [Provider(node_uuid("n9"), "n9", {"VCPU": {"total": 8}})])
+    cloud.apply(lines=lines)
+    assert cloud.members()["rack", "r2"] == {"n3", "n9"}
+
+
+@pytest.mark.parametrize(
+    ("misbehaviour", "times", "why"),
+    [
+        pytest.param(Misbehaviour.FORBIDDEN, 1, "403", id="forbidden"),
+        pytest.param(Misbehaviour.CONTENDED, 5, "409", id="conflict"),
+    ],
+)
+def test_host_that_placement_refuses_is_reported_and_the_rest_is_applied(
+    cloud: Cloud,
+    server: MisbehavingServer,
+    misbehaviour: Misbehaviour,
+    times: int,
+    why: str,
+) -> None:
+    server.misbehave(misbehaviour, verb="PUT", times=times)
+    result = cloud.run("--json")
+    assert result.exit_code == 1
+    [refused] = json.loads(result.stdout)["refused"]
+    assert refused["host"] == "n1"
+    assert why in refused["why"]
+    assert cloud.members()["row", "a"] == {"n2", "n3"}
+    cloud.apply()
+    assert cloud.members() == WHOLE
+
+
+def test_unknown_hosts_only_are_one_line(cloud: Cloud) -> None:
     error = cloud.refused(lines=("host,rack", "n9,r1"))
     assert "hosts.csv, line 2: Placement does not know the host(s) n9" in error
     assert cloud.n_writes() == 0
