@@ -38,8 +38,8 @@ def kafka_library() -> ModuleType:
         import confluent_kafka
     except ImportError as e:
         raise ConfigurationError(
-            "Kafka needs the package confluent-kafka: run pip install 'moorage[kafka]' "
-            f"({e})"
+            "Kafka needs the package confluent-kafka, which Moorage's extra kafka "
+            f"installs: run pip install '.[kafka]' in a checkout ({e})"
         ) from e
     return confluent_kafka
 

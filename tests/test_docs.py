@@ -157,7 +157,7 @@ def test_quick_start_prints_what_the_page_shows() -> None:
     "page",
     [
         pytest.param(path, id=f"{path.relative_to(ROOT)}")
-        for path in (ROOT / "README.md", *PAGES)
+        for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", *PAGES)
     ],
 )
 def test_nothing_is_installed_from_an_index_that_does_not_have_it(page: Path) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 from oslo_config import cfg
 
 from ..objects import RequestSpec
-from ..scheduler.errors import ConfigurationError
 from ..scheduler.hosts import HostBatch
 from ..scheduler.locality import Distances, Places, PlacesUsed, per_place
 from ..scheduler.request import Request
@@ -39,12 +38,9 @@ class LocalityWeigher(BaseHostWeigher):
         options = conf.locality
         self._levels = tuple(dict.fromkeys(options.levels))
         self._rules: Sequence[SoftRule] | None = None if self._levels else ()
-        try:
-            self._distances = Distances.read(
-                self._levels, options.distances, options.distance_file
-            )
-        except ValueError as e:
-            raise ConfigurationError(f"[locality] distances: {e}") from e
+        self._distances = Distances.read(
+            self._levels, options.distances, options.distance_file
+        )
 
     def prepare(self, spec_obj: RequestSpec) -> Self:
         """Return the weigher with the soft rules of a request."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from oslo_config import cfg, types
@@ -10,10 +11,26 @@ from oslo_config import cfg, types
 GROUP = "locality"
 
 #: ``host`` and ``cell`` would give hints that nova has, with other rules; names that
-#: end with ``_volume`` or ``_port`` those about volumes and ports.
-_LEVEL: Final = types.String(
-    regex=r"(?!(?:host|cell|.*_volume|.*_port)$)[a-z][a-z0-9_]{0,31}$"
+#: end with ``_volume`` or ``_port`` those about volumes and ports; ``elsewhere`` is a
+#: distance.
+_LEVEL: Final = re.compile(
+    r"(?!(?:host|cell|elsewhere|.*_volume|.*_port)$)[a-z][a-z0-9_]{0,31}"
 )
+
+
+class _Level(types.String):
+    """The name of a level."""
+
+    def __call__(self, value: object) -> str:
+        name: str = super().__call__(value)
+        if not _LEVEL.fullmatch(name):
+            raise ValueError(
+                f"{name!r} cannot be a level: its name must have 1 to 32 lower-case "
+                'letters, digits and "_", begin with a letter, not end with _volume '
+                "or _port, and not be host, cell or elsewhere"
+            )
+        return name
+
 
 BOOT_VOLUME: Final = "boot_volume"
 PORTS: Final = "ports"
@@ -22,14 +39,14 @@ OPTS = (
     cfg.ListOpt(
         "levels",
         default=[],
-        item_type=_LEVEL,
+        item_type=_Level(),
         bounds=False,
         mutable=True,
         help=(
             "The levels at which hosts have places, the smallest first, for example "
             "rack, row, room. Possible values: names of lower-case letters, digits and "
-            '"_", other than host and cell, that do not end with _volume or _port. A '
-            "host aggregate with the metadata "
+            '"_", other than host, cell and elsewhere, that do not end with _volume or '
+            "_port. A host aggregate with the metadata "
             "moorage:level = rack is a rack: its name, or its metadata moorage:place, "
             "is the name of the place. The sources file and push have places in the "
             "column of that name. Empty: hints and extra specs about places are "

@@ -29,7 +29,9 @@ def read_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
                 cells = [cell.strip() for cell in row]
                 if any(cells):
                     yield reader.line_num, cells
-    except (OSError, UnicodeDecodeError, csv.Error) as e:
+    except OSError as e:
+        raise ValueError(f"{path}: cannot be read: {e.strerror or e}") from e
+    except (UnicodeDecodeError, csv.Error) as e:
         raise ValueError(f"{path}: cannot be read: {e}") from e
 
 
@@ -42,3 +44,12 @@ def read_records(path: Path, header: Sequence[str]) -> Iterator[tuple[int, list[
             f"{path}, line 1: {','.join(found)}; it must be {','.join(header)}"
         )
     yield from lines
+
+
+def require_level(level: str, levels: Sequence[str], where: str) -> None:
+    """Raise ValueError unless a level is configured."""
+    if level not in levels:
+        known = ", ".join(levels) or "none"
+        raise ValueError(
+            f"{where}: there is no level {level!r}; [locality] levels has {known}"
+        )

@@ -12,7 +12,8 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from .csv_rows import read_records
+from ..errors import ConfigurationError
+from .csv_rows import read_records, require_level
 from .places import Places
 
 Lengths = npt.NDArray[np.float64]
@@ -51,7 +52,7 @@ class Distances:
     ) -> None:
         self.levels = tuple(levels)
         names = (*self.levels, ELSEWHERE)
-        if unknown := sorted({*of_level, *(matrix or {})} - {*names}):
+        if unknown := sorted(of_level.keys() - {*names}):
             raise ValueError(
                 f"there is no level {unknown[0]!r}; there are {', '.join(names)}"
             )
@@ -68,10 +69,17 @@ class Distances:
 
         Raises
         ------
-        ValueError
-            A value is invalid; the message names the file and its line.
+        ConfigurationError
+            A value is invalid; the message names the option, and a file's line.
         """
-        return cls(levels, of_level, read_matrix(Path(path)) if path else None)
+        try:
+            matrix = read_matrix(Path(path), levels) if path else None
+        except ValueError as e:
+            raise ConfigurationError(f"[locality] distance_file: {e}") from e
+        try:
+            return cls(levels, of_level, matrix)
+        except ValueError as e:
+            raise ConfigurationError(f"[locality] distances: {e}") from e
 
     def to_target(self, places: Places, target: Sequence[int], first: int) -> Lengths:
         """Return the distance of each host of a batch to something.
@@ -132,7 +140,9 @@ def _lengths(names: Sequence[str], given: Mapping[str, float]) -> list[float]:
 # -- matrix ----------------------------------------------------------------------------
 
 
-def read_matrix(path: Path) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
+def read_matrix(
+    path: Path, levels: Sequence[str]
+) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
     """Read the distances between places from a CSV file.
 
     Raises
@@ -143,6 +153,7 @@ def read_matrix(path: Path) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
     found: defaultdict[str, defaultdict[str, dict[str, float]]]
     found = defaultdict(lambda: defaultdict(dict))
     for number, (level, one, two, length) in _rows(path):
+        require_level(level, levels, f"{path}, line {number}")
         for place, other in ((one, two), (two, one)):
             known = found[level][place].setdefault(other, length)
             if known != length:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ..hosts import PlacementPlace
-from .csv_rows import read_records
+from .csv_rows import read_records, require_level
 
 _HEADER: Final = ("aggregate", "level", "place")
 _MAX_NAME: Final = 255
@@ -34,11 +34,7 @@ def read_places(path: Path, levels: Sequence[str]) -> list[PlacementPlace]:
                 f"level, and a name of 1 to {_MAX_NAME} characters"
             )
         place = PlacementPlace(_uuid(where, cells[0]), cells[1], cells[2])
-        if place.level not in levels:
-            raise ValueError(
-                f"{where}: there is no level {place.level!r}; [locality] levels has "
-                f"{', '.join(levels)}"
-            )
+        require_level(place.level, levels, where)
         if found.setdefault(place.aggregate, place) != place:
             known = " ".join(found[place.aggregate].place)
             raise ValueError(f"{where}: aggregate {place.aggregate} is already {known}")

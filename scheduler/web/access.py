@@ -153,7 +153,8 @@ def _keystone(conf: cfg.ConfigOpts) -> Access:
         from keystonemiddleware import auth_token
     except ImportError as e:
         raise ConfigurationError(
-            "[web] auth = keystone needs keystonemiddleware: install moorage[keystone]"
+            "[web] auth = keystone needs keystonemiddleware, which Moorage's extra "
+            "keystone installs: run pip install '.[keystone]' in a checkout"
         ) from e
 
     def restrict(app: WSGIApplication) -> WSGIApplication:

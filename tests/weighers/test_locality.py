@@ -188,7 +188,10 @@ def test_malformed_hint_is_an_invalid_request(value: str) -> None:
         ("level,from,to,distance\nrow,a,b,far\n", "line 2: row,a,b,far; it must be"),
         ("level,from,to,distance\nrow,a,b,-1\n", "a distance from 0"),
         ("level,from,to,distance\nrow,a,b\n", "line 2: row,a,b; it must be"),
-        ("level,from,to,distance\nshelf,a,b,1\n", "there is no level 'shelf'"),
+        (
+            "level,from,to,distance\nshelf,a,b,1\n",
+            "line 2: there is no level 'shelf'; [locality] levels has rack, row",
+        ),
         (
             "level,from,to,distance\nrow,a,b,1\nrow,b,a,2\n",
             "line 3: b and a already have the distance 1.0",
@@ -202,8 +205,14 @@ def test_invalid_matrix_names_the_line(tmp_path: Path, text: str, message: str) 
     with pytest.raises(ConfigurationError) as caught:
         _weigher(path)
     assert message in str(caught.value)
-    with pytest.raises(ConfigurationError, match="cannot be read"):
-        _weigher(tmp_path / "missing")
+    assert str(caught.value).startswith(f"[locality] distance_file: {path}, line ")
+    missing = tmp_path / "missing"
+    with pytest.raises(ConfigurationError) as caught:
+        _weigher(missing)
+    assert str(caught.value) == (
+        f"[locality] distance_file: {missing}: cannot be read: "
+        "No such file or directory"
+    )
 
 
 @pytest.mark.parametrize(
@@ -217,7 +226,8 @@ def test_invalid_matrix_names_the_line(tmp_path: Path, text: str, message: str) 
 def test_invalid_distances_are_refused(
     distances: dict[str, float], message: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=message):
+    named = rf"^\[locality\] distances: {message}"
+    with pytest.raises(ConfigurationError, match=named):
         _weigher(distances=distances)
 
 

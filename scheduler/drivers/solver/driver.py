@@ -40,7 +40,8 @@ class SolverScheduler(BaseSchedulerDriver):
             from .program import Result, solve
         except ImportError as e:
             raise ConfigurationError(
-                "[moorage] driver = solver needs SciPy: install moorage[solver]"
+                "[moorage] driver = solver needs SciPy, which Moorage's extra solver "
+                "installs: run pip install '.[solver]' in a checkout"
             ) from e
         self._solve, self._results = solve, Result
 

@@ -47,3 +47,20 @@ def test_file_that_is_no_text_is_an_error_of_options(tmp_path: Path) -> None:
     file.write_bytes(b"[DEFAULT]\n\xff\xfe = 1\n")
     with pytest.raises(cfg.Error, match=r"not UTF-8 text: .*moorage\.conf"):
         load([f"--config-file={file}"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Rack", "host", "cell", "elsewhere", "a_volume", "a_port", "top-rack", "1r", "é"],
+)
+def test_name_that_no_level_can_have_is_refused(tmp_path: Path, name: str) -> None:
+    assert _loaded(tmp_path, f"[locality]\nlevels = rack, {name}\n").startswith(
+        f"[locality] levels = rack, {name}: {name!r} cannot be a level: "
+    )
+
+
+def test_names_of_levels_are_accepted(tmp_path: Path) -> None:
+    file = tmp_path / "moorage.conf"
+    file.write_text("[locality]\nlevels = rack, row_2, hosts, x\n")
+    conf = load([], config_files=[str(file)])
+    assert conf.locality.levels == ["rack", "row_2", "hosts", "x"]

@@ -185,7 +185,8 @@ def test_missing_scipy_stops_the_start_in_one_line(
     conf.set_override("driver", "solver", group="moorage")
     with pytest.raises(PluginError) as failure:
         load_driver(conf)
-    assert "driver = solver needs SciPy: install moorage[solver]" in str(failure.value)
+    assert "driver = solver needs SciPy, which Moorage's extra" in str(failure.value)
+    assert "pip install '.[solver]'" in str(failure.value)
     assert "\n" not in str(failure.value)
 
 
