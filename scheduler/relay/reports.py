@@ -97,9 +97,12 @@ class TableReporter:
             if self._source.has_aggregates:
                 yield from self._aggregate_messages()
             yield from self._node_messages(changed, now)
-        if now - self._beat_at >= _INTERVAL_S:
+            yield from self._removals()
+        if abs(now - self._beat_at) >= _INTERVAL_S:
             self._beat_at = now
             yield from self._beat(now)
+            # A cell that is read again need not have changed the table.
+            yield from self._removals()
 
     # -- nodes ---------------------------------------------------------------------
 
@@ -118,23 +121,23 @@ class TableReporter:
             is_same = before is not None and before.instances == instances
             if not is_same or node in changed:
                 yield from self._compare(node, instances, now)
-        for node, known in list(self._state.nodes.items()):
-            if node not in hosts and self._is_gone(node, known):
-                yield self._removal(node)
+
+    def _removals(self) -> Iterator[OutgoingMessage]:
+        absent = self._table.missing(self._state.nodes)
+        for node in absent:
+            if self._is_gone(node, self._state.nodes[node]):
+                del self._state.nodes[node]
+                self._compared.pop(node, None)
+                self._refused.pop(node, None)
+                yield OutgoingMessage(REMOVAL, self._state.topics.hosts, node, None)
 
     def _is_gone(self, node: str, known: KnownNode) -> bool:
         return (
             known.is_relayed
             and self._source.is_gone(node, known.cell_uuid)
-            # Last: its row may have been added since the batch was read.
+            # Again, and last: it may have been read meanwhile.
             and not self._table.has_node(node)
         )
-
-    def _removal(self, node: str) -> OutgoingMessage:
-        del self._state.nodes[node]
-        self._compared.pop(node, None)
-        self._refused.pop(node, None)
-        return OutgoingMessage(REMOVAL, self._state.topics.hosts, node, None)
 
     def _compare(
         self, node: str, instances: frozenset[str], now: float
