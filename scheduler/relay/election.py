@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The election of a leader: who has the first partition of the topic of hosts.
+"""The election of a leader: who has the last partition of the topic of hosts.
 
 All relays of one name are members of a consumer group, which reads nothing. Kafka
 assigns each partition to one member, and to another one once a member leaves, or has
-sent no heartbeat for the session's timeout.
+sent no heartbeat for the session's timeout. A member that joins is given the first
+partitions of the others, so that it does not take over from a leader that runs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ _SESSION_MS: Final = 6_000
 _HEARTBEAT_MS: Final = 500
 #: A leader whose thread hangs this long is replaced.
 _MAX_POLL_MS: Final = 60_000
-_PARTITION: Final = 0
 
 
 class Election:
@@ -48,6 +48,7 @@ class Election:
         self._topic: str = conf.kafka.hosts_topic
         self.error = LastError()
         self._is_won = False
+        self._partition = 0
         self._consumer = Consumer(
             {
                 **client_settings(conf),
@@ -57,26 +58,37 @@ class Election:
                 "heartbeat.interval.ms": _HEARTBEAT_MS,
                 "max.poll.interval.ms": _MAX_POLL_MS,
                 "enable.auto.commit": False,
-                # A member that joins takes few partitions from the others.
                 "partition.assignment.strategy": "cooperative-sticky",
                 "error_cb": self.error.note,
             }
         )
 
-    def check(self) -> None:
+    def check(self) -> int:
         """Check that a broker answers and the topics exist.
+
+        Returns
+        -------
+        int
+            The partition of the leader.
 
         Raises
         ------
         ConfigurationError
             They do not; the message has the command that creates a missing topic.
         """
-        partitions_of(
-            self._conf, self._consumer, topic_settings(self._conf), self.error
-        )
+        topics = topic_settings(self._conf)
+        found = partitions_of(self._conf, self._consumer, topics, self.error)
+        return found[self._topic][-1]
 
-    def join(self) -> None:
-        """Join the group; `poll` returns the result later."""
+    def join(self, partition: int) -> None:
+        """Join the group; `poll` returns the result later.
+
+        Parameters
+        ----------
+        partition : int
+            From `check`.
+        """
+        self._partition = partition
         self._consumer.subscribe(
             [self._topic],
             on_assign=self._assigned,
@@ -121,12 +133,12 @@ class Election:
         partitions = [TopicPartition(p.topic, p.partition, OFFSET_END) for p in new]
         consumer.incremental_assign(partitions)
         consumer.pause(partitions)  # their messages are of no interest
-        if any(p.partition == _PARTITION for p in new):
+        if any(p.partition == self._partition for p in new):
             self._is_won = True
 
     def _revoked(self, consumer: Consumer, lost: Sequence[TopicPartition]) -> None:
         consumer.incremental_unassign(list(lost))
-        if any(p.partition == _PARTITION for p in lost):
+        if any(p.partition == self._partition for p in lost):
             self._is_won = False
 
     def leave(self) -> None:

@@ -14,6 +14,7 @@ from oslo_config import cfg
 from ..hosts import HostTable
 from ..sources.base import BaseHostSource
 from ..sources.report_columns import load_columns
+from .agents import AgentListener
 from .reports import TableReporter
 from .status import RelayStatus
 from .topics import read_topics
@@ -57,6 +58,7 @@ class Leader:
         self._table = HostTable(clock, load_columns())
         self._writer: TransactionalWriter | None = None
         self._reporter: TableReporter | None = None
+        self._agents: AgentListener | None = None
 
     def start(self) -> None:
         """Fence the previous leader, and read the topics and the source.
@@ -76,6 +78,10 @@ class Leader:
         self._source.start(self._table)
         self._source.check()
         self._source.start_polling(self._table)
+        if self._source.endpoints:
+            self._agents = AgentListener(self._conf, self._source.endpoints)
+            self._closing.callback(self._agents.stop)
+            self._agents.start()
         self._reporter = TableReporter(self._table, self._source, state, self._clock)
         LOG.info(
             "Leading: the topics have %d hosts, read in %.1f s; the source has %d, "
@@ -101,7 +107,10 @@ class Leader:
             self._status.n_written.update(message.kind for message in messages)
             self._status.last_write_at = self._clock()
         self._status.n_hosts = len(self._table)
-        self._status.trouble = " ".join(self._source.troubles())
+        troubles = [*self._source.troubles()]
+        if self._agents is not None:
+            troubles.append(self._agents.trouble)
+        self._status.trouble = " ".join(filter(None, troubles))
         self._status.notes = (*self._source.notes(), *self._reporter.notes[:5])
 
     def refresh(self) -> None:

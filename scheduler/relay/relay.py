@@ -69,12 +69,12 @@ class Relay:
         self._join_at = 0.0
         election = Election(conf)
         try:
-            election.check()
+            self._partition = election.check()
         except BaseException:
             election.leave()
             raise
         self._election: Election | None = election
-        election.join()
+        election.join(self._partition)
 
     def step(self) -> None:
         """Do what is due now; called several times a second.
@@ -88,7 +88,7 @@ class Relay:
             if time.monotonic() < self._join_at:
                 return
             self._election = Election(self._conf)
-            self._election.join()
+            self._election.join(self._partition)
         is_leading = self._election.poll()
         if is_leading and self._leader is None:
             self._attempt(self._begin)
