@@ -42,6 +42,10 @@ class ReportKind(enum.Enum):
     reply_topic, reply_server : str, optional
         Topic of the message bus and server on it, where a whole report can be
         requested. None or missing: the agent accepts no requests.
+    seen_at : float, optional
+        When the host was last seen up, seconds since the epoch; 0: never. Only
+        ``moorage-relay`` sends it, which also removes a host that is gone. Missing: at
+        the receipt of the report.
     """
 
     #: The reported columns as further fields, and in `instances` the UUIDs of all
@@ -60,6 +64,7 @@ REPORT_KEYS: Final = frozenset(
         "revision",
         "reply_topic",
         "reply_server",
+        "seen_at",
         "instances",
         "since",
         "changes",

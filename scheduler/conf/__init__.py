@@ -2,8 +2,8 @@
 """Options, one module a group; with nova's groups, names and defaults.
 
 A ``nova.conf`` can be passed to ``moorage-scheduler --config-file``. Moorage's own
-options are in the groups ``[moorage]``, ``[telemetry]``, ``[web]``, ``[kafka]`` and
-``[agent]``.
+options are in the groups ``[moorage]``, ``[telemetry]``, ``[web]``, ``[kafka]``,
+``[relay]`` and ``[agent]``.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from . import (
     oslo_reports,
     placement,
     placement_database,
+    relay,
     scheduler,
     solver,
     telemetry,
@@ -62,6 +63,7 @@ _GROUPS = (
     database,
     api_database,
     kafka,
+    relay,
     agent,
     telemetry,
     web,

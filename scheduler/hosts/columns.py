@@ -76,6 +76,13 @@ def read_count(value: object) -> int:
     raise _wrong(value, "an integer from 0 on")
 
 
+def read_time(value: object) -> float:
+    """Read seconds since the epoch."""
+    if _is_number(value) and value >= 0:
+        return float(value)
+    raise _wrong(value, "seconds since the epoch")
+
+
 def _is_number(value: object) -> TypeGuard[int | float]:
     try:
         return (type(value) is int or type(value) is float) and math.isfinite(value)

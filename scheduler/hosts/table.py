@@ -153,6 +153,16 @@ class HostTable:
         """Return which of these compute nodes have no row."""
         return [uuid for uuid in node_uuids if uuid not in self._arrays]
 
+    def changed_since(self, revision: int) -> tuple[int, frozenset[str]]:
+        """Return the present revision, and the nodes whose rows changed since one.
+
+        Instances are not part of a row.
+        """
+        with self._lock:
+            rows = np.flatnonzero(self._arrays.numbers("revision") > revision)
+            changed = frozenset(self._arrays.text("uuid", row) for row in rows.tolist())
+            return self._revision, changed
+
     def nodes_of(
         self, host: str | None, node: str | None = None, cell: str | None = None
     ) -> tuple[str, ...]:

@@ -58,6 +58,9 @@ class BaseHostSource(abc.ABC):
     #: Whether requests come from nova, whose API checks that a zone exists.
     are_zones_checked = True
 
+    #: Whether it reads host aggregates; otherwise those of a table are not its own.
+    has_aggregates = True
+
     # A class attribute: a subclass may define __init__ without calling super's.
     _conf: cfg.ConfigOpts | None = None
 
@@ -160,6 +163,13 @@ class BaseHostSource(abc.ABC):
             Host state cannot be read; the hosts stay as they were.
         """
         self.start(table)
+
+    def is_gone(self, node_uuid: str, cell_uuid: str) -> bool:  # noqa: ARG002 - for those that know
+        """Return whether a compute node without a row no longer exists.
+
+        Override it if the table may lack nodes because they were not read.
+        """
+        return True
 
     def seen_at(self) -> float | None:
         """Return when the oldest part of the table's contents was read.

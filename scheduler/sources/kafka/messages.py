@@ -20,7 +20,7 @@ from ....objects import (
     report_data,
 )
 from ...hosts import HostAggregate, HostTable
-from ...hosts.columns import read_uuid
+from ...hosts.columns import read_time, read_uuid
 from ..reported.hosts import ReceivedReport, ReportedHosts
 
 LOG = logging.getLogger(__name__)
@@ -171,7 +171,10 @@ def _report(message: TopicMessage) -> ReceivedReport:
     _, data = report_data(primitive)
     if read_uuid(data.get("uuid")) != node_uuid:
         raise ValueError(f"uuid: {data['uuid']} is not the key, {node_uuid}")
-    return ReceivedReport(primitive, message.received_at, message.origin)
+    seen_at = message.received_at
+    if "seen_at" in data:
+        seen_at = min(seen_at, read_time(data["seen_at"]))
+    return ReceivedReport(primitive, seen_at, message.origin)
 
 
 def _node_uuid(message: TopicMessage) -> str:

@@ -90,6 +90,8 @@ class TopicReader:
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": True,
+                # Nothing of a transaction that is open or aborted: moorage-relay's.
+                "isolation.level": "read_committed",
                 # Also for an offset that retention has deleted meanwhile.
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": fetch_wait_ms,

@@ -207,6 +207,12 @@ class NovaDBSource(BaseHostSource):
         """
         return self._lookups.service_states(hosts if self._poller is not None else ())
 
+    def is_gone(self, node_uuid: str, cell_uuid: str) -> bool:  # noqa: ARG002 - the base class's
+        """Return whether the cell was read, or does not exist either."""
+        with self._lock:
+            cell = self._cells.get(cell_uuid)
+            return cell is None or (cell.is_up and cell.seen_at is not None)
+
     def seen_at(self) -> float | None:
         """Return when the database that was read longest ago was read.
 

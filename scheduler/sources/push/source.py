@@ -46,6 +46,7 @@ class PushSource(BaseHostSource):
     """
 
     are_zones_checked = False
+    has_aggregates = False
 
     def __init__(
         self,
@@ -142,6 +143,10 @@ class PushSource(BaseHostSource):
         """Retry an unavailable store now; reports need no refresh."""
         if self._writer is not None:
             self._writer.retry_now()
+
+    def is_gone(self, node_uuid: str, cell_uuid: str) -> bool:  # noqa: ARG002 - the base class's
+        """Return False: a node that is silent, or was never seen, may still run."""
+        return False
 
     def seen_at(self) -> float | None:
         """Return when the newest report of any host was received.

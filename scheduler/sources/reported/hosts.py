@@ -217,7 +217,14 @@ class ReportedHosts:
             values = {**serializable(data, self._table.columns), "uuid": uuid}
             self._set_node(
                 record,
-                ReportedNode(incarnation, revision, values, instances, seen_at),
+                ReportedNode(
+                    incarnation,
+                    revision,
+                    values,
+                    instances,
+                    seen_at,
+                    is_relayed="seen_at" in data,
+                ),
             )
             self._put(record, batch)
             self.counts.whole += 1
@@ -454,7 +461,8 @@ class ReportedHosts:
         return len(records)
 
     def _is_lost(self, node: ReportedNode, now: float) -> bool:
-        return bool(self._forget_after_s) and node.seen_at < now - self._forget_after_s
+        is_bounded = bool(self._forget_after_s) and not node.is_relayed
+        return is_bounded and node.seen_at < now - self._forget_after_s
 
     def host_with(self, instance_uuid: str) -> str | None:
         """Return the host that reported an instance; None: no host has it."""

@@ -33,6 +33,8 @@ class ReportedNode:
         When its newest message was received, seconds since the epoch.
     stored_at : float
         The `seen_at` that is in the store; 0: none.
+    is_relayed : bool
+        Whether a relay reports it, which also removes it: its silence does not.
     earlier : tuple of str
         Incarnations that this process knew before, the latest first: they order
         incarnations without a clock.
@@ -44,6 +46,7 @@ class ReportedNode:
     instances: set[str]
     seen_at: float
     stored_at: float = 0.0
+    is_relayed: bool = False
     earlier: tuple[str, ...] = ()
 
     def succeed(self, before: ReportedNode) -> None:

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The work of a leader: read the topics and the source, then write the changes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from oslo_config import cfg
+
+from ..hosts import HostTable
+from ..sources.base import BaseHostSource
+from ..sources.report_columns import load_columns
+from .agents import AgentListener
+from .reports import TableReporter
+from .status import RelayStatus
+from .topics import read_topics
+from .writer import OutgoingMessage, TransactionalWriter
+
+LOG = logging.getLogger(__name__)
+
+#: A transaction's messages, and bytes: it delays what schedulers see after it.
+_MAX_MESSAGES: Final = 1_000
+_MAX_BYTES: Final = 8 * 1024**2
+
+
+class Leader:
+    """Writes the hosts of a source, from `start` until `stop`.
+
+    Parameters
+    ----------
+    source : BaseHostSource
+        A new one, which `stop` stops.
+    status : RelayStatus
+        What it has written is counted here.
+    may_go_on : callable
+        Returns whether this relay still leads; called between transactions.
+    """
+
+    def __init__(
+        self,
+        conf: cfg.ConfigOpts,
+        source: BaseHostSource,
+        status: RelayStatus,
+        *,
+        clock: Callable[[], float],
+        may_go_on: Callable[[], bool],
+    ) -> None:
+        self._conf = conf
+        self._source = source
+        self._status = status
+        self._clock = clock
+        self._may_go_on = may_go_on
+        self._closing = contextlib.ExitStack()
+        self._table = HostTable(clock, load_columns())
+        self._writer: TransactionalWriter | None = None
+        self._reporter: TableReporter | None = None
+        self._agents: AgentListener | None = None
+
+    def start(self) -> None:
+        """Fence the previous leader, and read the topics and the source.
+
+        Raises
+        ------
+        SchedulerError
+            One of them cannot be read or written.
+        """
+        began = time.monotonic()
+        # First: what is read afterwards is all that was ever committed.
+        self._writer = TransactionalWriter(self._conf)
+        since = self._clock() - self._conf.service_down_time
+        state = read_topics(self._conf, since)
+        n_known, read_s = len(state.nodes), time.monotonic() - began
+        self._closing.callback(self._source.stop)
+        self._source.start(self._table)
+        self._source.check()
+        self._source.start_polling(self._table)
+        if self._source.endpoints:
+            self._agents = AgentListener(self._conf, self._source.endpoints)
+            self._closing.callback(self._agents.stop)
+            self._agents.start()
+        self._reporter = TableReporter(self._table, self._source, state, self._clock)
+        LOG.info(
+            "Leading: the topics have %d hosts, read in %.1f s; the source has %d, "
+            "read in %.1f s",
+            n_known, read_s, len(self._table), time.monotonic() - began - read_s,
+        )  # fmt: skip
+
+    def write_changes(self) -> None:
+        """Write what has changed since the last call.
+
+        Raises
+        ------
+        SchedulerError
+            It cannot be written; the leader must be stopped.
+        """
+        if self._writer is None or self._reporter is None:
+            raise RuntimeError("Leader.write_changes: call start first")
+        self._source.refresh_if_stale(self._table)
+        for messages in _transactions(self._reporter.messages()):
+            if not self._may_go_on():
+                return
+            self._writer.write(messages)
+            self._status.n_written.update(message.kind for message in messages)
+            self._status.last_write_at = self._clock()
+        self._status.n_hosts = len(self._table)
+        troubles = [*self._source.troubles()]
+        if self._agents is not None:
+            troubles.append(self._agents.trouble)
+        self._status.trouble = " ".join(filter(None, troubles))
+        self._status.notes = (*self._source.notes(), *self._reporter.notes[:5])
+
+    def refresh(self) -> None:
+        """Read the source again, as on SIGHUP.
+
+        Raises
+        ------
+        ConfigurationError
+            It cannot be read; the hosts stay as they were.
+        """
+        self._source.refresh(self._table)
+
+    def stop(self) -> None:
+        """Stop the source."""
+        self._closing.close()
+
+
+def _transactions(
+    messages: Iterable[OutgoingMessage],
+) -> Iterator[list[OutgoingMessage]]:
+    chunk: list[OutgoingMessage] = []
+    n_bytes = 0
+    for message in messages:
+        chunk.append(message)
+        n_bytes += len(message.value or b"")
+        if len(chunk) >= _MAX_MESSAGES or n_bytes >= _MAX_BYTES:
+            yield chunk
+            chunk, n_bytes = [], 0
+    if chunk:
+        yield chunk

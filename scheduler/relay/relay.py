@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A relay: a follower until it is elected, then the leader until it fails or stops."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Final
+
+from oslo_config import cfg
+
+from ..clock import now_s
+from ..errors import SchedulerError
+from ..failures import one_line
+from ..sources.base import BaseHostSource
+from .election import Election
+from .leader import Leader
+from .status import RelayRole, RelayStatus
+from .writer import LeaderFenced
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds after a failure in which this relay is no candidate, so that another one may
+#: lead; they grow with each failure in a row.
+_MIN_BACKOFF_S: Final = 1.0
+_MAX_BACKOFF_S: Final = 30.0
+#: Seconds of leading after which the next failure is the first one again.
+_STABLE_S: Final = 60.0
+
+
+class Relay:
+    """Takes part in the election, and leads if it is elected; not thread-safe.
+
+    Parameters
+    ----------
+    conf : oslo_config.cfg.ConfigOpts
+        With [kafka] and [relay].
+    make_source : callable
+        Returns a new source of hosts, each time this relay becomes the leader.
+    clock : callable, optional
+        Returns now, seconds since the epoch.
+
+    Attributes
+    ----------
+    status : RelayStatus
+
+    Raises
+    ------
+    ConfigurationError
+        An option is invalid, no broker answers, or a topic does not exist.
+    """
+
+    def __init__(
+        self,
+        conf: cfg.ConfigOpts,
+        make_source: Callable[[], BaseHostSource],
+        *,
+        clock: Callable[[], float] = now_s,
+    ) -> None:
+        self._conf = conf
+        self._make_source = make_source
+        self._clock = clock
+        self.status = RelayStatus()
+        self._leader: Leader | None = None
+        self._leading_since = 0.0
+        self._backoff_s = _MIN_BACKOFF_S
+        self._join_at = 0.0
+        election = Election(conf)
+        try:
+            self._partition = election.check()
+        except BaseException:
+            election.leave()
+            raise
+        self._election: Election | None = election
+        election.join(self._partition)
+
+    def step(self) -> None:
+        """Do what is due now; called several times a second.
+
+        Raises
+        ------
+        ConfigurationError
+            The user lacks a right at the brokers.
+        """
+        if self._election is None:
+            if time.monotonic() < self._join_at:
+                return
+            self._election = Election(self._conf)
+            self._election.join(self._partition)
+        is_leading = self._election.poll()
+        if is_leading and self._leader is None:
+            self._attempt(self._begin)
+        elif is_leading:
+            self._attempt(self._go_on)
+        elif self._leader is not None:
+            LOG.warning("Another relay is to lead; following")
+            self._stop_leading()
+        elif self._election.has_joined:
+            self._set_role(RelayRole.FOLLOWER)
+            self.status.trouble = ""
+
+    def refresh(self) -> None:
+        """Read the source again, if this relay leads."""
+        if (leader := self._leader) is not None:
+            try:
+                leader.refresh()
+            except SchedulerError as e:
+                LOG.error("Reloading the hosts failed; they remain unchanged: %s", e)
+
+    def stop(self) -> None:
+        """Stop, and leave the group, so that another relay leads at once."""
+        self._stop_leading()
+        if self._election is not None:
+            self._election.leave()
+            self._election = None
+
+    # -- leading -------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._set_role(RelayRole.STARTING)
+        self._leader = Leader(
+            self._conf,
+            self._make_source(),
+            self.status,
+            clock=self._clock,
+            may_go_on=self._is_elected,
+        )
+        self._leader.start()
+        self._leading_since = time.monotonic()
+        self._go_on()
+        self._set_role(RelayRole.LEADER)
+
+    def _go_on(self) -> None:
+        if self._leader is not None and self._is_elected():
+            self._leader.write_changes()
+        if time.monotonic() - self._leading_since > _STABLE_S:
+            self._backoff_s = _MIN_BACKOFF_S
+
+    def _is_elected(self) -> bool:
+        return self._election is not None and self._election.poll()
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        """Call `work`; if it fails, leave the group for a while."""
+        try:
+            work()
+        except SchedulerError as e:
+            if isinstance(e, LeaderFenced):
+                LOG.warning("%s; following", e)
+            else:
+                LOG.error(
+                    "Leading failed, retrying in %.0f s: %s",
+                    self._backoff_s, one_line(e),
+                )  # fmt: skip
+            self._resign(one_line(e))
+
+    def _resign(self, why: str) -> None:
+        self.stop()
+        self.status.trouble = why
+        self._set_role(RelayRole.JOINING)
+        self._join_at = time.monotonic() + self._backoff_s * random.uniform(0.5, 1.0)
+        self._backoff_s = min(2 * self._backoff_s, _MAX_BACKOFF_S)
+
+    def _stop_leading(self) -> None:
+        if self._leader is not None:
+            self._leader.stop()
+            self._leader = None
+        self.status.notes = ()
+        self._set_role(RelayRole.JOINING)
+
+    def _set_role(self, role: RelayRole) -> None:
+        if role is not self.status.role:
+            self.status.role = role
+            LOG.info("This relay is now: %s", role.value)

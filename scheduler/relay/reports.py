@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the topics lack of a host table: changed reports, heartbeats and aggregates."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from ...objects import Aggregate, ReportKind, report_primitive
+from ..hosts import HostAggregate, HostRecord, HostTable
+from ..sources.base import BaseHostSource
+from ..sources.report_columns import RefusedReport, read_record, report_values
+from .topics import KnownNode, TopicState, digest_of
+from .writer import OutgoingMessage
+
+LOG = logging.getLogger(__name__)
+
+REPORT: Final = "report"
+REMOVAL: Final = "removal"
+HEARTBEAT: Final = "heartbeat"
+AGGREGATE: Final = "aggregate"
+
+#: Seconds between heartbeats of hosts whose source has none.
+_INTERVAL_S: Final = 10.0
+_NO_INSTANCES: Final = frozenset[str]()
+
+
+class _TableNode(NamedTuple):
+    """A row of the table, and the instances that its report has."""
+
+    record: HostRecord
+    instances: frozenset[str]
+
+    def is_as(self, record: HostRecord, instances: frozenset[str]) -> bool:
+        """Return whether nothing differs but when the host was seen."""
+        seen_at = record.last_seen_up
+        return instances == self.instances and record == dataclasses.replace(
+            self.record, last_seen_up=seen_at
+        )
+
+
+class TableReporter:
+    """Compares a host table with the topics, and returns the messages that they lack.
+
+    It takes the messages as written: after a failure, create another one from the
+    topics.
+
+    Parameters
+    ----------
+    table : HostTable
+    source : BaseHostSource
+        What fills the table.
+    state : TopicState
+        The contents of the topics, which is kept up to date.
+    clock : callable
+        Returns now, seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        table: HostTable,
+        source: BaseHostSource,
+        state: TopicState,
+        clock: Callable[[], float],
+    ) -> None:
+        self._table = table
+        self._source = source
+        self._state = state
+        self._clock = clock
+        self._incarnation = str(uuid.uuid4())
+        self._n_reports = 0
+        #: The revision of the table that was compared; None: none was.
+        self._revision: int | None = None
+        self._compared: dict[str, _TableNode] = {}
+        self._aggregates: dict[int, HostAggregate] = {}
+        self._beat_at = -math.inf
+        self._refused: dict[str, str] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Hosts that cannot be reported, and why."""
+        return tuple(self._refused.values())
+
+    def messages(self) -> Iterator[OutgoingMessage]:
+        """Return the messages for what has changed since the last call."""
+        now = self._clock()
+        if self._table.revision != self._revision:
+            before = -1 if self._revision is None else self._revision
+            # Before anything is read: what changes meanwhile is compared again.
+            self._revision, changed = self._table.changed_since(before)
+            if self._source.has_aggregates:
+                yield from self._aggregate_messages()
+            yield from self._node_messages(changed, now)
+            yield from self._removals()
+        if abs(now - self._beat_at) >= _INTERVAL_S:
+            self._beat_at = now
+            yield from self._beat(now)
+            # A cell that is read again need not have changed the table.
+            yield from self._removals()
+
+    # -- nodes ---------------------------------------------------------------------
+
+    def _node_messages(
+        self, changed: Collection[str], now: float
+    ) -> Iterator[OutgoingMessage]:
+        batch = self._table.batch()
+        hosts = dict(zip(batch.uuid, batch.host, strict=True))
+        # The nodes of a host share its instances, which one of them reports.
+        carriers = {host: node for node, host in sorted(hosts.items(), reverse=True)}
+        for node, host in hosts.items():
+            instances = _NO_INSTANCES
+            if carriers[host] == node:
+                instances = self._table.instances.of_host(host)
+            before = self._compared.get(node)
+            is_same = before is not None and before.instances == instances
+            if not is_same or node in changed:
+                yield from self._compare(node, instances, now)
+
+    def _removals(self) -> Iterator[OutgoingMessage]:
+        absent = self._table.missing(self._state.nodes)
+        for node in absent:
+            if self._is_gone(node, self._state.nodes[node]):
+                del self._state.nodes[node]
+                self._compared.pop(node, None)
+                self._refused.pop(node, None)
+                yield OutgoingMessage(REMOVAL, self._state.topics.hosts, node, None)
+
+    def _is_gone(self, node: str, known: KnownNode) -> bool:
+        return (
+            known.is_relayed
+            and self._source.is_gone(node, known.cell_uuid)
+            # Again, and last: it may have been read meanwhile.
+            and not self._table.has_node(node)
+        )
+
+    def _compare(
+        self, node: str, instances: frozenset[str], now: float
+    ) -> Iterator[OutgoingMessage]:
+        record = self._table.as_reported(node)
+        if record is None:  # it was removed meanwhile
+            return
+        known = self._state.nodes.get(node)
+        seen_at = _seen_at(record, now)
+        if known is not None and 0 < seen_at < known.seen_at:
+            # An earlier leader has read a later state, for example from another
+            # replica of the database.
+            self._compared.pop(node, None)
+            return
+        before = self._compared.get(node)
+        self._compared[node] = _TableNode(record, instances)
+        if known is not None and before is not None and before.is_as(record, instances):
+            yield from self._heartbeat(node, known, seen_at)
+        else:
+            yield from self._report(node, record, instances, seen_at)
+
+    def _report(
+        self, node: str, record: HostRecord, instances: Iterable[str], seen_at: float
+    ) -> Iterator[OutgoingMessage]:
+        content: dict[str, Any]
+        try:
+            content = report_values(record, self._table.columns)
+            content["instances"] = sorted(instances)
+            digest = digest_of(content)
+            known = self._state.nodes.get(node)
+            if known is not None and known.digest == digest and known.is_relayed:
+                yield from self._heartbeat(node, known, seen_at)
+                return
+            read_record(content, seen_at, self._table.columns)
+        except RefusedReport as e:
+            self._refuse(node, e)
+            return
+        self._refused.pop(node, None)
+        self._n_reports += 1
+        self._state.nodes[node] = KnownNode(
+            self._incarnation, self._n_reports, digest, record.cell_uuid, seen_at
+        )
+        data = {
+            **content,
+            "incarnation": self._incarnation,
+            "revision": self._n_reports,
+            "seen_at": seen_at,
+        }
+        yield _message(REPORT, self._state.topics.hosts, node, ReportKind.WHOLE, data)
+
+    def _refuse(self, node: str, error: RefusedReport) -> None:
+        text = f"{error}"
+        if self._refused.get(node) != text:
+            LOG.warning("A host cannot be reported, and stays as it was: %s", text)
+        self._refused[node] = text
+
+    def _heartbeat(
+        self, node: str, known: KnownNode, seen_at: float
+    ) -> Iterator[OutgoingMessage]:
+        """Return a heartbeat if the host was seen since the last one."""
+        if seen_at <= known.seen_at:
+            return
+        known.seen_at = seen_at
+        data = {
+            "uuid": node,
+            "incarnation": known.incarnation,
+            "revision": known.revision,
+            "since": known.revision,
+            "seen_at": seen_at,
+        }
+        topic = self._state.topics.heartbeats
+        yield _message(HEARTBEAT, topic, node, ReportKind.DELTA, data)
+
+    def _beat(self, now: float) -> Iterator[OutgoingMessage]:
+        """Return heartbeats of the hosts that count as up without any."""
+        for node, (record, _) in self._compared.items():
+            known = self._state.nodes.get(node)
+            if record.last_seen_up == math.inf and known is not None:
+                yield from self._heartbeat(node, known, now)
+
+    # -- aggregates ----------------------------------------------------------------
+
+    def _aggregate_messages(self) -> Iterator[OutgoingMessage]:
+        topic, known = self._state.topics.aggregates, self._state.aggregates
+        present = {aggregate.id: aggregate for aggregate in self._table.aggregates}
+        for id_, aggregate in present.items():
+            if self._aggregates.get(id_) == aggregate:
+                continue
+            self._aggregates[id_] = aggregate
+            primitive = _primitive(aggregate)
+            digest = digest_of(primitive["nova_object.data"])
+            if known.get(id_) != digest:
+                known[id_] = digest
+                value = msgspec.json.encode(primitive)
+                yield OutgoingMessage(AGGREGATE, topic, str(id_), value)
+        for id_ in known.keys() - present.keys():
+            del known[id_]
+            self._aggregates.pop(id_, None)
+            yield OutgoingMessage(AGGREGATE, topic, str(id_), None)
+
+
+def _seen_at(record: HostRecord, now: float) -> float:
+    """Return when a host was seen up; now at the latest, 0 if never."""
+    if math.isnan(record.last_seen_up):
+        return 0.0
+    return max(0.0, min(record.last_seen_up, now))
+
+
+def _message(
+    kind: str, topic: str, node: str, report: ReportKind, data: dict[str, Any]
+) -> OutgoingMessage:
+    value = msgspec.json.encode(report_primitive(report, data))
+    return OutgoingMessage(kind, topic, node, value)
+
+
+def _primitive(aggregate: HostAggregate) -> dict[str, Any]:
+    """Return nova's object in the form of the wire, the same for equal aggregates."""
+    primitive: dict[str, Any] = Aggregate(
+        id=aggregate.id,
+        uuid=aggregate.uuid,
+        name=aggregate.name,
+        hosts=sorted(aggregate.hosts),
+        metadata=dict(aggregate.metadata),
+    ).obj_to_primitive()
+    return primitive
