@@ -149,6 +149,7 @@ _changes = st.one_of(
     st.tuples(st.just("host"), _names, st.integers(1, 3), _cells, _instances),
     st.tuples(st.just("seen"), _names, st.sampled_from([0.0, 1.0, math.nan])),
     st.tuples(st.just("mark"), _names, st.booleans(), st.booleans()),
+    st.tuples(st.just("instances"), _names, _instances),
     st.tuples(st.just("remove"), _names),
     st.tuples(st.just("aggregate"), st.integers(1, 2), st.frozensets(_names)),
     st.tuples(st.just("no aggregate"), st.integers(1, 2)),
@@ -174,6 +175,8 @@ def _make(cloud: Cloud, change: tuple[Any, ...]) -> None:
                 cloud, name,
                 disabled=disabled, forced_down=forced_down, last_seen_up=cloud.now,
             )  # fmt: skip
+        case "instances", [name, instances] if name in hosts:
+            hosts[name] = hosts[name][0], instances
         case "remove", [name]:
             hosts.pop(name, None)
         case "aggregate", [id_, names]:
@@ -223,6 +226,42 @@ def test_no_host_is_seen_earlier_than_before(changes: list[Any]) -> None:
         now = {s.uuid: s.last_seen_up for s in cloud.topics.table.batch()}
         assert all(now[uuid] >= at for uuid, at in seen.items() if uuid in now)
         seen = now
+
+
+@examples(2)
+@hypothesis.given(st.lists(st.tuples(_names, st.integers(0, 5)), max_size=20))
+def test_no_state_goes_back_if_a_leader_reads_an_older_replica(
+    changes: list[tuple[str, int]],
+) -> None:
+    cloud = Cloud()
+    for name in NAMES:
+        _make(cloud, ("host", name, 0, node_uuid("cell1"), frozenset()))
+    cloud.relay()
+    states = [dict(cloud.source.hosts)]
+    before = contents(cloud.topics.table)
+    for number, (name, lag) in enumerate(changes, 1):
+        cloud.source.hosts = dict(states[-1])
+        _make(cloud, ("host", name, number, node_uuid("cell1"), frozenset()))
+        states.append(cloud.source.hosts)
+        cloud.source.hosts = dict(states[max(0, len(states) - 1 - lag)])
+        cloud.elect()
+        cloud.relay()
+        now = contents(cloud.topics.table)
+        assert all(
+            now[uuid][0].vcpus_total >= before[uuid][0].vcpus_total
+            for uuid in map(node_uuid, NAMES)
+        )
+        before = now
+
+
+def test_change_of_instances_alone_is_written() -> None:
+    cloud = Cloud()
+    _make(cloud, ("host", "a", 2, node_uuid("cell1"), frozenset()))
+    cloud.relay()
+    instances = frozenset([instance_uuid("i")])
+    _make(cloud, ("instances", "a", instances))
+    assert cloud.relay() == 1
+    assert cloud.topics.table.instances.of_host("a") == instances
 
 
 def test_hosts_of_a_cell_that_is_not_read_stay() -> None:
