@@ -328,7 +328,7 @@ def _exists(name: str) -> bool:
 def test_named_options_exist() -> None:
     known = set(registered())
     ours = {"moorage", "telemetry", "agent", "scheduler", "filter_scheduler", "metrics"}
-    ours |= {"kafka", "locality", "solver"}
+    ours |= {"kafka", "locality", "relay", "solver"}
     pages = [page for page in PAGES if page.name != "nova-options.rst"]
     named = {
         (page.name, *pair)

@@ -25,6 +25,8 @@ _DATA: Final = "nova_object.data"
 _FETCH_WAIT_MS: Final = 10
 #: The digest of what cannot be read, and has to be replaced.
 _UNREADABLE: Final = b""
+#: What reading a message may raise: anything may be in a topic.
+_UNUSABLE: Final = (ValueError, KeyError, TypeError, RecursionError)
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ class TopicState:
                     self._apply_report(read_uuid(key), message.value)
                 else:
                     self._apply_heartbeat(read_uuid(key), message.value)
-            except ValueError:  # schedulers skip it, too
+            except _UNUSABLE:  # schedulers skip it, too
                 continue
 
     def _apply_aggregate(self, aggregate_id: int, value: bytes | None) -> None:
@@ -85,7 +87,7 @@ class TopicState:
             return
         try:
             self.nodes[uuid] = _known(msgspec.json.decode(value))
-        except (ValueError, KeyError, MalformedObject):
+        except _UNUSABLE:
             # It may be an agent's; a host of the source with its key replaces it.
             self.nodes[uuid] = KnownNode("", 0, _UNREADABLE, "", 0.0, is_relayed=False)
 

@@ -145,6 +145,32 @@ STEP = st.tuples(
 )
 
 
+def test_time_that_a_relay_passes_on_counts_and_not_that_of_its_message() -> None:
+    log = Log()
+    for name, seen_at in (("h1", NOW - 500), ("never", 0), ("ahead", NOW + 99_999)):
+        log.report(name)
+        report = json.loads(log.messages.pop().value or b"")
+        report["moorage_object.data"]["seen_at"] = seen_at
+        log.add(TOPICS.hosts, node_uuid(name), json.dumps(report).encode())
+    reading = Reading(log.messages)
+    seen = {row["host"]: row["last_seen_up"] for row in reading.rows().values()}
+    assert seen == {"h1": NOW - 500, "never": 0, "ahead": NOW + 2}
+    reading.hosts._forget_after_s = 60  # noqa: SLF001 - as [moorage] forget_hosts_after
+    assert reading.hosts.forget_lost() == [], "the relay removes what is gone"
+
+
+@pytest.mark.parametrize("seen_at", [-1, None, "now", [], True])
+def test_invalid_time_of_a_relay_is_skipped(seen_at: object) -> None:
+    log = Log()
+    log.report("h1")
+    report = json.loads(log.messages.pop().value or b"")
+    report["moorage_object.data"]["seen_at"] = seen_at
+    log.add(TOPICS.hosts, NODE, json.dumps(report).encode())
+    reading = Reading(log.messages)
+    assert len(reading.table) == 0
+    assert reading.applier.counts.skipped == 1
+
+
 def _log_of(steps: list[Any]) -> Log:
     log = Log()
     for name, step in steps:
