@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Final
 
 from oslo_config import cfg
 
@@ -13,12 +13,17 @@ from ..objects import ReportKind, report_data
 from ..scheduler.errors import ConfigurationError
 from ..scheduler.kafka_client import (
     LastError,
+    allow_command,
     client_settings,
+    is_denied,
     kafka_library,
     partitions_of,
     topic_settings,
 )
 from .bus import BusUnavailable, Work
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
 
 #: KiB of messages that wait for brokers; a cast that exceeds it fails.
 _MAX_BUFFER_KB: Final = 65_536
@@ -50,11 +55,15 @@ class KafkaBus:
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         library = kafka_library()
         self._conf = conf
-        self._error = LastError()
         self._kafka_errors = (BufferError, library.KafkaException)
         self._is_checked = False
+        self._error, self._producer = self._open()
+
+    def _open(self) -> tuple[LastError, Producer]:
+        conf = self._conf
+        error = LastError(conf)
         timeout_ms = int(conf.kafka.timeout * 1000)
-        self._producer = library.Producer(
+        producer = kafka_library().Producer(
             {
                 **client_settings(conf),
                 "client.id": "moorage-agent",
@@ -65,9 +74,10 @@ class KafkaBus:
                 "compression.type": "lz4",
                 # That of Kafka's own tools, whose tombstones must reach the partition.
                 "partitioner": "murmur2_random",
-                "error_cb": self._error.note,
+                "error_cb": error.note,
             }
         )
+        return error, producer
 
     def cast(self, reports: list[dict[str, Any]]) -> None:
         """Send whole reports and heartbeats, and wait until they are stored.
@@ -104,21 +114,45 @@ class KafkaBus:
         self._send([(self._conf.kafka.hosts_topic, node_uuid.lower(), None)])
 
     def _send(self, messages: list[tuple[str, str, bytes | None]]) -> None:
-        self._check_topics()
-        failures: list[str] = []
+        try:
+            self._check_topics()
+            self._store(messages)
+        finally:
+            # As without any right to write; it may have been given since.
+            if self._error.is_fatal:
+                self._error, self._producer = self._open()
 
-        def note(error: Any, _message: object) -> None:  # noqa: ANN401 - a KafkaError or None
+    def _store(self, messages: list[tuple[str, str, bytes | None]]) -> None:
+        self._error.is_denied = False
+        failures: list[str] = []
+        denied: set[str] = set()
+
+        def note(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 failures.append(error.str())
+                if is_denied(error):
+                    denied.add(message.topic() or "")
 
         try:
             for topic, key, value in messages:
                 self._producer.produce(topic, key=key, value=value, on_delivery=note)
         except self._kafka_errors as e:
-            failures.append(str(e))
-        n_waiting = self._producer.flush(self._conf.kafka.timeout + _MARGIN_S)
+            failures.append(self._text_of(e))
+        n_waiting = 0
+        try:
+            n_waiting = self._producer.flush(self._conf.kafka.timeout + _MARGIN_S)
+        except self._kafka_errors as e:
+            failures.append(self._text_of(e))
         if failures or n_waiting:
-            raise BusUnavailable(self._failure(failures))
+            if self._error.is_denied:
+                denied.update(topic for topic, _, _ in messages)
+            raise BusUnavailable(self._failure(failures, denied))
+
+    def _text_of(self, error: Exception) -> str:
+        if not isinstance(error, BufferError):
+            self._error.note(error.args[0])  # a fatal one is raised only
+            return self._error.text
+        return f"{error}"
 
     def _check_topics(self) -> None:
         """Check once that the topics exist: sending to a missing one may create it."""
@@ -130,13 +164,20 @@ class KafkaBus:
             partitions_of(self._conf, self._producer, topics, self._error)
         except ConfigurationError as e:
             raise BusUnavailable(f"{e}") from e
+        except self._kafka_errors as e:
+            denied = topics if self._text_of(e) and self._error.is_denied else ()
+            raise BusUnavailable(self._failure([], denied)) from e
         self._is_checked = True
 
-    def _failure(self, failures: list[str]) -> str:
+    def _failure(self, failures: list[str], denied: Collection[str]) -> str:
         servers = ",".join(self._conf.kafka.bootstrap_servers)
         causes = dict.fromkeys([*failures[:1], self._error.text])
         why = "; ".join(each for each in causes if each) or "no acknowledgement"
-        return f"Kafka at {servers} did not store a report: {why}"
+        commands = [
+            f". Allow it: {allow_command(self._conf, topic, 'Write', 'Describe')}"
+            for topic in sorted(denied)
+        ]
+        return f"Kafka at {servers} did not store a report: {why}{''.join(commands)}"
 
     def serve(
         self,

@@ -166,6 +166,10 @@ def _options() -> argparse.Namespace:
         help="databases of nova for the source nova_db; default: mariadb, with "
         "--quick sqlite. Those of 100,000 hosts are always SQLite",
     )  # fmt: skip
+    parser.add_argument(
+        "--ingest-hosts", type=_positive, metavar="N",
+        help="hosts that report to the sources push and kafka",
+    )  # fmt: skip
     parser.add_argument("--runs", type=_positive, metavar="N", help="runs of Moorage")
     parser.add_argument(
         "--plot", type=Path, metavar="FILE",
@@ -193,6 +197,7 @@ def _sizes(options: argparse.Namespace) -> Sizes:
         placement_hosts=options.placement_hosts or sizes.placement_hosts,
         placement=Where(Kind(options.placement_on), options.placement_file),
         sources=(first, *others),
+        ingest_hosts=options.ingest_hosts or sizes.ingest_hosts,
         moorage=replace(sizes.moorage, runs=options.runs or sizes.moorage.runs),
     )
 

@@ -121,17 +121,63 @@ def _sasl(options: cfg.ConfigOpts.GroupAttr) -> dict[str, Any]:
 
 
 class LastError:
-    """The last error of a client, which explains why it is not connected."""
+    """The last error of a client, which explains why it is not connected.
 
-    def __init__(self) -> None:
+    Attributes
+    ----------
+    text : str
+        The error, and the options to check.
+    is_denied : bool
+        Whether the user lacks a right.
+    is_fatal : bool
+        Whether the client is of no use any more.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._options = conf.kafka
         self.text = ""
+        self.is_denied = False
+        self.is_fatal = False
 
     def note(self, error: KafkaError) -> None:
         """Take an error, as the callback of a client."""
         library = kafka_library()
+        self.is_fatal = self.is_fatal or error.fatal()
+        self.is_denied = is_denied(error)
         # It follows the error of the last broker, which says more.
         if error.code() != library.KafkaError._ALL_BROKERS_DOWN or not self.text:  # noqa: SLF001 - its public name
-            self.text = error.str()
+            self.text = f"{error.str()}{self._advice(error.code())}"
+
+    def _advice(self, code: int) -> str:
+        """Return the options to check, for an operator; or ""."""
+        errors, options = kafka_library().KafkaError, self._options
+        if self.is_denied:
+            return ""
+        if code == errors._AUTHENTICATION:  # noqa: SLF001 - its public name
+            return (
+                f". Check [kafka] sasl_username ({options.sasl_username}), "
+                f"sasl_password_file ({options.sasl_password_file}) and sasl_mechanism "
+                f"({options.sasl_mechanism})"
+            )
+        if code == errors._SSL or "SSL" in options.security_protocol.upper():  # noqa: SLF001 - its public name
+            return (
+                f". Check [kafka] ssl_ca_file ({options.ssl_ca_file or 'not set'}), "
+                "which verifies the brokers' certificates, and ssl_cert_file "
+                f"({options.ssl_cert_file or 'not set'}), which brokers may require"
+            )
+        return (
+            ". Check the addresses, and whether the brokers expect [kafka] "
+            f"security_protocol = {options.security_protocol} there"
+        )
+
+
+def is_denied(error: KafkaError) -> bool:
+    """Return whether an error is that the user lacks a right."""
+    errors = kafka_library().KafkaError
+    return error.code() in (
+        errors.TOPIC_AUTHORIZATION_FAILED,
+        errors.CLUSTER_AUTHORIZATION_FAILED,
+    )
 
 
 def partitions_of(
@@ -168,18 +214,34 @@ def partitions_of(
     found = {}
     for topic, settings in topics.items():
         if topic not in known or not known[topic].partitions:
-            raise ConfigurationError(_missing(topic, settings, servers))
+            raise ConfigurationError(_missing(conf, topic, settings))
         found[topic] = sorted(known[topic].partitions)
     return found
 
 
-def _missing(topic: str, settings: str, servers: str) -> str:
-    command = _CREATE.format(
-        server=servers.partition(",")[0], topic=topic, settings=settings
+def _missing(conf: cfg.ConfigOpts, topic: str, settings: str) -> str:
+    servers = conf.kafka.bootstrap_servers
+    command = _CREATE.format(server=servers[0], topic=topic, settings=settings)
+    text = (
+        f"The Kafka topic {topic!r} does not exist at {','.join(servers)}, or the user "
+        f"may not describe it. Create it: {command}"
     )
+    if conf.kafka.security_protocol == "plaintext":
+        return text
+    return f"{text}; or allow it: {allow_command(conf, topic, 'Describe')}"
+
+
+def allow_command(conf: cfg.ConfigOpts, topic: str, *operations: str) -> str:
+    """Return how to give the user of these options rights on a topic."""
+    options = conf.kafka
+    server = options.bootstrap_servers[0]
+    wanted = " ".join(f"--operation {each}" for each in operations)
+    user = options.sasl_username or "USER"
+    if not options.security_protocol.startswith("sasl"):
+        user = "USER"
     return (
-        f"The Kafka topic {topic!r} does not exist at {servers}, or the user may not "
-        f"describe it. Create it: {command}"
+        f"kafka-acls.sh --bootstrap-server {server} --add --allow-principal "
+        f"User:{user} {wanted} --topic {topic}"
     )
 
 

@@ -233,7 +233,7 @@ class _Sending:
         self._origin = origin
         self._note = note
         self._errors = (BufferError, library.KafkaException)
-        self._error = LastError()
+        self._error = LastError(conf)
         self._serializer = Serializer()
         self._producer: Producer = library.Producer(
             {

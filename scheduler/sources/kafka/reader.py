@@ -14,7 +14,13 @@ from oslo_config import cfg
 
 from ...clock import now_s
 from ...errors import ConfigurationError
-from ...kafka_client import LastError, client_settings, partitions_of
+from ...kafka_client import (
+    LastError,
+    allow_command,
+    client_settings,
+    is_denied,
+    partitions_of,
+)
 from .messages import Partition, TopicMessage, list_partitions
 
 #: Applies some messages.
@@ -74,7 +80,7 @@ class TopicReader:
     ) -> None:
         self._conf = conf
         self._clock = clock
-        self.error = LastError()
+        self.error = LastError(conf)
         self.failures: dict[str, str] = {}
         self.is_connected = True
         self.unanswered: tuple[Partition, ...] = ()
@@ -161,7 +167,7 @@ class TopicReader:
                 elif self._is_end(message):
                     remaining.discard(_partition(message))
                 else:
-                    raise ConfigurationError(_unreadable(message))
+                    raise ConfigurationError(self._unreadable(message))
             if len(newest) >= _WINDOW or n_bytes >= _WINDOW_BYTES:
                 began = time.monotonic()
                 apply(newest.values())
@@ -247,7 +253,7 @@ class TopicReader:
         error = message.error()
         # The library retries after others by itself.
         if error is not None and not error.retriable():
-            self.failures[message.topic() or ""] = _unreadable(message)
+            self.failures[message.topic() or ""] = self._unreadable(message)
 
     # -- both ----------------------------------------------------------------------
 
@@ -270,6 +276,14 @@ class TopicReader:
             topic, partition, offset, message.key(), message.value(),
             milliseconds / 1000,
         )  # fmt: skip
+
+    def _unreadable(self, message: Message) -> str:
+        error, topic = message.error(), message.topic() or ""
+        text = f"The Kafka topic {topic!r} cannot be read: {error and error.str()}"
+        if error and is_denied(error):
+            command = allow_command(self._conf, topic, "Read", "Describe")
+            return f"{text}. Allow it: {command}"
+        return text
 
     def _is_end(self, message: Message) -> bool:
         error = message.error()
@@ -362,9 +376,3 @@ def _identity(message: TopicMessage) -> object:
     if message.key is None:  # each is to be skipped
         return message.topic, message.partition, message.offset
     return message.topic, message.key
-
-
-def _unreadable(message: Message) -> str:
-    error = message.error()
-    text = "" if error is None else error.str()
-    return f"The Kafka topic {message.topic()!r} cannot be read: {text}"
