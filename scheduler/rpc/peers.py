@@ -7,6 +7,7 @@ instance a little later, once its host reports it.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import uuid
 from collections import deque
@@ -17,7 +18,7 @@ import oslo_messaging
 from oslo_messaging import rpc
 
 from ...objects import Serializer
-from ..drivers.claims.peer_claims import PeerClaim
+from ..drivers.claims.peer_claims import ClaimState, PeerClaim
 from ..waiting import Spawner, ThreadSpawner
 
 LOG = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class PeersEndpoint:
         The name of this process, whose own casts come back and are ignored.
     """
 
-    target = oslo_messaging.Target(namespace=NAMESPACE, version="1.0")
+    target = oslo_messaging.Target(namespace=NAMESPACE, version="1.1")
 
     def __init__(self, scheduler: AppliesPeerClaims, origin: str) -> None:
         self._scheduler = scheduler
@@ -59,6 +60,12 @@ class PeersEndpoint:
         """Apply claims in the form of `PeerClaim.to_wire`."""
         if origin != self._origin:
             self._scheduler.apply_peer_claims(claims)
+
+    def instances_reserved(
+        self, context: object, origin: str, claims: list[dict[str, Any]]
+    ) -> None:
+        """Apply reservations, and those that are withdrawn; since version 1.1."""
+        self.instances_claimed(context, origin, claims)
 
 
 class Peers:
@@ -120,10 +127,18 @@ class Peers:
             return [self._claims.popleft() for _ in range(n_claims)]
 
     def _cast(self, claims: Sequence[PeerClaim]) -> None:
+        for is_granted, some in itertools.groupby(claims, _is_granted):
+            if is_granted:
+                self._send(self._client, "instances_claimed", list(some))
+            else:
+                client = self._client.prepare(version="1.1")
+                self._send(client, "instances_reserved", list(some))
+
+    def _send(self, client: Any, method: str, claims: Sequence[PeerClaim]) -> None:  # noqa: ANN401 - oslo.messaging has no type of both
         try:
-            self._client.cast(
+            client.cast(
                 {},
-                "instances_claimed",
+                method,
                 origin=self.origin,
                 claims=[claim.to_wire() for claim in claims],
             )
@@ -131,3 +146,7 @@ class Peers:
             LOG.warning(
                 "Publishing %d claims to other schedulers failed: %s", len(claims), e
             )
+
+
+def _is_granted(claim: PeerClaim) -> bool:
+    return claim.state is ClaimState.GRANTED

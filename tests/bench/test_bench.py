@@ -47,6 +47,7 @@ _TABLES = (
     "What-if questions, milliseconds",
     "Rules about places, 1,000 hosts, ms",
     "Requests for 20 instances, 50 hosts, ms",
+    "Eight schedulers on 4 hosts that are 90% full",
 )
 _SOURCE_TABLES = (
     "A start from nova 34's databases, 4 cells, ms",
