@@ -34,6 +34,7 @@ from .placement_database import print_following
 from .providers import print_providers
 from .push_reports import ingest_table, ingest_times
 from .real_placement import Where
+from .reply_sizes import reply_sizes
 from .requests import DECISIONS, plain
 from .solver import print_solver
 from .stream import StreamPlan, stream_times
@@ -183,6 +184,8 @@ class Bench:
         self._say("messages")
         messages = wire_times(self._nova, self._sizes.moorage)
         self._console.print(tables.wire_table(messages))
+        replies = list(reply_sizes(self._sizes.moorage))
+        self._console.print(tables.replies_table(replies))
 
     def run_stream(self) -> None:
         """Measure a stream of requests to a Placement with many providers."""

@@ -42,6 +42,7 @@ _TABLES = (
     "Requests to one Placement with 100 providers",
     "Decisions with that Placement, and PUTs of the same allocations, ms",
     "A message on the wire, ms",
+    "A reply with two alternates an instance, CPU time in ms",
     "Reports of 1,000 hosts to the source push, CPU time",
     "The store of decisions, at 1,000 hosts",
     "What-if questions, milliseconds",
