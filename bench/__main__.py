@@ -8,8 +8,8 @@ stream of requests that all differ, a stream of 8 flavors with Placement, the so
 nova_db with databases of a real nova, messages, the reports per second of the source
 push, the store of decisions, what-if questions, rules about racks and rows, the memory
 of workers, decisions while clients ask for explanations, requests that the driver
-solver places. The tables show the median and the p99 of this run; no time fails the
-benchmark.
+solver places, schedulers that select the same CPUs or devices. The tables show the
+median and the p99 of this run; no time fails the benchmark.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ _PARTS = (
     "workers",
     "explaining",
     "solver",
+    "collisions",
 )
 #: Left out of a quick run of all: starting its server takes too long.
 _NOT_QUICK = frozenset(("kafka",))
@@ -63,6 +64,7 @@ _NOT_QUICK = frozenset(("kafka",))
 _WITHOUT_NOVA = frozenset(
     (
         "capacity",
+        "collisions",
         "explaining",
         "filtering",
         "following",
@@ -119,6 +121,7 @@ def main() -> int:
             "workers": bench.run_workers,
             "explaining": bench.run_explaining,
             "solver": bench.run_solver,
+            "collisions": bench.run_collisions,
         }
         left_out = _NOT_QUICK if options.quick else frozenset()
         for name in [options.part] if options.part else _PARTS:

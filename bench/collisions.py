@@ -23,7 +23,7 @@ import numpy as np
 from rich.console import Console
 
 from moorage.scheduler.conf import load
-from moorage.scheduler.drivers.claims.peer_claims import PeerClaim
+from moorage.scheduler.drivers.claims.peer_claims import ClaimState, PeerClaim
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.hosts import Consumption, HostRecord, HostTable
 from moorage.scheduler.placement.client import PlacementClient
@@ -58,7 +58,7 @@ class CollisionPlan:
     """The number of hosts, and of instances that are placed once they are full."""
 
     n_hosts: int = 60
-    n_instances: int = 2_000
+    n_instances: int = 1_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -180,8 +180,6 @@ class _SlowPlacement:
 
         def slow(url: str, **options: object) -> CannedResponse:
             duration_s = self._rng.uniform(*_CALL_S)
-            if verb == "put":
-                self._virtual.sleep(self._rng.uniform(*_DECISION_S))
             self._virtual.sleep(duration_s / 2)
             answer: CannedResponse = call(url, **options)
             self._virtual.sleep(duration_s / 2)
@@ -239,6 +237,7 @@ class _Cloud:
     ) -> None:
         hosts = list(empty_hosts(plan.n_hosts))
         self._kind = kind
+        self._virtual = virtual
         self._delay_s = delay_s
         self._plan = plan
         self._rng = rng
@@ -312,6 +311,8 @@ class _Cloud:
 
     def _announce(self, origin: _Node, claims: Sequence[PeerClaim]) -> None:
         self._consumed.update((c.instance_uuid, c.consumption) for c in claims)
+        if claims[0].state is ClaimState.RESERVED:
+            self._virtual.sleep(self._rng.uniform(*_DECISION_S))
         if self._delay_s is None:
             return
         wire = [claim.to_wire() for claim in claims]

@@ -17,6 +17,7 @@ from tests.fixtures.nova_databases import Kind as NovaKind
 from . import tables
 from .capacity import print_what_if
 from .clouds import Cloud, make_cloud
+from .collisions import CollisionPlan, print_collisions
 from .decision_store import print_store_costs
 from .decisions import MeasuredScheduler, Times, filter_names, weigher_names
 from .embedded_placement import embedded_times
@@ -33,6 +34,7 @@ from .placement_database import print_following
 from .providers import print_providers
 from .push_reports import ingest_table, ingest_times
 from .real_placement import Where
+from .reply_sizes import reply_sizes
 from .requests import DECISIONS, plain
 from .solver import print_solver
 from .stream import StreamPlan, stream_times
@@ -77,6 +79,7 @@ class Sizes:
     filtered: tuple[int, ...]
     workers: WorkersPlan
     explaining: ExplainingPlan
+    collisions: CollisionPlan
     moorage: Plan
     nova: Plan
     # nova's decisions take up to half a minute, so they have no warm-up.
@@ -107,6 +110,7 @@ FULL: Final = Sizes(
     filtered=(1_000, 5_000, 10_000, 50_000),
     workers=WorkersPlan(),
     explaining=ExplainingPlan(),
+    collisions=CollisionPlan(),
     moorage=Plan(runs=15, budget_s=20),
     nova=Plan(runs=3, budget_s=5),
     nova_decision=Plan(runs=3, budget_s=5, warm_ups=0),
@@ -130,6 +134,7 @@ QUICK: Final = replace(
     filtered=(50, 200),
     workers=WorkersPlan(n_hosts=200, n_requests=20),
     explaining=ExplainingPlan(n_hosts=200, n_blocks=1, block_s=1, settling_s=1),
+    collisions=CollisionPlan(n_hosts=4, n_instances=10),
     moorage=Plan(runs=5, budget_s=20),
 )
 
@@ -179,6 +184,8 @@ class Bench:
         self._say("messages")
         messages = wire_times(self._nova, self._sizes.moorage)
         self._console.print(tables.wire_table(messages))
+        replies = list(reply_sizes(self._sizes.moorage))
+        self._console.print(tables.replies_table(replies))
 
     def run_stream(self) -> None:
         """Measure a stream of requests to a Placement with many providers."""
@@ -280,6 +287,10 @@ class Bench:
         n_hosts = max(self._sizes.live_hosts)
         self._say(f"the driver solver, {n_hosts:,} hosts")
         print_solver(self._console, n_hosts, self._sizes.moorage)
+
+    def run_collisions(self) -> None:
+        """Count how often schedulers select the same CPUs or devices."""
+        print_collisions(self._console, self._sizes.collisions, self._say)
 
     def run_memory(self) -> None:
         """Measure requests that all differ, with providers in memory."""

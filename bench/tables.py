@@ -11,6 +11,7 @@ from .decisions import PluginTime, Times
 from .nova import NovaDecision
 from .nova_db_source import N_CELLS, SourceTimes
 from .numa_pci import CHANGING, MAX_NOVA_HOSTS, FitRow, FitTimes
+from .reply_sizes import ReplySize
 from .stream import LIMIT, MAX_AGE_S, DecisionAndPuts, Rate, StreamTimes
 from .timing import NONE, Percentiles, format_number, format_percentiles
 from .wire import NUMBER, WireTime
@@ -338,4 +339,24 @@ def wire_table(rows: list[WireTime]) -> Table:
                 format_percentiles(nova),
                 _ratio(nova.median if nova else None, moorage.median),
             )  # fmt: skip
+    return table
+
+
+def replies_table(rows: list[ReplySize]) -> Table:
+    """Return the table of replies with allocation requests and with identifiers."""
+    table = make_table(
+        "A reply with two alternates an instance, CPU time in ms",
+        "hosts|candidates as",
+        "instances|bytes|with gzip|scheduler|conductor|decision|share of it",
+        "scheduler: selections to JSON; conductor: JSON to selections and allocation "
+        "requests. decision: without Placement. share: of both ends together.",
+    )
+    for row in rows:
+        both = row.made.median + row.read.median
+        table.add_row(
+            row.hosts, row.what, str(row.n_instances), f"{row.n_bytes:,}",
+            f"{row.n_gzip:,}", format_percentiles(row.made),
+            format_percentiles(row.read), format_percentiles(row.decision),
+            f"{both / row.decision.median:.0%}",
+        )  # fmt: skip
     return table

@@ -13,7 +13,7 @@ from oslo_config import cfg
 from ..objects import RequestSpec, Selection
 from . import logs, tracing
 from .drivers.caller import Caller
-from .drivers.claims.peer_claims import PeerClaim, PublishClaims
+from .drivers.claims.peer_claims import ClaimState, PeerClaim, PublishClaims
 from .drivers.concluding import concluding
 from .drivers.decision import Decision
 from .drivers.parts import Parts
@@ -195,12 +195,16 @@ class Selector:
                     "Skipping a claim of another scheduler that cannot be read: %r", e
                 )
                 continue
-            age_s = max(0.0, parts.clock() - peer.claimed_at)
-            parts.candidates.count_claim([peer.allocation_request], age_s=age_s)
+            if peer.state is ClaimState.WITHDRAWN:
+                parts.table.withdraw_claim(peer.node_uuid, peer.instance_uuid)
+                continue
+            if peer.state is ClaimState.GRANTED:
+                age_s = max(0.0, parts.clock() - peer.claimed_at)
+                parts.candidates.count_claim([peer.allocation_request], age_s=age_s)
+                parts.orphans.forget_claimed([peer.instance_uuid])
             parts.table.consume(
                 peer.node_uuid,
                 peer.instance_uuid,
                 peer.consumption,
                 peer.claimed_at,
             )
-            parts.orphans.forget_claimed([peer.instance_uuid])

@@ -17,7 +17,7 @@ from ...objects import RequestSpec, Selection
 from ...weighers import BaseHostWeigher
 from ..candidates import DecisionOffer
 from ..errors import AllocationUpdateFailed, NoValidHost, PluginError
-from ..hosts import Consumption, HostBatch
+from ..hosts import HostBatch
 from ..placement.allocations.limits import MAX_POSTS, MAX_QUERIES, MAX_REREAD_TREES
 from ..request import Request
 from ..request.checks import instance_uuids_of
@@ -284,12 +284,13 @@ class Decision:
                 global_request_id=self._caller.global_request_id,
             ),
             FitCheck(
-                self._parts.table,
+                self._parts,
+                self._request,
+                self._needs,
                 self._filters,
+                self._limits,
                 since=hosts.revision,
-                clock=self._parts.clock,
             ),
-            consumption_of=functools.partial(self._consumption, ledger),
             contention=self.seen.contention,
             may_give_up=may_give_up,
         )
@@ -601,7 +602,7 @@ class Decision:
             Has the weights for the record, if not `ranking`.
         """
         its_limits = self._limits(ranking.hosts, index)
-        consumption = self._consumption(ledger, ranking.hosts, index, candidate)
+        consumption = self._needs.on_host(its_limits, _mappings(ledger, candidate))
         shown, at = ranking, index
         if weighed is not None:
             shown, at = weighed, _index_in(weighed.hosts, ranking.hosts, index)
@@ -609,15 +610,6 @@ class Decision:
         return PlacedInstance(
             uuid, chosen, candidate, its_limits, consumption, index, ranking
         )
-
-    def _consumption(
-        self, ledger: Ledger | None, hosts: HostBatch, index: int, candidate: int
-    ) -> Consumption:
-        """Return what an instance consumes on a host with a candidate."""
-        if not self._needs.depend_on_host:
-            return self._needs.on_host({}, None)
-        limits = self._limits(hosts, index)
-        return self._needs.on_host(limits, _mappings(ledger, candidate))
 
     def _limits(self, hosts: HostBatch, index: int) -> dict[str, object]:
         return collect_limits(

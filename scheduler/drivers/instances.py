@@ -59,11 +59,6 @@ class Needs:
             image_properties=properties_of_image(request.field("image")),
         )
 
-    @property
-    def depend_on_host(self) -> bool:
-        """Whether instances need NUMA cells or PCI devices."""
-        return bool(self._need)
-
     def on_host(
         self, limits: Mapping[str, object], mappings: Mappings | None
     ) -> Consumption:

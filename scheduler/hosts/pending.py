@@ -73,6 +73,13 @@ class PendingClaim:
     claimed_at: float
     usage: NumaPciUsage | None = None
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has the cells and devices that it needs."""
+        if not self.consumption.need:
+            return True
+        return self.usage is not None and self.usage.is_complete
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UnreportedClaim:

@@ -502,6 +502,9 @@ class HostTable:
     def fits(self, node_uuid: str, consumption: Consumption, since: int) -> bool:
         """Return whether a compute node still has the cells and devices for a claim.
 
+        It does not while it has a claim that does not fit: its report is older than
+        what made room for that claim, and shows as free what that claim took.
+
         Parameters
         ----------
         since : int
@@ -510,9 +513,16 @@ class HostTable:
         """
         with self._lock:
             row = self._arrays.row_of(node_uuid)
-            if row is None or self._arrays.read("revision", row) <= since:
+            if row is None:
+                return True
+            if not self._all_fit(node_uuid):
+                return False
+            if self._arrays.read("revision", row) <= since:
                 return True
             return consumption.fits(*self._devices(row))
+
+    def _all_fit(self, node_uuid: str) -> bool:
+        return all(each.is_complete for each in self._claims_on(node_uuid).values())
 
     def consume_if_fits(
         self,
@@ -529,6 +539,41 @@ class HostTable:
                 return False
             self.consume(node_uuid, instance_uuid, consumption, claimed_at)
             return True
+
+    def has_place(self, node_uuid: str, instance_uuid: str) -> bool:
+        """Return whether a claim has the cells and devices that it needs.
+
+        Claims that no report includes yet get theirs in the order of their times.
+        """
+        with self._lock:
+            claims = self._claims_on(node_uuid)
+            if instance_uuid not in claims:
+                return True
+            self._sort_claims(node_uuid)
+            return self._claims_on(node_uuid)[instance_uuid].is_complete
+
+    def _sort_claims(self, node_uuid: str) -> None:
+        claims = self._pending[node_uuid]
+        by_time = sorted(claims.items(), key=lambda c: (c[1].claimed_at, c[0]))
+        if by_time != list(claims.items()):
+            self._fit_claims_again(node_uuid, dict(by_time))
+
+    def _fit_claims_again(
+        self, node_uuid: str, claims: dict[str, PendingClaim]
+    ) -> None:
+        row = self._row(node_uuid)
+        self._revision += 1
+        self._revert_claims(node_uuid, row)
+        self._pending[node_uuid] = claims
+        for claim in claims.values():
+            self._apply_claim(row, claim)
+
+    def withdraw_claim(self, node_uuid: str, instance_uuid: str) -> None:
+        """Undo `consume` of a claim that was not granted, if it is still counted."""
+        with self._lock:
+            if instance_uuid in self._claims_on(node_uuid):
+                host = self._arrays.text("host", self._row(node_uuid))
+                self.release_claim(host, instance_uuid)
 
     def _add_instance(self, host: str, uuid: str, consumption: Consumption) -> None:
         self.instances.add(host, uuid)
@@ -560,6 +605,9 @@ class HostTable:
                 if claim is not None:
                     self._revision += 1
                     self._revert_claim(self._row(node_uuid), claim)
+            if not self._all_fit(node_uuid):  # what one of them lacked may be free now
+                claims = dict(self._claims_on(node_uuid))
+                self._fit_claims_again(node_uuid, claims)
 
     def release_claim(self, host: str, instance_uuid: str) -> None:
         """Undo `consume` on a service host: the claim was released, or has ended.

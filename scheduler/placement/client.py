@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -20,6 +21,7 @@ from .answers import (
     read_write_answer,
     rejected,
 )
+from .freshness import max_age_s
 from .health import CallOutcome, PlacementHealth
 
 _T = TypeVar("_T")
@@ -86,12 +88,13 @@ class PlacementClient:
         self, query: CandidatesQuery, *, global_request_id: str | None = None
     ) -> AllocationCandidates:
         """Return a query's candidates; PlacementRejected if the query is malformed."""
-        candidates = self._read(
-            query.path,
-            read_candidates,
-            microversion=query.microversion,
-            global_request_id=global_request_id,
-        )
+        version = query.microversion
+        with self.health.guarding(_outcome):
+            response = self._call(
+                Verb.GET, query.path, version, None, global_request_id
+            )
+            found = read_candidates(read_body(query.path, response, version))
+        candidates = dataclasses.replace(found, max_age_s=max_age_s(response))
         if candidates.n_requests:
             self.health.set_registered()
         return candidates

@@ -7,6 +7,7 @@ instance a little later, once its host reports it.
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
@@ -16,7 +17,7 @@ from oslo_messaging import rpc
 
 from ...objects import Serializer
 from ..claim_publisher import ClaimPublisher
-from ..drivers.claims.peer_claims import PeerClaim
+from ..drivers.claims.peer_claims import ClaimState, PeerClaim
 from ..waiting import Spawner
 
 #: Not nova's "scheduler": a nova-scheduler in the same cloud lacks the methods.
@@ -40,7 +41,7 @@ class PeersEndpoint:
         The name of this process, whose own casts come back and are ignored.
     """
 
-    target = oslo_messaging.Target(namespace=NAMESPACE, version="1.0")
+    target = oslo_messaging.Target(namespace=NAMESPACE, version="1.1")
 
     def __init__(self, scheduler: AppliesPeerClaims, origin: str) -> None:
         self._scheduler = scheduler
@@ -52,6 +53,12 @@ class PeersEndpoint:
         """Apply claims in the form of `PeerClaim.to_wire`."""
         if origin != self._origin:
             self._scheduler.apply_peer_claims(claims)
+
+    def instances_reserved(
+        self, context: object, origin: str, claims: list[dict[str, Any]]
+    ) -> None:
+        """Apply reservations, and those that are withdrawn; since version 1.1."""
+        self.instances_claimed(context, origin, claims)
 
 
 class Peers:
@@ -79,9 +86,15 @@ class Peers:
         self.stop = self._publisher.stop
 
     def _cast(self, claims: Sequence[PeerClaim]) -> None:
-        self._client.cast(
-            {},
-            "instances_claimed",
-            origin=self.origin,
-            claims=[claim.to_wire() for claim in claims],
-        )
+        for is_granted, some in itertools.groupby(claims, _is_granted):
+            client = self._client if is_granted else self._client.prepare(version="1.1")
+            client.cast(
+                {},
+                "instances_claimed" if is_granted else "instances_reserved",
+                origin=self.origin,
+                claims=[claim.to_wire() for claim in some],
+            )
+
+
+def _is_granted(claim: PeerClaim) -> bool:
+    return claim.state is ClaimState.GRANTED

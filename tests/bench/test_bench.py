@@ -43,11 +43,13 @@ _TABLES = (
     "Requests to one Placement with 100 providers",
     "Decisions with that Placement, and PUTs of the same allocations, ms",
     "A message on the wire, ms",
+    "A reply with two alternates an instance, CPU time in ms",
     "Reports of 1,000 hosts to the source push, CPU time",
     "The store of decisions, at 1,000 hosts",
     "What-if questions, milliseconds",
     "Rules about places, 1,000 hosts, ms",
     "Requests for 20 instances, 50 hosts, ms",
+    "Eight schedulers on 4 hosts that are 90% full",
 )
 _SOURCE_TABLES = (
     "A start from nova 34's databases, 4 cells, ms",

@@ -1,28 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPUs and PCI devices that Placement does not know, checked again after a claim.
+"""CPUs and PCI devices that Placement does not know, reserved before they are claimed.
 
 Placement counts dedicated CPUs and memory of a host, and not those of its NUMA cells;
-it counts only the PCI devices that nova reports to it. Two guests that are placed at
-the same time can both be granted the same ones. So once a claim is granted, the guest
-is fitted to its host once more, with what other claims took since the decision read it:
-those of other threads, and those that other schedulers have announced. A guest that
-fits is counted at once, under the lock of the host table.
+it counts only the PCI devices that nova reports to it. It can grant the same ones to
+two guests that are placed at the same time. So a guest is counted in the host table
+before it is claimed, and announced to the other schedulers while Placement works. Once
+the claim is granted, the reservations of others have arrived. Of those that do not fit
+together, the earlier ones stay, by time and then by UUID: all schedulers see the same
+order. A guest that does not fit after these leaves for another host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from ....filters import BaseHostFilter
-from ...hosts import Consumption, HostTable
+from ...hosts import Consumption, HostBatch
 from ...placement.allocations.limits import MAX_COLLISIONS
+from ...request import Request
+from ..instances import Needs, PlacedInstance
+from ..parts import Parts
+from .ledger import Ledger
+from .peer_claims import ClaimState, PeerClaim
 
-_CELLS_FILTER = "NUMATopologyFilter"
-_DEVICES_FILTER = "PciPassthroughFilter"
+_CELLS_FILTER: Final = "NUMATopologyFilter"
+_DEVICES_FILTER: Final = "PciPassthroughFilter"
+
+#: Returns the limits of a host of a batch, from the filters.
+LimitsOf = Callable[[HostBatch, int], Mapping[str, object]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Reserved:
+    """A reservation, and whether it fitted: one that never did is not judged."""
+
+    claim: PeerClaim
+    host: str
+    has_fitted: bool
 
 
 class FitCheck:
-    """Ensures that the guests of a request do not take what others got first.
+    """Reserves CPUs and devices for the guests of a request.
 
     Parameters
     ----------
@@ -35,58 +55,119 @@ class FitCheck:
 
     def __init__(
         self,
-        table: HostTable,
+        parts: Parts,
+        request: Request,
+        needs: Needs,
         filters: Iterable[BaseHostFilter],
+        limits_of: LimitsOf,
         *,
         since: int,
-        clock: Callable[[], float],
     ) -> None:
-        self._table = table
-        self._enforced = {type(each).__name__ for each in filters}
+        self._table = parts.table
+        self._clock = parts.clock
+        self._publish = parts.publish_claims
+        self._request = request
+        self._needs = needs
+        self._limits_of = limits_of
         self._since = since
-        self._clock = clock
-        #: The service host of each instance that was counted.
-        self._taken: dict[str, str] = {}
+        self._is_active = _are_enforced(request, {type(f).__name__ for f in filters})
+        self._reserved: dict[str, _Reserved] = {}
         self._n_collisions = 0
 
-    def may_try(self, node_uuid: str, consumption: Consumption) -> bool:
-        """Return whether a guest still fits a host, before it is claimed."""
-        if not self._is_enforced(consumption):
-            return True
-        return self._table.fits(node_uuid, consumption, self._since)
-
-    def take(
-        self, uuid: str, node_uuid: str, host: str, consumption: Consumption
+    def reserve(
+        self, uuid: str, hosts: HostBatch, index: int, ledger: Ledger, candidate: int
     ) -> bool:
-        """Count a guest that was granted a host if it still fits; return whether.
+        """Reserve what a guest needs of a host; return whether the host still has it.
 
-        After `MAX_COLLISIONS` that did not fit, it is left to the compute.
+        Nothing is reserved for a guest that is on that host already.
         """
-        if not self._is_enforced(consumption):
+        if not self._is_active:
             return True
-        if self._n_collisions >= MAX_COLLISIONS:
+        limits = self._limits_of(hosts, index)
+        mappings = ledger.request(candidate)["mappings"]
+        return self._reserve(
+            uuid,
+            (hosts.value("uuid", index), hosts.value("host", index)),
+            limits,
+            self._needs.on_host(limits, mappings),
+            ledger,
+            candidate,
+        )
+
+    def reserve_placed(self, placed: PlacedInstance, ledger: Ledger) -> bool:
+        """Do the same for an instance that has been assigned a host."""
+        return not self._is_active or self._reserve(
+            placed.instance_uuid,
+            (placed.value("uuid"), placed.value("host")),
+            placed.limits,
+            placed.consumption,
+            ledger,
+            placed.candidate,
+        )
+
+    def _reserve(
+        self,
+        uuid: str,
+        place: tuple[str, str],
+        limits: Mapping[str, object],
+        consumption: Consumption,
+        ledger: Ledger,
+        candidate: int,
+    ) -> bool:
+        table, (node_uuid, host) = self._table, place
+        if host in table.instances.hosts_of(uuid):
             return True
         now = self._clock()
-        if self._table.consume_if_fits(node_uuid, uuid, consumption, now, self._since):
-            self._taken[uuid] = host
+        if not table.consume_if_fits(node_uuid, uuid, consumption, now, self._since):
+            return False
+        claim = PeerClaim(
+            node_uuid=node_uuid,
+            instance_uuid=uuid,
+            claimed_at=now,
+            consumption=consumption,
+            resources=ledger.resources_of(candidate),
+            spec_obj=self._request.spec_obj,
+            limits=limits,
+            mappings=ledger.request(candidate)["mappings"],
+            state=ClaimState.RESERVED,
+        )
+        has_fitted = table.has_place(node_uuid, uuid)
+        self._reserved[uuid] = _Reserved(claim, host, has_fitted)
+        self._publish([claim])
+        return True
+
+    def may_keep(self, uuid: str) -> bool:
+        """Return whether a guest that was granted its host fits after earlier ones.
+
+        After `MAX_COLLISIONS` that did not, it is left to the compute.
+        """
+        mine = self._reserved.get(uuid)
+        if mine is None or not mine.has_fitted or self._n_collisions >= MAX_COLLISIONS:
+            return True
+        if self._table.has_place(mine.claim.node_uuid, uuid):
             return True
         self._n_collisions += 1
         return False
 
     def give_back(self, uuid: str) -> None:
-        """Release what `take` counted for an instance, if it did."""
-        host = self._taken.pop(uuid, None)
-        if host is not None:
-            self._table.release_claim(host, uuid)
+        """Release the reservation of a guest, if it has one, here and elsewhere."""
+        mine = self._reserved.pop(uuid, None)
+        if mine is not None:
+            self._table.release_claim(mine.host, uuid)
+            withdrawn = dataclasses.replace(mine.claim, state=ClaimState.WITHDRAWN)
+            self._publish([withdrawn])
 
     def give_back_all(self) -> None:
-        """Release what `take` counted, for all instances."""
-        for uuid in list(self._taken):
+        """Release the reservations of all guests."""
+        for uuid in list(self._reserved):
             self.give_back(uuid)
 
-    def _is_enforced(self, consumption: Consumption) -> bool:
-        need = consumption.need
-        if not need:
-            return False
-        has_cells = need.guest is None or _CELLS_FILTER in self._enforced
-        return has_cells and (not need.requests or _DEVICES_FILTER in self._enforced)
+
+def _are_enforced(request: Request, filters: set[str]) -> bool:
+    """Return whether a request needs cells or devices, and filters check all of it."""
+    has_guest, has_devices = request.numa is not None, bool(request.pci_requests)
+    if not (has_guest or has_devices):
+        return False
+    return (not has_guest or _CELLS_FILTER in filters) and (
+        not has_devices or _DEVICES_FILTER in filters
+    )

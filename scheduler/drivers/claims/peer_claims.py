@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -18,6 +19,18 @@ from ..instances import Mappings, Needs
 
 #: Upper limit of an amount: what is claimed, in MiB and in total, fits 64 bits.
 _MOST: Final = 2**48
+
+
+class ClaimState(enum.StrEnum):
+    """What a scheduler has done for an instance that it announces.
+
+    It reserves NUMA cells and PCI devices of a host before Placement grants the claim;
+    if that fails, it withdraws the reservation.
+    """
+
+    RESERVED = "reserved"
+    GRANTED = "granted"
+    WITHDRAWN = "withdrawn"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +56,7 @@ class PeerClaim:
     spec_obj: RequestSpec | None = None
     limits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     mappings: Mappings = dataclasses.field(default_factory=dict)
+    state: ClaimState = ClaimState.GRANTED
 
     def to_wire(self) -> dict[str, Any]:
         """Return the claim as plain data and versioned objects."""
@@ -61,6 +75,7 @@ class PeerClaim:
             "spec_obj": self.spec_obj,
             "limits": dict(self.limits),
             "mappings": {name: list(uuids) for name, uuids in self.mappings.items()},
+            "state": self.state.value,
         }
 
     @property
@@ -104,6 +119,7 @@ class PeerClaim:
             spec_obj=spec_obj,
             limits=limits,
             mappings=mappings,
+            state=ClaimState(message.get("state", ClaimState.GRANTED)),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ... import tracing
@@ -17,7 +17,7 @@ from ...errors import (
     PlacementUnavailable,
     SchedulerError,
 )
-from ...hosts import Consumption, HostBatch
+from ...hosts import HostBatch
 from ...placement.allocations.claims import (
     Claim,
     ClaimAnswer,
@@ -68,8 +68,6 @@ class RequestClaims:
 
     Parameters
     ----------
-    consumption_of : callable
-        Returns what an instance consumes on a host of a batch with a candidate.
     may_give_up : bool
         Whether to raise `StaleOffer` once `MAX_REFUSED` candidates were refused.
 
@@ -90,7 +88,6 @@ class RequestClaims:
         levels: LevelCheck,
         fits: FitCheck,
         *,
-        consumption_of: Callable[[HostBatch, int, int], Consumption],
         contention: Contention,
         may_give_up: bool = False,
     ) -> None:
@@ -111,7 +108,6 @@ class RequestClaims:
         )
         self._levels = levels
         self._fits = fits
-        self._consumption_of = consumption_of
         self._record = record
         self._rechecks = rechecks
         self._wanted: dict[str, AllocationRequest] = {}
@@ -151,20 +147,20 @@ class RequestClaims:
                 self._refuse(candidate, ledger)
                 self._give_up_stale_offer()
                 continue
-            consumption = self._consumption_of(hosts, index, candidate)
-            if not self._fits.may_try(node_uuid, consumption):
+            if not self._fits.reserve(uuid, hosts, index, ledger, candidate):
                 self._note(uuid, host, OUTDATED, DEVICES_CLAIMED_FIRST)
                 ledger.mark_refused(candidate)
                 continue
             answer = self._claim({uuid: ledger.request(candidate)}, [host])
             if answer.result is ClaimResult.CLAIMED:
-                if not self._takes(uuid, node_uuid, host, consumption, answer):
+                if not self._has_place(uuid, host, answer):
                     ledger.mark_refused(candidate)
                     continue
                 if not self._may_keep(uuid, node_uuid, host, answer):
                     return None  # it may be tried again where the group settles
                 ledger.reserve(candidate)
                 return candidate
+            self._fits.give_back(uuid)
             if answer.result is ClaimResult.CONTENDED:
                 self._count_contended(answer)
                 break  # busy, not full: trying another host is faster
@@ -183,20 +179,13 @@ class RequestClaims:
         if self._may_give_up and self._n_refused >= MAX_REFUSED and not self._made:
             raise StaleOffer
 
-    def _takes(
-        self,
-        uuid: str,
-        node_uuid: str,
-        host: str,
-        consumption: Consumption,
-        answer: ClaimAnswer,
-    ) -> bool:
-        """Return whether a host still has the CPUs and devices of a granted claim.
+    def _has_place(self, uuid: str, host: str, answer: ClaimAnswer) -> bool:
+        """Return whether a granted claim fits its host after those reserved earlier.
 
-        If not, the claim is released. One that an earlier request made is not judged:
-        the host may count it already.
+        If not, it is released. One that an earlier request made is not judged: the
+        host may count it already.
         """
-        if answer.is_found or self._fits.take(uuid, node_uuid, host, consumption):
+        if answer.is_found or self._fits.may_keep(uuid):
             return True
         self._release(uuid)
         self._note(uuid, host, COLLIDED, DEVICES_CLAIMED_FIRST)
@@ -259,6 +248,7 @@ class RequestClaims:
 
         The earlier request cannot release it after that. Returns whether it may stay.
         """
+        self._fits.give_back(placed.instance_uuid)  # elsewhere
         request = {placed.instance_uuid: ledger.request(placed.candidate)}
         answer = self._claim(request, [placed.value("host")])
         return answer.result is ClaimResult.CLAIMED and self._may_keep(
@@ -364,6 +354,11 @@ class RequestClaims:
             ledger.release(candidate)
             self._refuse(candidate, ledger)
             return False
+        if not self._fits.reserve_placed(placed, ledger):
+            self._note(uuid, placed.value("host"), OUTDATED, DEVICES_CLAIMED_FIRST)
+            ledger.release(candidate)
+            ledger.mark_refused(candidate)
+            return False
         return True
 
     def _claim_halves(
@@ -394,7 +389,7 @@ class RequestClaims:
     ) -> bool:
         node_uuid, host = placed.value("uuid"), placed.value("host")
         uuid = placed.instance_uuid
-        if not self._takes(uuid, node_uuid, host, placed.consumption, answer):
+        if not self._has_place(uuid, host, answer):
             ledger.mark_refused(placed.candidate)
         elif self._may_keep(uuid, node_uuid, host, answer):
             return True
@@ -404,7 +399,8 @@ class RequestClaims:
     def _return_to_ledger(
         self, placed: PlacedInstance, answer: ClaimAnswer, ledger: Ledger
     ) -> None:
-        """Release a reservation in the ledger that Placement did not grant."""
+        """Release the reservations of a claim that Placement did not grant."""
+        self._fits.give_back(placed.instance_uuid)
         ledger.release(placed.candidate)
         if answer.result is ClaimResult.REFUSED:
             self._refuse(placed.candidate, ledger)

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two schedulers do not give the last CPUs or devices of a host to two guests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.objects import Selection
+from moorage.scheduler.drivers.claims.peer_claims import PeerClaim
+from moorage.scheduler.errors import PlacementError
+from moorage.testing import builders as b
+
+from ....fixtures.clouds import host, new_uuids
+from ....fixtures.faulty_cloud import (
+    FaultyCloud,
+    FaultyScheduler,
+    expect_answers_are_held,
+)
+from ....fixtures.faulty_placement import Call, FaultKind, writes
+
+FILTERS = ["ComputeFilter", "NUMATopologyFilter", "PciPassthroughFilter"]
+
+#: Placement knows neither: it has 8 vCPUs of each host, for 16 times as many.
+CELL = b.numa_topology(b.numa_cell(pcpuset={0, 1}, cpuset={2, 3}))
+DEVICE = b.pci_pools(b.pci_pool(1))
+GUESTS: Mapping[str, Callable[[], dict[str, Any]]] = {
+    "pinned CPUs": lambda: {"numa_topology": b.guest_topology(b.guest_cell())},
+    "PCI device": lambda: {"pci_requests": b.pci_requests(b.pci_request(1))},
+}
+
+
+@pytest.fixture(params=list(GUESTS))
+def guest(request: pytest.FixtureRequest) -> Callable[[], dict[str, Any]]:
+    """Make what a guest needs of a host, of which each host has enough for one."""
+    return GUESTS[request.param]
+
+
+@pytest.fixture
+def cloud_of(tmp_path: Path) -> Iterator[Callable[..., FaultyCloud]]:
+    """Make a cloud of hosts with two pinnable CPUs and one device each."""
+    with ExitStack() as stack:
+
+        def make(*names: str) -> FaultyCloud:
+            devices = {
+                "numa_topology": CELL.obj_to_primitive(),
+                "pci_stats": DEVICE.obj_to_primitive(),
+            }
+            hosts = [host(name, **devices) for name in names]
+            return stack.enter_context(FaultyCloud(tmp_path, hosts))
+
+        yield make
+
+
+class Post:
+    """Announcements between schedulers, which arrive when they are delivered."""
+
+    def __init__(self, *schedulers: FaultyScheduler) -> None:
+        self._schedulers = schedulers
+        self._sent: list[Callable[[], None]] = []
+        self.states: list[str] = []
+        for each in schedulers:
+            each.scheduler.selector.publish_claims = partial(self._publish, each)
+
+    def _publish(self, origin: FaultyScheduler, claims: Sequence[PeerClaim]) -> None:
+        self.states += [each.state.value for each in claims]
+        wire = [each.to_wire() for each in claims]
+        for other in self._schedulers:
+            if other is not origin:
+                apply = other.scheduler.selector.apply_peer_claims
+                self._sent.append(partial(apply, wire))
+
+    def deliver(self) -> None:
+        sent, self._sent = self._sent, []
+        for each in sent:
+            each()
+
+
+def two_schedulers(cloud: FaultyCloud) -> tuple[FaultyScheduler, FaultyScheduler]:
+    prefers = ["h1", "h2", "h3"]
+    return (
+        cloud.make(prefers=prefers, filters=FILTERS),
+        cloud.make(prefers=prefers, filters=FILTERS),
+    )
+
+
+def hosts_of(*answers: object) -> list[str | None]:
+    assert all(isinstance(each, Selection) for each in answers), answers
+    return [each.service_host for each in answers if isinstance(each, Selection)]
+
+
+def results(scheduler: FaultyScheduler) -> list[str]:
+    record = scheduler.scheduler.decisions.newest(1)[0]
+    return [attempt.result for attempt in record.claims]
+
+
+def posts(call: Call) -> bool:
+    return call.verb == "POST"
+
+
+def test_later_of_two_guests_leaves_for_another_host(
+    cloud_of: Callable[..., FaultyCloud], guest: Callable[[], dict[str, Any]]
+) -> None:
+    """B selects before it hears of A, and hears of it before its claim is granted."""
+    cloud = cloud_of("h1", "h2")
+    a, other = two_schedulers(cloud)
+    post = Post(a, other)
+    x, y = new_uuids(2)
+    answers: list[object] = []
+    a.adapter.before(writes(x), lambda: answers.append(other.answer(y, **guest())))
+    other.adapter.before(writes(y), post.deliver)
+    answers.append(a.answer(x, **guest()))
+    assert hosts_of(*answers) == ["h2", "h1"]
+    assert results(other) == ["claimed", "collided", "claimed"]
+    assert results(a) == ["claimed"]
+    expect_answers_are_held(cloud, y, answers[0])  # type: ignore[arg-type]  # a Selection
+    expect_answers_are_held(cloud, x, answers[1])  # type: ignore[arg-type]  # as above
+    post.deliver()
+    for each in (a, other):
+        on = [set(row.instances) for row in each.scheduler.table.batch()]
+        assert on == [{x}, {y}], "both know where the guests are"
+
+
+def test_guest_that_was_announced_is_not_selected_against(
+    cloud_of: Callable[..., FaultyCloud], guest: Callable[[], dict[str, Any]]
+) -> None:
+    """A's announcement arrives at B while Placement works on A's claim."""
+    cloud = cloud_of("h1", "h2")
+    a, other = two_schedulers(cloud)
+    post = Post(a, other)
+    x, y = new_uuids(2)
+    answers: list[object] = []
+
+    def request() -> None:
+        post.deliver()
+        answers.append(other.answer(y, **guest()))
+
+    a.adapter.before(writes(x), request)
+    answers.append(a.answer(x, **guest()))
+    assert hosts_of(*answers) == ["h2", "h1"]
+    assert results(other) == ["claimed"], "nothing had to be released"
+
+
+def test_reservation_of_a_claim_that_failed_is_withdrawn(
+    cloud_of: Callable[..., FaultyCloud], guest: Callable[[], dict[str, Any]]
+) -> None:
+    cloud = cloud_of("h1")
+    a, other = two_schedulers(cloud)
+    post = Post(a, other)
+    x, y = new_uuids(2)
+    a.adapter.fault(FaultKind.AWAY, writes(x), times=None)
+    a.adapter.before(writes(x), post.deliver)
+    assert isinstance(a.answer(x, **guest()), PlacementError)
+    assert post.states == ["reserved", "withdrawn"]
+    post.deliver()
+    assert hosts_of(other.answer(y, **guest())) == ["h1"]
+
+
+def test_instance_of_a_request_for_two_leaves_for_another_host(
+    cloud_of: Callable[..., FaultyCloud], guest: Callable[[], dict[str, Any]]
+) -> None:
+    """A selects two hosts, and hears before its claim that B has reserved the first."""
+    cloud = cloud_of("h1", "h2", "h3")
+    a, other = two_schedulers(cloud)
+    post = Post(a, other)
+    y, *several = new_uuids(3)
+    answers: list[Selection] = []
+    other.adapter.before(
+        writes(y), lambda: answers.extend(a.select(several, **guest()))
+    )
+    a.adapter.before(posts, post.deliver)
+    assert hosts_of(other.answer(y, **guest())) == ["h1"]
+    assert sorted(map(str, hosts_of(*answers))) == ["h2", "h3"]
+    assert results(a) == ["claimed", "collided", "claimed"]
+    for uuid, answer in zip(several, answers, strict=True):
+        expect_answers_are_held(cloud, uuid, answer)
+
+
+def test_guest_is_not_checked_where_no_filter_checks_it(
+    cloud_of: Callable[..., FaultyCloud], guest: Callable[[], dict[str, Any]]
+) -> None:
+    cloud = cloud_of("h1")
+    scheduler = cloud.make(filters=["ComputeFilter"])
+    post = Post(scheduler)
+    for uuid in new_uuids(2):
+        assert hosts_of(scheduler.answer(uuid, **guest())) == ["h1"]
+    assert set(post.states) == {"granted"}, "nothing is reserved"
