@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -18,11 +18,12 @@ from ..scheduler.locality import (
     Finding,
     JointRule,
     Masks,
+    Standing,
     reason_of,
     reason_of_unknown,
 )
 from ..scheduler.request import Request
-from ..scheduler.request.locality import InPlaces, Rule, WithInstances
+from ..scheduler.request.locality import InPlaces, Rule, Spread, WithInstances
 from .base import BaseHostFilter, Mask, Rejection, all_hosts
 
 
@@ -172,15 +173,20 @@ class LocalityFilter(BaseHostFilter):
         """
         self._located = dict(nodes)
 
-    def opponents(
+    @property
+    def compares_places(self) -> bool:
+        """Whether a rule depends on how many instances other places have."""
+        return any(isinstance(rule, Spread) for rule in self._rules or ())
+
+    def standing(
         self,
         hosts: HostBatch,
         node_uuid: str,
         spec_obj: RequestSpec,
         *,
         is_following: bool,
-    ) -> Collection[str]:
-        """Return the located instances because of which a host must not be used.
+    ) -> Standing:
+        """Return whether the instance of a request may keep a host.
 
         Parameters
         ----------
@@ -196,7 +202,8 @@ class LocalityFilter(BaseHostFilter):
             for rule in self._rules or ()
             if not (is_following and isinstance(rule, WithInstances))
         ]
-        return set(masks.opponents(rules, _index(hosts, node_uuid)))
+        uuid = str(spec_obj.instance_uuid)
+        return masks.standing(rules, _index(hosts, node_uuid), uuid)
 
     def describe(self, hosts: HostBatch, node_uuid: str, spec_obj: RequestSpec) -> str:
         """Return what a host has that a rule does not allow, for the record."""

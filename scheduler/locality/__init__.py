@@ -18,7 +18,7 @@ from .joint import (
     RoomOfPlaces,
     per_place,
 )
-from .masks import Finding, Masks
+from .masks import Finding, Masks, Standing
 from .places import LEVEL_KEY, NOWHERE, PLACE_KEY, SEVERAL, Places, place_of
 from .reasons import reason_of, reason_of_unknown
 
@@ -39,6 +39,7 @@ __all__ = [
     "Places",
     "PlacesUsed",
     "RoomOfPlaces",
+    "Standing",
     "conflicts_of_table",
     "find_conflicts",
     "find_unknown_levels",

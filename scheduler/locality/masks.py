@@ -8,8 +8,9 @@ whether it would be broken there is unknown.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,15 @@ Mask = npt.NDArray[np.bool_]
 #: An attribute of a host, what a rule requires of it, and what the host has.
 Finding = tuple[str, str, str]
 _SHOWN = 8
+
+
+class Standing(enum.IntEnum):
+    """Whether an instance may keep a host beside those placed concurrently."""
+
+    STAYS = enum.auto()
+    #: Others must leave, unless they were there first.
+    WAITS = enum.auto()
+    LEAVES = enum.auto()
 
 
 class Masks:
@@ -159,29 +169,55 @@ class Masks:
 
     # -- instances that were placed concurrently ---------------------------------------
 
-    def opponents(self, rules: Collection[Rule], index: int) -> Iterator[str]:
-        """Yield the located instances because of which a host must not be used."""
-        for rule in rules:
-            if isinstance(rule, InPlaces):
-                continue
-            code = int(self.places.at(rule.level)[index])
-            here = {
-                uuid
-                for uuid in rule.instances & self._located.keys()
-                if self.places.count(rule.level, {uuid})[code] > 0
-            }
-            if isinstance(rule, WithInstances):
-                yield from self._elsewhere(rule, here)
-            elif not self.of(rule)[index]:
-                yield from here
+    def standing(self, rules: Collection[Rule], index: int, uuid: str) -> Standing:
+        """Return whether an instance may keep a host beside the located instances.
 
-    def _elsewhere(self, rule: WithInstances, here: Collection[str]) -> Collection[str]:
-        """Return the located members of a group that the table knows nowhere else."""
+        Of those that break a rule together, as many leave as must: the ones with the
+        highest UUIDs. They take part only while they are located, not known.
+        """
+        return max(
+            (self._standing(rule, index, uuid) for rule in rules),
+            default=Standing.STAYS,
+        )
+
+    def _standing(self, rule: Rule, index: int, uuid: str) -> Standing:
+        if isinstance(rule, InPlaces):
+            return Standing.STAYS
+        code = int(self.places.at(rule.level)[index])
+        here = [
+            each
+            for each in rule.instances & self._located.keys()
+            if self.places.count(rule.level, {each})[code] > 0
+        ]
+        if isinstance(rule, WithInstances):
+            return self._standing_with(rule, index, uuid, here)
+        if self.of(rule)[index]:
+            return Standing.STAYS
+        counts = self._counts(rule)
+        at = self.places.at(rule.level)
+        limit = rule.limit if isinstance(rule, AtMost) else self._most(rule, at, counts)
+        return _standing(uuid, here, int(counts[code]) + 1 - limit)
+
+    def _standing_with(
+        self, rule: WithInstances, index: int, uuid: str, here: Collection[str]
+    ) -> Standing:
+        """Return the standing by a rule that all members follow one of them."""
         located = rule.instances & self._located.keys()
         known = rule.instances - located - {self._own or ""}
-        if not rule.is_group or self.places.count(rule.level, known).any():
-            return ()
-        return located.difference(here)
+        if not rule.is_group:
+            return Standing.STAYS
+        if self.places.count(rule.level, known).any():
+            return Standing.STAYS if self.of(rule)[index] else Standing.LEAVES
+        elsewhere = located.difference(here)
+        return _standing(uuid, elsewhere, len(elsewhere))
+
+
+def _standing(uuid: str, others: Collection[str], n_leaving: int) -> Standing:
+    """Return whether an instance is one of those that leave: the highest ones."""
+    if n_leaving < 1:
+        return Standing.STAYS
+    n_higher = sum(each > uuid for each in others)
+    return Standing.LEAVES if n_higher < n_leaving else Standing.WAITS
 
 
 def _listed(names: Collection[str]) -> str:

@@ -4,7 +4,8 @@
     hints and extra specs ──▶ rules, one for each level that is mentioned
 
 Hints are a user's and extra specs an operator's: where both set a limit, the lower one
-applies. Hints about a level that is not configured are not read.
+applies, and a hint never loosens what an extra spec sets by default. Hints about a
+level that is not configured are not read.
 """
 
 from __future__ import annotations
@@ -274,6 +275,8 @@ class _RulesReader:
             yield from self._limits(level, is_of_group=level in at_levels)
             if level in spread_at:
                 skew = self._least(MAX_SKEW) or 1
+                if level in self._set_by_flavor(SPREAD_LEVEL):
+                    skew = min(skew, self._of_flavor(MAX_SKEW) or 1)
                 hint = f"{SPREAD_LEVEL}={level}"
                 yield Spread(hint, level, self._members, skew)
 
@@ -338,8 +341,10 @@ class _RulesReader:
     def _limits(self, level: str, *, is_of_group: bool) -> Iterator[Rule]:
         hint = f"{_MAX_A_PLACE}{level}"
         limit = self._least(hint)
-        if limit is None and is_of_group and self._policy == ANTI_AFFINITY:
-            hint, limit = f"{GROUP_LEVEL}={level}", 1
+        if is_of_group and self._policy == ANTI_AFFINITY:
+            is_by_flavor = level in self._set_by_flavor(GROUP_LEVEL)
+            if limit is None or (is_by_flavor and self._of_flavor(hint) is None):
+                hint, limit = f"{GROUP_LEVEL}={level}", 1
         if limit is not None:
             yield AtMost(hint, level, self._members, is_group=True, limit=limit)
 
@@ -367,11 +372,14 @@ class _RulesReader:
 
     def _named(self, name: str) -> frozenset[str]:
         """Return the levels that a hint or an extra spec names."""
-        found = set(self._checked_levels(name, self._values(name)))
-        if value := self._specs.get(f"{_SCOPE}{name}"):
-            named = [each.strip() for each in value.split(",")]
-            found.update(self._checked_levels(f"{_SCOPE}{name}", named))
-        return frozenset(found)
+        by_hint = frozenset(self._checked_levels(name, self._values(name)))
+        return by_hint | self._set_by_flavor(name)
+
+    def _set_by_flavor(self, name: str) -> frozenset[str]:
+        """Return the levels that an extra spec names."""
+        value = self._specs.get(f"{_SCOPE}{name}")
+        named = [each.strip() for each in value.split(",")] if value else []
+        return frozenset(self._checked_levels(f"{_SCOPE}{name}", named))
 
     def _checked_levels(self, name: str, values: Iterable[str]) -> Iterator[str]:
         for value in values:
@@ -381,10 +389,15 @@ class _RulesReader:
 
     def _least(self, name: str) -> int | None:
         """Return the least number that a hint and an extra spec set; None: none."""
-        given = [(name, value) for value in self._values(name)]
-        if value := self._specs.get(f"{_SCOPE}{name}"):
-            given.append((f"{_SCOPE}{name}", value))
-        return min((_number(name, value) for name, value in given), default=None)
+        given = [_number(name, value) for value in self._values(name)]
+        if (by_flavor := self._of_flavor(name)) is not None:
+            given.append(by_flavor)
+        return min(given, default=None)
+
+    def _of_flavor(self, name: str) -> int | None:
+        """Return the number that an extra spec sets; None: it is not set."""
+        value = self._specs.get(f"{_SCOPE}{name}")
+        return _number(f"{_SCOPE}{name}", value) if value else None
 
 
 def _uuid(hint: str, value: str) -> str:

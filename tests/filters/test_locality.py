@@ -17,6 +17,8 @@ from moorage.filters.locality import LocalityFilter
 from moorage.objects import InstanceGroup, RequestSpec
 from moorage.scheduler.errors import InvalidRequest
 from moorage.scheduler.hosts import Consumption, HostBatch
+from moorage.scheduler.request import Request
+from moorage.scheduler.request.locality import AtMost, Spread
 
 from ..conftest import aggregate, batch, group, host, instance_uuid, options, spec
 from ..fixtures.property_tests import examples
@@ -143,6 +145,45 @@ def test_group(
     is_spread = any("spread_level" in name for name in (*hints, *extra_specs))
     allowed = _together(_cloud(ON), instance_group=group_of_two, **changes)
     assert allowed == ("abcdef" if is_spread else passing)
+
+
+@pytest.mark.parametrize(
+    ("flavor", "hints", "limits"),
+    [
+        ("group_level=rack", {"max_server_per_rack": ["9"]}, {"rack": 1}),
+        ("group_level=rack", {"group_level": ["row"]}, {"rack": 1, "row": 1}),
+        (
+            "group_level=rack max_server_per_rack=3",
+            {"group_level": ["rack"], "max_server_per_rack": ["9"]},
+            {"rack": 3},
+        ),
+        ("max_server_per_rack=3", {"group_level": ["rack"]}, {"rack": 3}),
+        ("max_server_per_rack=3", {"max_server_per_rack": ["2"]}, {"rack": 2}),
+        ("group_level=rack", {"max_server_per_row": ["9"]}, {"rack": 1, "row": 9}),
+        ("", {"group_level": ["rack"], "max_server_per_rack": ["9"]}, {"rack": 9}),
+        ("spread_level=rack", {"max_skew": ["9"]}, {"rack": 1}),
+        ("spread_level=rack max_skew=3", {"max_skew": ["9"]}, {"rack": 3}),
+        ("spread_level=rack max_skew=3", {"max_skew": ["2"]}, {"rack": 2}),
+        (
+            "spread_level=rack",
+            {"spread_level": ["rack", "row"], "max_skew": ["9"]},
+            {"rack": 1, "row": 9},
+        ),
+        ("", {"spread_level": ["rack"], "max_skew": ["9"]}, {"rack": 9}),
+    ],
+    ids=str,
+)
+def test_hints_never_loosen_what_the_flavor_sets(
+    flavor: str, hints: dict[str, list[str]], limits: dict[str, int]
+) -> None:
+    specs = dict(f"moorage:{each}".split("=") for each in flavor.split())
+    members = _group("anti-affinity", ONE, TWO)
+    asked = spec(instance_group=members, scheduler_hints=hints, extra_specs=specs)
+    found: dict[str, int] = {}
+    for rule in Request.validated(asked).locality_rules(LEVELS):
+        assert isinstance(rule, AtMost | Spread)
+        found[rule.level] = rule.limit if isinstance(rule, AtMost) else rule.max_skew
+    assert found == limits
 
 
 def test_first_member_of_a_group_goes_anywhere_and_the_next_ones_follow() -> None:

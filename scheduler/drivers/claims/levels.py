@@ -4,21 +4,29 @@
 As for server groups on a host (:mod:`.groups`): the filter counts the instances whose
 host the table knows. Where the others are, Placement knows; after the claim their
 allocations are read, and the rules are evaluated once more with them. Claims are
-atomic, so at least the later of two claims sees the earlier one. An instance that finds
-a rule broken leaves, except that the one with the lowest UUID first waits for the
-others to leave. An instance that has left is filtered again, with the others counted
-where they are; if they are everywhere, it waits for some to leave.
+atomic, so at least the later of two claims sees the earlier one.
+
+Of the instances that break a rule together, only as many leave as must, those with the
+highest UUIDs; the others wait for that, and leave if it does not happen, as they came
+late. So the place with the fewest instances never loses one, on which others may rely
+by ``spread_level``. That rule compares places: their instances are read until two
+readings agree, so that none is counted at two of its places, or at none.
+
+An instance that has left is filtered again, with the others counted where they are; if
+they are everywhere, it waits for some to leave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ....filters import BaseHostFilter
 from ....filters.locality import LocalityFilter
 from ....objects import RequestSpec
 from ...hosts import HostBatch
+from ...locality import Standing
 from ...placement.allocations.limits import (
+    GROUP_MAX_READINGS,
     GROUP_MAX_READS,
     GROUP_MAX_ROUNDS,
     GROUP_PAUSE_S,
@@ -112,14 +120,14 @@ class LevelCheck:
                 self._parts.waiter.sleep(GROUP_PAUSE_S)
             self._locate()
             hosts = self._eligible()
-            opponents = self._filter.opponents(
+            standing = self._filter.standing(
                 hosts, node_uuid, mine, is_following=self._has_settled
             )
-            if not opponents:
+            if standing is Standing.STAYS:
                 self._has_settled, self._is_moving = True, False
                 return True
             self.why = self._filter.describe(hosts, node_uuid, mine)
-            if uuid > min(opponents):
+            if standing is Standing.LEAVES:
                 break
         self._has_left = self._is_moving = True
         return False
@@ -127,8 +135,22 @@ class LevelCheck:
     def _locate(self) -> None:
         """Have the filter count the others where they are now."""
         assert self._filter is not None
-        found = {u: node for u in self._unknown if (node := self._node_of(u))}
+        found = self._nodes_of(self._unknown)
+        if self._filter.compares_places:
+            for _ in range(GROUP_MAX_READINGS - 1):
+                before, found = found, self._nodes_of(found)
+                if found == before:
+                    break
         self._filter.locate(found)
+
+    def _nodes_of(self, uuids: Iterable[str]) -> dict[str, str]:
+        """Return the compute nodes of instances that have one.
+
+        Those that the table knows by now have settled; the filter counts them there.
+        """
+        is_known = self._parts.table.instances.is_known
+        some = [uuid for uuid in uuids if not is_known(uuid)]
+        return {uuid: node for uuid in some if (node := self._node_of(uuid))}
 
     def _node_of(self, uuid: str) -> str | None:
         """Return the compute node on which an instance holds an allocation."""

@@ -28,6 +28,7 @@ from ...placement.allocations.claims import (
 from ...placement.allocations.engine import AllocationsByConsumer, AllocationsInDoubt
 from ...placement.allocations.journal import JournalEntry
 from ...placement.allocations.limits import (
+    GROUP_MAX_RELEASES,
     MAX_CLAIMED_TOGETHER,
     MAX_CONTENDED,
     MAX_REFUSED,
@@ -214,9 +215,25 @@ class RequestClaims:
                 f"{host}, where the policy of its server group or a rule about places "
                 "does not allow it"
             )
-        self._release(uuid)
+        self._leave(uuid)
         self._record_released([uuid], why)
         return False
+
+    def _leave(self, uuid: str) -> None:
+        """Release a claim because of another instance, which may change it, too.
+
+        Raises
+        ------
+        PlacementUnavailable
+            It could not be released: it is not one that an earlier request made.
+        """
+        for n_left in reversed(range(GROUP_MAX_RELEASES)):
+            try:
+                self._release(uuid)
+                return
+            except AllocationUpdateFailed as e:
+                if not n_left:
+                    raise PlacementUnavailable(f"{e}") from e
 
     def _count_contended(self, answer: ClaimAnswer) -> None:
         self._has_contended = True

@@ -17,7 +17,8 @@ claims of busy hosts            `MAX_CONTENDED` claims in a row        20 writes
 claims that are refused         `MAX_REFUSED`, then Placement is       6 writes
                                 queried for candidates again
 a member of a server group      `GROUP_MAX_ROUNDS` hosts, on each      20 x (0.8 +
-                                `GROUP_MAX_READS` reads                reads)
+                                `GROUP_MAX_READS` reads and            reads)
+                                `GROUP_MAX_RELEASES` releases
 CPUs and devices that           `MAX_COLLISIONS` claims, each released  10 x 2 writes
 another instance got first
 releasing claims                one write and its reads each; the      8 t + 3.2
@@ -75,6 +76,11 @@ GROUP_MAX_ROUNDS: Final = 20
 #: The same for anti-affinity, where any other host is allowed: the second round is for
 #: hosts that two members left at the same time.
 ANTI_GROUP_MAX_ROUNDS: Final = 2
+#: Readings of where other instances are until two agree, for rules that compare places.
+GROUP_MAX_READINGS: Final = 4
+#: Releases of a claim that rules about other instances do not allow, each of
+#: `MAX_WRITES` writes: many members that leave a host at once refuse each other.
+GROUP_MAX_RELEASES: Final = 3
 #: Reads until the other members have left, and seconds between two of them.
 GROUP_MAX_READS: Final = 8
 GROUP_PAUSE_S: Final = 0.1

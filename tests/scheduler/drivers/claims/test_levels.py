@@ -14,13 +14,14 @@ import pytest
 
 from moorage.objects import InstanceGroup, Selection
 from moorage.scheduler import conf as moorage_conf
-from moorage.scheduler.errors import NoValidHost
+from moorage.scheduler.errors import NoValidHost, PlacementUnavailable
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.inventory import read_inventory
 
 from ....fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ....fixtures.faulty_placement import FaultKind, FaultyAdapter, writes
 from ....fixtures.hand_time import HandTime
 from ....fixtures.placement_servers import EmbeddedPlacementFixture
 
@@ -44,12 +45,15 @@ def make(inventory_file: Path) -> Iterator[MakeScheduler]:
     with EmbeddedPlacementFixture() as placement:
         seed(placement.client, providers(read_inventory(inventory_file)))
 
-        def make(waiter: Any = None) -> Scheduler:
+        def make(
+            waiter: Any = None, wrap: Callable[[Any], Any] = lambda adapter: adapter
+        ) -> Scheduler:
             conf = moorage_conf.load([], config_files=[])
             conf.set_override("inventory_file", str(inventory_file), group="moorage")
             conf.set_override("random_seed", 1, group="moorage")
             conf.set_override("levels", ["rack"], group="locality")
-            made.append(build(conf, placement=placement.adapter, waiter=waiter))
+            adapter = wrap(placement.adapter)
+            made.append(build(conf, placement=adapter, waiter=waiter))
             made[-1].start()
             return made[-1]
 
@@ -96,6 +100,38 @@ def test_member_that_another_scheduler_placed_is_kept_away_from(
     assert claims[1].detail == (
         f"another instance claimed first: rack {first} has 1 of 1 members"
     )
+
+
+@pytest.mark.parametrize(
+    ("n_refused", "error"), [(7, None), (100, PlacementUnavailable)], ids=str
+)
+def test_release_that_other_claims_refuse_is_repeated(
+    make: MakeScheduler, n_refused: int, error: type[Exception] | None
+) -> None:
+    members = new_uuids(3)
+    hints = {"max_server_per_rack": ["1"]}
+    adapters: list[FaultyAdapter] = []
+
+    def wrap(adapter: Any) -> FaultyAdapter:
+        adapters.append(FaultyAdapter(adapter))
+        return adapters[-1]
+
+    one, two = make(), make(waiter=HandTime(), wrap=wrap)
+    [first] = _racks(one, members[:1], hints, _group(members))
+
+    def refuse_next_writes() -> None:
+        adapters[0].fault(
+            FaultKind.PROVIDER_CONFLICT,
+            lambda call: call.allocations_of(members[1]) is not None,
+            times=n_refused,
+        )
+
+    adapters[0].after(writes(members[1]), refuse_next_writes)
+    if error is None:
+        assert _racks(two, members[1:2], hints, _group(members)) != [first]
+    else:
+        with pytest.raises(error, match="was not released"):
+            _racks(two, members[1:2], hints, _group(members))
 
 
 class _EventfulTime(HandTime):

@@ -145,7 +145,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-@examples(0.5)
+@examples(0.1)
 @given(data=st.data())
 def test_members_requested_at_once_are_all_placed_by_the_rule(
     cloud: Cloud, rule: Rule, data: st.DataObject

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of the instances that break a rule together leave a place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from moorage.scheduler.locality import Masks, Standing
+from moorage.scheduler.request.locality import AtMost, Rule, Spread, WithInstances
+
+from ...conftest import batch, host
+
+RACKS = {"a": "r1", "b": "r2", "c": "r3"}
+#: In the order of their UUIDs; the one that asks is in the middle.
+LOW, LOWER, MINE, HIGHER, HIGH = (f"{n}" * 8 + "-0000" * 3 for n in range(1, 6))
+EVERYONE = frozenset({LOW, LOWER, MINE, HIGHER, HIGH})
+
+
+def _standing(
+    rule: Rule, located: Mapping[str, str], known: Mapping[str, list[str]]
+) -> Standing:
+    """The standing of an instance that claims host a."""
+    hosts = batch(
+        *(host(host=name, places=(("rack", rack),)) for name, rack in RACKS.items()),
+        instances={name: list(uuids) for name, uuids in known.items()},
+    )
+    node_of = {each.host: each.uuid for each in hosts}
+    nodes = {uuid: node_of[name] for uuid, name in located.items()}
+    [index] = [i for i, each in enumerate(hosts) if each.host == "a"]
+    return Masks(hosts, ["rack"], MINE, nodes).standing([rule], index, MINE)
+
+
+def _at_most(limit: int) -> AtMost:
+    return AtMost("", "rack", EVERYONE, is_group=True, limit=limit)
+
+
+SPREAD = Spread("", "rack", EVERYONE, max_skew=1)
+SAME = WithInstances("", "rack", EVERYONE, is_group=True)
+
+
+@pytest.mark.parametrize(
+    ("rule", "located", "known", "standing"),
+    [
+        (_at_most(1), {}, {}, Standing.STAYS),
+        (_at_most(1), {LOW: "b"}, {}, Standing.STAYS),
+        (_at_most(1), {LOW: "a"}, {}, Standing.LEAVES),
+        (_at_most(1), {HIGH: "a"}, {}, Standing.WAITS),
+        (_at_most(2), {LOW: "a", HIGH: "a"}, {}, Standing.WAITS),
+        (_at_most(2), {LOW: "a", LOWER: "a"}, {}, Standing.LEAVES),
+        (_at_most(1), {}, {"a": [HIGH]}, Standing.LEAVES),
+        (_at_most(2), {HIGHER: "a"}, {"a": [HIGH]}, Standing.WAITS),
+        (_at_most(1), {HIGHER: "a"}, {"a": [HIGH]}, Standing.LEAVES),
+        (SPREAD, {HIGH: "a"}, {}, Standing.WAITS),
+        (SPREAD, {LOW: "a", HIGH: "b"}, {}, Standing.LEAVES),
+        (SPREAD, {LOW: "a", HIGH: "b"}, {"c": [LOWER]}, Standing.STAYS),
+        (SAME, {HIGH: "b"}, {}, Standing.WAITS),
+        (SAME, {LOW: "b"}, {}, Standing.LEAVES),
+        (SAME, {}, {"b": [HIGH]}, Standing.LEAVES),
+        (SAME, {LOW: "b"}, {"a": [HIGH]}, Standing.STAYS),
+    ],
+    ids=str,
+)
+def test_as_many_leave_as_must_and_those_with_the_highest_uuids(
+    rule: Rule,
+    located: Mapping[str, str],
+    known: Mapping[str, list[str]],
+    standing: Standing,
+) -> None:
+    assert _standing(rule, located, known) is standing
