@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ from ..hosts import Consumption, HostBatch
 from ..hosts.fitting import Need
 from ..placement.providers import ProviderView, QueryNotCovered
 from ..request import Request
-from .claim_counts import ClaimCounts, count_claims
+from .claim_counts import ClaimCounter, ClaimCounts
 from .claim_loop import ClaimLoop
 from .device_counts import count_guests
 from .flavors import VOLUME_BACKED, FlavorRequest
@@ -166,7 +167,7 @@ class _Counter:
         #: The row of each host's root provider; the last one, of nothing, for others.
         self._roots = np.where(np.array(rows, np.int64) < 0, trees.n_rows, rows)
         self._places, self._place_of = self._find_places()
-        self._by_queries: dict[Sequence[CandidatesQuery], ClaimCounts] = {}
+        self._claims = functools.cache(ClaimCounter(view).count)
 
     def _find_places(self) -> tuple[list[tuple[str, str]], npt.NDArray[np.intp]]:
         """Return the zones in cells, and the place of each host."""
@@ -181,7 +182,7 @@ class _Counter:
         return tuple(sorted({zone for zone, _ in self._places}))
 
     def count(self, flavor: FlavorRequest) -> FlavorCapacity:
-        counted = self._counted(copy.deepcopy(flavor.spec_obj))
+        counted = self._counted(copy.copy(flavor.spec_obj))
         notes = tuple(dict.fromkeys((*flavor.notes, *counted.notes)))
         n_each, sizes = counted.n_each, flavor.spec_obj.flavor
         n_places = len(self._places)
@@ -237,12 +238,6 @@ class _Counter:
         caller = Caller.of({})
         requirements = run_prefilters(self._parts, caller, request, record)
         return build_queries(self._parts, request, requirements)
-
-    def _claims(self, queries: tuple[CandidatesQuery, ...]) -> ClaimCounts:
-        known = self._by_queries.get(queries)
-        if known is None:
-            known = self._by_queries[queries] = count_claims(self._view, queries)
-        return known
 
     # -- NUMA cells and PCI devices ----------------------------------------------------
 

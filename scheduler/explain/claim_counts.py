@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ..candidates import CandidatesQuery
 from ..placement.providers import Matches, ProviderQuery, ProviderView
+from ..placement.providers.query import ProviderGroup
 from ..placement.providers.rules import Rules
-from ..placement.providers.slots import Slot
+from ..placement.providers.slots import Slot, find_slots
 from ..placement.providers.state import ProviderState
 from .query_checks import with_names_of, without_tree
 
@@ -70,17 +71,97 @@ class ClaimCounts:
     shared: Sequence[SharedLimit] = ()
 
 
-def count_claims(view: ProviderView, queries: Sequence[CandidatesQuery]) -> ClaimCounts:
-    """Return how many claims each tree can grant that meets one of some queries.
+class ClaimCounter:
+    """Counts the claims of many queries, which mostly differ in amounts alone.
 
-    Candidates of the first query are claimed before those of the second one.
-
-    Raises
-    ------
-    QueryNotCovered
-        Placement would refuse a query.
+    Each amount of a class is counted once, where no slot depends on another one.
     """
-    first, *others = (_of_query(view, query) for query in queries)
+
+    def __init__(self, view: ProviderView) -> None:
+        self._view = view
+        self._slots: dict[Hashable, Int64s] = {}
+
+    def count(self, queries: Sequence[CandidatesQuery]) -> ClaimCounts:
+        """Return how many claims each tree can grant that meets one of some queries.
+
+        Candidates of the first query are claimed before those of the second one.
+
+        Raises
+        ------
+        QueryNotCovered
+            Placement would refuse a query.
+        """
+        parsed = [ProviderQuery.parse(without_tree(query.params)) for query in queries]
+        found = self._count_alone(parsed)
+        return _count_together(self._view, parsed) if found is None else found
+
+    def _count_alone(self, queries: Sequence[ProviderQuery]) -> ClaimCounts | None:
+        """Return the least of each tree's slots; None: slots may depend on others."""
+        state = self._view.state
+        if len(state.trees.shared[0]) or not all(map(_is_plain, queries)):
+            return None
+        [first, *others] = (self._slots_of(query) for query in queries)
+        n_first = n_claims = _least(first.values())
+        for slots in others:
+            # A claim of the first query takes one of the claims of each slot in both.
+            if any(first.get(name, slot) is not slot for name, slot in slots.items()):
+                return None
+            left = [each - (name in first) * n_first for name, each in slots.items()]
+            n_claims = n_claims + np.maximum(_least(left), 0)
+        return ClaimCounts(n_claims, np.ones(state.trees.n_rows, np.bool_))
+
+    def _slots_of(self, query: ProviderQuery) -> dict[str, Int64s]:
+        """Return how often each slot of a plain query can be claimed, by its class.
+
+        Equal slots of several queries are the same array, of shape (n_rows,).
+        """
+        [group] = query.groups
+        return {
+            name: self._slot(query, group, name, amount)
+            for name, amount in group.amounts.items()
+        }
+
+    def _slot(
+        self, query: ProviderQuery, group: ProviderGroup, name: str, amount: int
+    ) -> Int64s:
+        key = (
+            query.root_required,
+            query.root_forbidden,
+            group.forbidden,
+            tuple(group.member_of),
+            group.forbidden_aggregates,
+            name,
+            amount,
+        )
+        if key not in self._slots:
+            group = replace(group, amounts={name: amount})
+            query = replace(query, groups=(group,))
+            self._slots[key] = _slot_claims(self._view.state, query)
+        return self._slots[key]
+
+
+def _slot_claims(state: ProviderState, query: ProviderQuery) -> Int64s:
+    """Return how often a query of one slot can be claimed, by the root's row."""
+    n_claims = np.zeros(state.trees.n_rows, np.int64)
+    for slot in find_slots(state, query) or ():
+        np.add.at(n_claims, slot.roots, _grants(state, slot))
+    return n_claims
+
+
+def _is_plain(query: ProviderQuery) -> bool:
+    """Return whether no rule relates the slots of a query; see `Rules`."""
+    return all(not group.suffix and not group.required for group in query.groups)
+
+
+def _least(counts: Iterable[Int64s]) -> Int64s:
+    least: Int64s = np.minimum.reduce(list(counts))
+    return least
+
+
+def _count_together(
+    view: ProviderView, queries: Sequence[ProviderQuery]
+) -> ClaimCounts:
+    first, *others = (_match(view, query) for query in queries)
     found = first.counts()
     for other in others:
         found = _joined(first, found, other)
@@ -167,11 +248,10 @@ class _QueryMatches:
         return sum(slot.amounts.get(name, 0) for slot in self.matches.slots)
 
 
-def _of_query(view: ProviderView, query: CandidatesQuery) -> _QueryMatches:
-    parsed = ProviderQuery.parse(without_tree(query.params))
-    matches = with_names_of(view, parsed).match(parsed)
+def _match(view: ProviderView, query: ProviderQuery) -> _QueryMatches:
+    matches = with_names_of(view, query).match(query)
     is_own = matches.is_allocating()
-    return _QueryMatches(matches, parsed, is_own, matches.roots[is_own])
+    return _QueryMatches(matches, query, is_own, matches.roots[is_own])
 
 
 def _grants(

@@ -420,12 +420,11 @@ class HostBatch:
 
     def with_numbers(self, numbers: Mapping[str, float]) -> HostBatch:
         """Return the same hosts, all with these values in columns of numbers."""
-        made = self.take(np.arange(len(self)))
-        for name, value in numbers.items():
-            dtype = self._view.numbers[name].dtype
-            # No other code has a reference to this batch yet.
-            made._changed[name] = np.full(len(self), value, dtype)  # noqa: SLF001
-        return made
+        changed = {
+            name: np.full(len(self), value, self._view.numbers[name].dtype)
+            for name, value in numbers.items()
+        }
+        return self._with_changed({**self._changed, **changed})
 
     def with_instance(
         self, index: int, instance_uuid: str, consumption: Consumption
@@ -442,11 +441,20 @@ class HostBatch:
         for name, value in self._devices_after(index, consumption):
             changed[name] = self.codes(name).copy()
             changed[name][index] = self._view.interners[name].code(value)
+        placed = {instance_uuid: self.value("host", index)}
+        return self._with_changed(changed, placed)
+
+    def _with_changed(
+        self,
+        changed: Mapping[str, npt.NDArray[Any]],
+        placed: Mapping[str, str] | None = None,
+    ) -> HostBatch:
+        """Return the same hosts with other columns and more placed instances."""
         return HostBatch(
             self._view,
             self._rows,
             changed=changed,
-            added={**self._added, instance_uuid: self.value("host", index)},
+            added={**self._added, **(placed or {})},
             is_whole=self._is_whole,
             offered=self._offered,
             is_narrowed=self._is_narrowed,
@@ -463,11 +471,11 @@ class HostBatch:
         ----------
         n_each : ndarray of int64, shape (n,)
         """
-        made = self.take(np.arange(len(self)))
-        for name, delta in consumption.deltas():
-            # No other code has a reference to this batch yet.
-            made._changed[name] = getattr(self, name) + n_each * delta  # noqa: SLF001
-        return made
+        changed = {
+            name: getattr(self, name) + n_each * delta
+            for name, delta in consumption.deltas()
+        }
+        return self._with_changed({**self._changed, **changed})
 
     def with_candidates_of(self, other: HostBatch) -> HostBatch:
         """Return the same hosts with the candidates of another batch of these rows."""
