@@ -20,7 +20,7 @@ from ..drivers.parts import Parts
 from ..drivers.placement_queries import ATTACHMENTS, build_queries, run_prefilters
 from ..drivers.record import DecisionRecord
 from ..drivers.restrictions import requested_host
-from ..errors import NoValidHost, SchedulerError, excerpt
+from ..errors import InvalidRequest, NoValidHost, SchedulerError, excerpt
 from ..hosts import HostBatch
 from ..locality import HostPlaces, places_of_host
 from ..placement.memory import TableOffer
@@ -203,6 +203,23 @@ class Explainer:
         parts = self._parts()
         parts.source.refresh_if_stale(parts.table)
         return capacity(parts, self._providers(), flavors)
+
+    def require_zone(self, zone: str | None) -> None:
+        """Refuse an availability zone that does not exist, as nova's API does.
+
+        Raises
+        ------
+        InvalidRequest
+        """
+        parts = self._parts()
+        default: str = parts.conf.default_availability_zone
+        zones = {each.availability_zone for each in parts.table.aggregates}
+        known = sorted({default, *filter(None, zones)})
+        if zone is not None and zone not in known:
+            raise InvalidRequest(
+                f"availability_zone: there is no zone {excerpt(zone)}; there are "
+                f"{', '.join(known)}"
+            )
 
     def _nodes(self, parts: Parts, host: str) -> Sequence[str]:
         parts.source.refresh_if_stale(parts.table)

@@ -237,6 +237,10 @@ class Answers:
             among = f" named {excerpt(name)}" if name else ""
             if flavors:
                 among += f" among {len(flavors)}"
+            elif "flavors" not in body and body.get("from") != "nova":
+                among += (
+                    f" in the {MAX_DECISIONS} newest stored decisions: pass flavors"
+                )
             raise NotFound(f"There is no flavor{among}")
         return self._explainer.capacity(chosen).to_dict()
 
@@ -307,6 +311,7 @@ class Answers:
         if "request" in body:
             document = body["request"]
             context = {"project_id": document.get("project_id")}
+            self._explainer.require_zone(document.get("availability_zone"))
             return read_request(document), context, notes_on(document)
         found = self._find(body["stored"])
         stored = next((each for each in found if each.request is not None), None)

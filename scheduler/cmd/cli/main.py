@@ -160,6 +160,8 @@ def decisions(
 
     Use it to find the request id of an instance or of a failure.
     """
+    if follow and session.snapshot is not None:
+        raise click.UsageError("--follow: a snapshot gets no new decisions")
     api = session.api()
     if since is not None:
         query["since"] = api.now() - since

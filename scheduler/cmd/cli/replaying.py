@@ -144,7 +144,8 @@ class _Replays:
                     read = StoredView.decode(b64decode(answer["data"]))
                     self._offline = OfflineParts(read, self._conf)
                 except (UnreadableView, SchedulerError) as e:
-                    text = f"The view {view} cannot be used: {e}"
+                    options = " with the options of the file" if self._conf else ""
+                    text = f"The view {view} cannot be used{options}: {e}"
                     raise click.ClickException(text) from e
         return self._offline
 

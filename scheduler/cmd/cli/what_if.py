@@ -81,23 +81,29 @@ def _closest_table(answer: Answer) -> Table:
     "ephemeral_gb, swap_mb and extra_specs.",
 )  # fmt: skip
 @click.option(
-    "--from", "source", type=click.Choice(["decisions", "nova"]), default="decisions",
-    show_default=True,
-    help="Without a file: the flavors of recent decisions, or of nova's database.",
+    "--from", "source", type=click.Choice(["decisions", "nova"]),
+    help="Without a file: the flavors of recent decisions, the default, or of nova's "
+    "database.",
 )  # fmt: skip
 @click.option("--flavor", "name", help="Only the flavor of this name.")
 @json_option
 @click.pass_obj
 def capacity(
-    session: FindsApi, path: Path | None, source: str, name: str | None, as_json: bool
+    session: FindsApi,
+    path: Path | None,
+    source: str | None,
+    name: str | None,
+    as_json: bool,
 ) -> None:
     """Show how many more instances of each flavor fit now, by zone and cell.
 
     Each number holds if no instance of another flavor comes: it is how many a loop of
     requests would place, by Placement, filters, NUMA cells and PCI devices.
     """
+    if path is not None and source is not None:
+        raise click.UsageError("Pass --flavors or --from, not both")
     body: dict[str, Any] = (
-        {"from": source} if path is None else {"flavors": _read(path)}
+        {"from": source or "decisions"} if path is None else {"flavors": _read(path)}
     )
     if name is not None:
         body["name"] = name

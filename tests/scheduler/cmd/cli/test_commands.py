@@ -96,6 +96,13 @@ def test_a_dry_run_shows_hosts_or_fails(call: Call) -> None:
     ).stdout  # fmt: skip
 
 
+def test_a_dry_run_in_a_zone_that_does_not_exist_is_refused(call: Call) -> None:
+    args = ["schedule", "--dry-run", "--vcpus", "1", "--ram", "64"]
+    assert "selected" in call(*args, "--availability-zone", "nova").stdout
+    error = call(*args, "--availability-zone", "z9", status=1).stderr
+    assert "availability_zone: there is no zone 'z9'; there are nova" in error
+
+
 def test_as_many_hosts_are_listed_as_asked_for(call: Call) -> None:
     assert (
         f"and {len(NAMES) - 2} more: --limit 0" in call("hosts", "--limit", "2").stdout
@@ -178,6 +185,7 @@ def test_an_api_that_cannot_be_asked_is_one_line(
         (["schedule", "--vcpus", "1"], "add --dry-run"),
         (["schedule", "--dry-run", "--vcpus", "1"], "Pass --request"),
         (["schedule", "--dry-run", "--hint", "x"], "takes KEY=VALUE"),
+        (["capacity", "--flavors", "x", "--from", "nova"], "not both"),
         (["decisions", "--since", "soon"], "is not an age"),
     ],
 )

@@ -115,6 +115,18 @@ def test_a_snapshot_is_not_changed(call: Call) -> None:
     assert "only read" in error
 
 
+def test_a_snapshot_is_not_followed(call: Call) -> None:
+    error = call("decisions", "--follow", status=2).stderr
+    assert "--follow: a snapshot gets no new decisions" in error
+
+
+def test_capacity_without_decisions_names_the_remedy(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "empty"
+    _run(["--url", url, "snapshot", str(path), "--decisions", "0"])
+    error = _run(["--snapshot", str(path), "capacity"], status=1).stderr
+    assert "There is no flavor in the 200 newest stored decisions: pass fl" in error
+
+
 # -- files that are no snapshots -------------------------------------------------------
 
 
