@@ -19,7 +19,7 @@ claims that are refused         `MAX_REFUSED`, then Placement is       6 writes
 a member of a server group      `GROUP_MAX_ROUNDS` hosts, on each      20 x (0.8 +
                                 `GROUP_MAX_READS` reads and            reads)
                                 `GROUP_MAX_RELEASES` releases
-CPUs and devices that           `MAX_COLLISIONS` claims, each released  10 x 2 writes
+CPUs and devices that           `MAX_COLLISIONS` releases              10 x 2 writes
 another instance got first
 releasing claims                one write and its reads each; the      8 t + 3.2
                                 first that fails leaves the others
