@@ -123,20 +123,18 @@ def differing(one: dict[str, Any], other: dict[str, Any]) -> list[Any]:
     """The differences, short enough to read."""
     found: list[Any] = []
     for key in sorted(one.keys() | other.keys()):
-        pair = one.get(key), other.get(key)
-        if None not in pair and key != "aggregates":
-            fields = [f.name for f in dataclasses.fields(pair[0][0])]  # type: ignore[index]
-            found += [
-                (key, name, *values)
-                for name in fields
-                if (values := tuple(getattr(each[0], name) for each in pair))[0]  # type: ignore[index]
-                != values[1]
-            ]
-            found += (
-                [] if pair[0][1:] == pair[1][1:] else [(key, pair[0][1:], pair[1][1:])]
-            )  # type: ignore[index]
-        elif pair[0] != pair[1]:
-            found.append((key, *pair))
+        ours, theirs = one.get(key), other.get(key)
+        if ours == theirs:
+            continue
+        if ours is None or theirs is None or key == "aggregates":
+            found.append((key, ours, theirs))
+            continue
+        for field in dataclasses.fields(ours[0]):
+            pair = getattr(ours[0], field.name), getattr(theirs[0], field.name)
+            if pair[0] != pair[1]:
+                found.append((key, field.name, *pair))
+        if ours[1:] != theirs[1:]:
+            found.append((key, ours[1:], theirs[1:]))
     return found
 
 
