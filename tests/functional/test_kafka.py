@@ -42,7 +42,12 @@ class Cloud:
     def __init__(self, broker: Broker, kafka: Kafka, url: str, folder: Path) -> None:
         self.conf = load([], config_files=[])
         kafka.configure(self.conf)
-        options = "\n".join(f"{n} = {v}" for n, v in kafka.options().items())
+        claims = f"{kafka.name}-claims"
+        self.conf.set_override("claims_topic", claims, group="kafka")
+        kafka.add_topics(claims_topic_settings(self.conf))
+        values = {**kafka.options(), "claims_topic": claims}
+        options = "\n".join(f"{n} = {v}" for n, v in values.items())
+        self.kafka, self.claims = kafka, claims
         for file in EXAMPLES.iterdir():
             text = file.read_text().replace(BROKER, broker.transport_url)
             text = text.replace(SERVERS, options).replace(PLACEMENT, url)
@@ -53,6 +58,10 @@ class Cloud:
             (folder / file.name).write_text(f"{text}\n{more}")
         self.transport = get_transport(self.conf, broker.transport_url)
         self._api = SchedulerAPI(self.transport, timeout_s=60)
+
+    def announcers(self) -> list[str | None]:
+        """Return the name of the scheduler that announced each claim."""
+        return [name for name, _ in self.kafka.messages(self.claims)]
 
     def select(self) -> Selection | None:
         """Return the host of a tiny instance, if there is any."""
@@ -92,6 +101,8 @@ def test_machine_that_reports_over_kafka_is_selected(
             assert chosen.service_host == socket.gethostname()
             # Requests go to the workers in turn.
             assert all(cloud.select() for _ in range(8))
+            # Each worker has announced its claims under a name of its own.
+            wait_until(lambda: len(set(cloud.announcers())) == 2)
             scheduler.send(signal.SIGKILL)
             scheduler.wait()
         # It reads the topics again; there is no store.
