@@ -208,7 +208,7 @@ class _Node:
         conf.set_override("candidates_max_age", 1.0, "moorage")
         self.scheduler: Scheduler = build(
             conf,
-            placement=_SlowPlacement(adapter, virtual, rng, self.inbox),  # type: ignore[arg-type]
+            placement=_SlowPlacement(adapter, virtual, rng, self.inbox),
             source=_Source(hosts),
             clock=virtual,
             waiter=virtual,
@@ -241,7 +241,7 @@ class _Cloud:
         self._delay_s = delay_s
         self._plan = plan
         self._rng = rng
-        adapter = CountedPlacement(provider_of(host, kind) for host in hosts)
+        adapter: Any = CountedPlacement(provider_of(host, kind) for host in hosts)
         self._client = PlacementClient(adapter)
         self._computes = {host.uuid: Compute(host) for host in hosts}
         self._amounts: dict[str, int] = {}

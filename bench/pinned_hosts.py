@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from moorage.objects import RequestSpec
 from moorage.scheduler.hosts import (
@@ -174,8 +174,9 @@ class Compute:
     def _change(self, consumption: Consumption, sign: int, devices: Changes) -> None:
         deltas = dict(consumption.deltas())
         deltas.pop("num_io_ops")
-        amounts = {
+        values: dict[str, Any] = {
             name: getattr(self._now, name) + sign * delta
             for name, delta in deltas.items()
         }
-        self._now = dataclasses.replace(self._now, **amounts, **dict(devices))
+        values.update(devices)
+        self._now = dataclasses.replace(self._now, **values)

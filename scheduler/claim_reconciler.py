@@ -128,6 +128,8 @@ class ClaimReconciler:
         return is_freed
 
     def _is_reviewable(self, claim: UnreportedClaim, now: float) -> bool:
+        if claim.is_reserved:
+            return False  # Placement may be about to grant it
         checked_at = self._checked_at.get(claim)
         return checked_at is None or abs(now - checked_at) >= REVIEW_INTERVAL_S
 

@@ -207,4 +207,5 @@ class Selector:
                 peer.instance_uuid,
                 peer.consumption,
                 peer.claimed_at,
+                is_reserved=peer.state is ClaimState.RESERVED,
             )

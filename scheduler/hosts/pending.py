@@ -67,11 +67,14 @@ class PendingClaim:
     ----------
     claimed_at : float
         Seconds since the epoch.
+    is_reserved : bool
+        Whether it is not granted yet.
     """
 
     consumption: Consumption
     claimed_at: float
     usage: NumaPciUsage | None = None
+    is_reserved: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -91,9 +94,12 @@ class UnreportedClaim:
         The service host.
     claimed_at : float
         Seconds since the epoch.
+    is_reserved : bool
+        Whether it is not granted yet, so that Placement may hold nothing.
     """
 
     node_uuid: str
     host: str
     instance_uuid: str
     claimed_at: float
+    is_reserved: bool = False

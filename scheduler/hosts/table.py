@@ -477,6 +477,8 @@ class HostTable:
         instance_uuid: str,
         consumption: Consumption,
         claimed_at: float | None = None,
+        *,
+        is_reserved: bool = False,
     ) -> None:
         """Add what an instance was granted; repeating it changes nothing.
 
@@ -486,14 +488,19 @@ class HostTable:
         ----------
         claimed_at : float, optional
             Seconds since the epoch; now by default.
+        is_reserved : bool
+            Whether it is not granted yet; repeat it once it is.
         """
         with self._lock:
             row = self._arrays.row_of(node_uuid)
-            if row is None or instance_uuid in self._claims_on(node_uuid):
+            if row is None:
+                return
+            if known := self._claims_on(node_uuid).get(instance_uuid):
+                known.is_reserved &= is_reserved
                 return
             self._revision += 1
             now = self._clock() if claimed_at is None else claimed_at
-            claim = PendingClaim(consumption, now)
+            claim = PendingClaim(consumption, now, is_reserved=is_reserved)
             self._pending.setdefault(node_uuid, {})[instance_uuid] = claim
             self._apply_claim(row, claim)
             host = self._arrays.text("host", row)
@@ -532,12 +539,14 @@ class HostTable:
         claimed_at: float,
         since: int,
     ) -> bool:
-        """Add what an instance was granted if it still fits; see `fits`."""
+        """Reserve what an instance needs if it still fits; see `fits`."""
         with self._lock:
             is_there = instance_uuid in self._claims_on(node_uuid)
             if not is_there and not self.fits(node_uuid, consumption, since):
                 return False
-            self.consume(node_uuid, instance_uuid, consumption, claimed_at)
+            self.consume(
+                node_uuid, instance_uuid, consumption, claimed_at, is_reserved=True
+            )
             return True
 
     def has_place(self, node_uuid: str, instance_uuid: str) -> bool:
@@ -589,6 +598,7 @@ class HostTable:
                     self._arrays.text("host", self._row(node)),
                     uuid,
                     claim.claimed_at,
+                    claim.is_reserved,
                 )
                 for node, claims in self._pending.items()
                 for uuid, claim in claims.items()

@@ -159,3 +159,55 @@ def test_what_is_only_planned_is_forgotten() -> None:
     known = made.batch().value_arrays("numa_topology", CellArrays)
     assert len(known) <= 2 * len(made) + 1024
     assert free(made) == ([0, 0], [1, 1])
+
+
+# -- reservations of several schedulers ------------------------------------------------
+
+
+def reserve(hosts: HostTable, uuid: str, at: float, *, since: int = -1) -> bool:
+    return hosts.consume_if_fits(NODE, uuid, consumption(), at, since)
+
+
+def test_guest_that_does_not_fit_any_more_is_not_reserved() -> None:
+    hosts = table(record())
+    assert reserve(hosts, ONE, 1.0)
+    assert reserve(hosts, TWO, 2.0)
+    assert not reserve(hosts, THREE, 3.0)
+    assert (
+        hosts.batch()[0].num_instances == table(record()).batch()[0].num_instances + 2
+    )
+
+
+def test_earliest_claims_have_their_place_in_any_order_of_arrival() -> None:
+    hosts = table(record())
+    for uuid, at in ((THREE, 3.0), (ONE, 1.0), (TWO, 2.0)):
+        hosts.consume(NODE, uuid, consumption(), at)
+    assert [hosts.has_place(NODE, uuid) for uuid in (ONE, TWO, THREE)] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_claim_that_lacked_cells_gets_those_of_a_withdrawn_one() -> None:
+    hosts = table(record())
+    for at, uuid in enumerate((ONE, TWO, THREE)):
+        hosts.consume(NODE, uuid, consumption(), float(at))
+    hosts.withdraw_claim(NODE, ONE)
+    assert hosts.has_place(NODE, THREE)
+    assert free(hosts) == ([2, 2], []), "two guests have both devices"
+
+
+def test_nothing_is_reserved_where_an_earlier_claim_does_not_fit() -> None:
+    """Its report is older than the end of the guest that made room for the claim."""
+    used = HostPools.read(pci_pools(pci_pool(1, numa_node=0)))
+    hosts = table(record(pci_stats=used))
+    hosts.consume(NODE, ONE, consumption(), 1.0)
+    hosts.consume(NODE, TWO, consumption(), 2.0)
+    hosts.withdraw_claim(NODE, ONE)
+    hosts.consume(NODE, ONE, consumption(), 3.0)
+    now = hosts.batch().revision
+    assert not hosts.has_place(NODE, ONE)
+    assert not reserve(hosts, THREE, 4.0, since=now)
+    hosts.put(record(), [TWO])
+    assert hosts.has_place(NODE, ONE)

@@ -13,7 +13,7 @@ import pytest
 
 from moorage.objects import Selection
 from moorage.scheduler.drivers.claims.peer_claims import PeerClaim
-from moorage.scheduler.errors import PlacementError
+from moorage.scheduler.errors import NoValidHost, PlacementError
 from moorage.testing import builders as b
 
 from ....fixtures.clouds import host, new_uuids
@@ -144,6 +144,26 @@ def test_guest_that_was_announced_is_not_selected_against(
     answers.append(a.answer(x, **guest()))
     assert hosts_of(*answers) == ["h2", "h1"]
     assert results(other) == ["claimed"], "nothing had to be released"
+
+
+def test_reservation_is_no_claim_that_has_ended(
+    cloud_of: Callable[..., FaultyCloud], guest: Callable[[], dict[str, Any]]
+) -> None:
+    """B finds no host, and reviews the claims on them, before A's claim is granted."""
+    cloud = cloud_of("h1")
+    a, other = two_schedulers(cloud)
+    post = Post(a, other)
+    x, y = new_uuids(2)
+    answers: list[object] = []
+
+    def request() -> None:
+        post.deliver()
+        answers.append(other.answer(y, **guest()))
+
+    a.adapter.before(writes(x), request)
+    answers.append(a.answer(x, **guest()))
+    assert isinstance(answers[0], NoValidHost)
+    assert hosts_of(answers[1]) == ["h1"]
 
 
 def test_reservation_of_a_claim_that_failed_is_withdrawn(

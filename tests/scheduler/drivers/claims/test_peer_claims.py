@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from oslo_config import cfg
 
 from moorage.scheduler import conf as moorage_conf
-from moorage.scheduler.drivers.claims.peer_claims import PeerClaim
+from moorage.scheduler.drivers.claims.peer_claims import ClaimState, PeerClaim
 from moorage.scheduler.hosts import Consumption
 from moorage.testing.builders import instance_uuid, node_uuid
 
@@ -37,9 +38,21 @@ def test_claim_crosses_the_wire(conf: cfg.ConfigOpts) -> None:
     assert PeerClaim.from_wire({**wire, "new": 1}, conf) == CLAIM
 
 
+def test_reservation_crosses_the_wire(conf: cfg.ConfigOpts) -> None:
+    reserved = dataclasses.replace(CLAIM, state=ClaimState.RESERVED)
+    assert PeerClaim.from_wire(reserved.to_wire(), conf).state is ClaimState.RESERVED
+
+
+def test_claim_of_an_earlier_version_is_granted(conf: cfg.ConfigOpts) -> None:
+    wire = CLAIM.to_wire()
+    del wire["state"]
+    assert PeerClaim.from_wire(wire, conf).state is ClaimState.GRANTED
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"state": "done"},
         {"memory_mb": 2**70},
         {"memory_mb": -1},
         {"vcpus": float("inf")},
