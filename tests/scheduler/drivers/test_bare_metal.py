@@ -8,6 +8,8 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -157,8 +159,12 @@ def _number(selection: Selection) -> int:
 
 
 def expect_whole_node(selection: Selection) -> None:
+    _expect_node_of(selection, service_of(selection))
+
+
+def _expect_node_of(selection: Selection, service: str) -> None:
     assert selection.nodename == selection.compute_node_uuid
-    assert selection.service_host == service_of(selection)
+    assert selection.service_host == service
     assert selection.limits.to_dict() == {}
     claimed = json.loads(selection.allocation_request)["allocations"]
     assert claimed == {selection.nodename: {"resources": {GOLD: 1}}}
@@ -376,25 +382,44 @@ def _write(placement: EmbeddedPlacementFixture, names: Sequence[str]) -> None:
 
 
 @pytest.mark.deep
-def test_thousand_nodes_of_one_service_are_taken_once_each(tmp_path: Path) -> None:
+@pytest.mark.parametrize("n_schedulers", [1, 4])
+def test_thousand_nodes_of_one_service_are_taken_once_each(
+    tmp_path: Path, n_schedulers: int
+) -> None:
+    """Requests for ten nodes, and at the end for one each; all schedulers at once."""
     path = write_inventory(tmp_path, *map(node, range(N_THOUSAND)))
     names = [node_name(number) for number in range(N_THOUSAND)]
-    with EmbeddedPlacementFixture() as placement:
+    with EmbeddedPlacementFixture() as placement, ExitStack() as stack:
         _write(placement, names)
-        conf = moorage_conf.load([], config_files=[])
-        conf.set_override("inventory_file", str(path), group="moorage")
-        scheduler = build(conf, placement=placement.adapter)
-        scheduler.start()
-        try:
-            found = [select(scheduler, new_uuids(10)) for _ in range(95)]
-            found += [select(scheduler) for _ in range(50)]
+        schedulers = []
+        for _ in range(n_schedulers):
+            conf = moorage_conf.load([], config_files=[])
+            conf.set_override("inventory_file", str(path), group="moorage")
+            schedulers.append(build(conf, placement=placement.adapter))
+            schedulers[-1].start()
+            stack.callback(schedulers[-1].stop)
+        sizes = [10] * 95 + [1] * 50
+        pool = stack.enter_context(ThreadPoolExecutor(n_schedulers))
+        found = list(
+            pool.map(
+                lambda number, size: select(
+                    schedulers[number % n_schedulers], new_uuids(size)
+                ),
+                *zip(*enumerate(sizes), strict=True),
+            )
+        )
+        for scheduler in schedulers:
             with pytest.raises(NoValidHost) as refused:
                 select(scheduler)
-        finally:
-            scheduler.stop()
+            reason = f"Of 1,000 hosts: 1,000 have no {GOLD} left."
+            assert refused.value.reason == reason
         usage: Any = placement.client.read("/usages?project_id=project")
-    taken = [mine[0] for selections in found for mine in selections]
-    assert {each.service_host for each in taken} == {"ironic1"}
-    assert sorted(each.nodename for each in taken) == names
+    for selections in found:
+        chosen = {mine[0].nodename for mine in selections}
+        for mine in selections:
+            for each in mine:
+                _expect_node_of(each, "ironic1")
+            assert not {each.nodename for each in mine[1:]} & chosen
+    taken = [mine[0].nodename for selections in found for mine in selections]
+    assert sorted(taken) == names
     assert usage["usages"] == {GOLD: N_THOUSAND}
-    assert refused.value.reason == f"Of 1,000 hosts: 1,000 have no {GOLD} left."

@@ -157,3 +157,19 @@ def test_members_requested_at_once_are_all_placed_by_the_rule(
     counts = Counter({f"r{i}": 0 for i in range(N_RACKS)})
     counts.update(racks)
     assert rule.is_kept([*counts.values()]), racks
+
+
+def test_hundred_instances_of_one_request_are_spread_over_three_racks(
+    cloud: Cloud,
+) -> None:
+    scheduler, uuids = cloud.schedulers[0], new_uuids(100)
+    spec = request(
+        instance_uuid=uuids[0],
+        num_instances=len(uuids),
+        scheduler_hints={"spread_level": ["rack"]},
+    )
+    answer: Any = scheduler.select_destinations(
+        CONTEXT, spec, uuids, return_objects=True
+    )
+    racks = Counter(RACK_OF[mine[0].service_host] for mine in answer)
+    assert sorted(racks.values()) == [33, 33, 34]
