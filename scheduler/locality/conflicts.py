@@ -72,9 +72,17 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def find_unknown_levels(
-    aggregates: Iterable[HostAggregate], levels: Sequence[str]
+    aggregates: Iterable[HostAggregate],
+    reported: Mapping[str, Iterable[tuple[str, str]]],
+    levels: Sequence[str],
 ) -> Iterator[str]:
-    """Yield a message for each aggregate that is a place of no configured level."""
+    """Yield a message for each aggregate that is a place of no configured level.
+
+    Parameters
+    ----------
+    reported : mapping
+        By host: the places that it reports; there is one message for each level.
+    """
     for each in aggregates:
         place = place_of(each)
         if place is not None and place[0] not in levels:
@@ -82,6 +90,16 @@ def find_unknown_levels(
                 f"aggregate {each.name} is a place of level {place[0]}, which is none "
                 f"of [locality] levels: {', '.join(levels)}"
             )
+    hosts: defaultdict[str, list[str]] = defaultdict(list)
+    for host, its in sorted(reported.items()):
+        for level, _ in its:
+            if level not in levels:
+                hosts[level].append(host)
+    for level, names in sorted(hosts.items()):
+        yield (
+            f"{len(names)} host(s) report places of level {level}, which is none of "
+            f"[locality] levels, {', '.join(levels)}: {_listed(names)}"
+        )
 
 
 def conflicts_of_table(table: HostTable, levels: Sequence[str]) -> list[str]:
@@ -100,5 +118,6 @@ def conflicts_of_table(table: HostTable, levels: Sequence[str]) -> list[str]:
         name: places_of_host(aggregates, reported, levels, of_placement)
         for name, aggregates, reported, of_placement in rows
     }
-    unknown = find_unknown_levels(table.aggregates, levels)
+    reported = dict(zip(hosts.nodename.tolist(), hosts.places, strict=True))
+    unknown = find_unknown_levels(table.aggregates, reported, levels)
     return [*unknown, *find_conflicts(places)]

@@ -286,7 +286,7 @@ class _RulesReader:
             uuids = []
             for value in self._values(hint):
                 level, is_place, name = value.partition("=")
-                if is_place:
+                if is_place or not uuidutils.is_uuid_like(value):
                     yield self._soft_place(hint, value, level, name, is_near=is_near)
                 else:
                     uuids.append(value)

@@ -177,7 +177,8 @@ def test_hint_names_the_group() -> None:
 
 @pytest.mark.parametrize("value", ["r1", "shelf=s1", "rack=", "rack=" + 256 * "r"])
 def test_malformed_hint_is_an_invalid_request(value: str) -> None:
-    with pytest.raises(InvalidRequest, match="scheduler_hints: near is"):
+    expected = r"near is .*must be a UUID, or rack\|row\|room=<name of a place>"
+    with pytest.raises(InvalidRequest, match=expected):
         _weigher().prepare(spec(scheduler_hints={"near": [value]}))
 
 

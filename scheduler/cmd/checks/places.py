@@ -118,7 +118,7 @@ def place_findings(
         )
         for name in names
     }
-    found = [*find_unknown_levels(some, levels), *find_conflicts(places)]
+    found = [*find_unknown_levels(some, reported, levels), *find_conflicts(places)]
     if found:
         more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         yield CheckResult.warning(_PLACES, f"{'; '.join(found[:_SHOWN])}{more}.")

@@ -45,5 +45,14 @@ def test_conflicts_are_named() -> None:
     ]
 
 
+def test_reported_places_of_unknown_levels_are_named_once_a_level() -> None:
+    places = (("rack", "r1"), ("rak", "r1"))
+    hosts = table(host(host="a", places=places), host(host="b", places=places))
+    assert conflicts_of_table(hosts, LEVELS) == [
+        "2 host(s) report places of level rak, which is none of [locality] levels, "
+        "rack, row: a, b"
+    ]
+
+
 def test_without_levels_nothing_is_a_conflict() -> None:
     assert conflicts_of_table(table(host(host="a")), []) == []
