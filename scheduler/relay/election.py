@@ -46,7 +46,7 @@ class Election:
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
         self._topic: str = conf.kafka.hosts_topic
-        self.error = LastError()
+        self.error = LastError(conf)
         self._is_won = False
         self._partition = 0
         self._consumer = Consumer(

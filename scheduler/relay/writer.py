@@ -72,7 +72,7 @@ class TransactionalWriter:
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
-        self._error = LastError()
+        self._error = LastError(conf)
         self._producer = Producer(
             {
                 **client_settings(conf),
