@@ -156,8 +156,8 @@ class Relay:
             self._resign(one_line(e))
 
     def _resign(self, why: str) -> None:
-        self.stop()
         self.status.trouble = why
+        self.stop()
         self._set_role(RelayRole.JOINING)
         self._join_at = time.monotonic() + self._backoff_s * random.uniform(0.5, 1.0)
         self._backoff_s = min(2 * self._backoff_s, _MAX_BACKOFF_S)

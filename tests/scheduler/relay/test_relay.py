@@ -202,22 +202,17 @@ def test_one_of_several_leads_and_another_one_once_it_stops(
     cloud: RelayedCloud,
 ) -> None:
     cloud.write(named("h1"))
-    with contextlib.ExitStack() as stack, cloud.relay() as last:
-        with cloud.leader() as first:
-            others = [last, stack.enter_context(cloud.relay())]
-            wait_until(
-                lambda: (
-                    all(o.status.role is RelayRole.FOLLOWER for o in others)
-                    or first.status.role is not RelayRole.LEADER
-                )
-            )
-        everyone = others
+    with contextlib.ExitStack() as stack, contextlib.ExitStack() as first_only:
+        first = first_only.enter_context(cloud.leader())
+        others = [stack.enter_context(cloud.relay()) for _ in range(2)]
+        roles = lambda: [o.status.role for o in others]  # noqa: E731 - as short as its use
+        wait_until(lambda: roles() == [RelayRole.FOLLOWER] * 2)
+        assert first.status.role is RelayRole.LEADER
+        first_only.close()
         wait_until(
-            lambda: (
-                sum(o.status.role is RelayRole.LEADER for o in everyone) == 1
-                and all(o.status.is_ready for o in everyone)
-            )
+            lambda: sorted(role.value for role in roles()) == ["follower", "leader"]
         )
+        assert all(o.status.is_ready for o in others)
         assert cloud.n_messages() == 1
 
 
