@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import math
 import re
 import uuid
@@ -85,13 +87,21 @@ def read_inventory(path: str | Path, columns: Columns = COLUMNS) -> Inventory:
 
 def _load(path: Path) -> Any:  # noqa: ANN401 - YAML's types, not validated yet
     try:
-        # CSafeLoader is ten times faster; it needs libyaml.
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        return yaml.load(path.read_text("utf-8"), Loader=loader)
+        return _parse(path.read_text("utf-8"))
     except OSError as e:
         raise InventoryError(f"{path}: cannot be read: {e.strerror}") from e
     except (yaml.YAMLError, UnicodeDecodeError) as e:
         raise InventoryError(f"{path}: not valid YAML or JSON: {e}") from e
+
+
+def _parse(text: str) -> Any:  # noqa: ANN401 - see _load
+    if text.lstrip().startswith("{"):
+        # YAML can begin so, too; as JSON a file is read many times faster.
+        with contextlib.suppress(ValueError):
+            return json.loads(text)
+    # CSafeLoader is ten times faster; it needs libyaml.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(text, Loader=loader)
 
 
 def _message(path: str | Path, mistakes: Sequence[str]) -> str:

@@ -102,6 +102,21 @@ def test_json_is_read_like_yaml(tmp_path: Path) -> None:
     assert read_inventory(_write(tmp_path, again)) == first
 
 
+def test_json_may_have_a_number_that_yaml_reads_as_text(tmp_path: Path) -> None:
+    document = yaml.safe_load(YAML)
+    document["hosts"][0]["cpu_allocation_ratio"] = "RATIO"
+    text = json.dumps(document).replace('"RATIO"', "4e1")
+    first = read_inventory(_write(tmp_path, text)).hosts[0]
+    assert first.record.cpu_allocation_ratio == 40
+
+
+def test_yaml_may_begin_as_json_does(tmp_path: Path) -> None:
+    first = read_inventory(_write(tmp_path, YAML))
+    again = yaml.dump(yaml.safe_load(YAML), default_flow_style=True)
+    assert again.startswith("{")
+    assert read_inventory(_write(tmp_path, again)) == first
+
+
 def test_usage_is_reserved_as_the_hardware_it_needs(tmp_path: Path) -> None:
     _, full = read_inventory(_write(tmp_path, YAML)).hosts
     # 4 vCPUs at a ratio of 4 use 1; 1500 MiB are 2 GiB in part.
