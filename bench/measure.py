@@ -34,6 +34,7 @@ from .placement_database import print_following
 from .providers import print_providers
 from .push_reports import ingest_table, ingest_times
 from .real_placement import Where
+from .relay_load import relay_load, relay_table
 from .reply_sizes import reply_sizes
 from .requests import DECISIONS, plain
 from .solver import print_solver
@@ -61,7 +62,9 @@ class Sizes:
     sources : tuple of (int, Kind)
         Compute nodes and database kinds for the source nova_db.
     ingest_hosts : int
-        Hosts that report to the sources push and kafka.
+        Hosts that report to the sources push and kafka, or are relayed.
+    relay_s : int
+        Seconds for which the load of a relay, and of what it replaces, is measured.
     followed : tuple of int
         Providers in Placement's database that is followed.
     filtered : tuple of int
@@ -75,6 +78,7 @@ class Sizes:
     stream: StreamPlan
     sources: tuple[tuple[int, NovaKind], ...]
     ingest_hosts: int
+    relay_s: int
     followed: tuple[int, ...]
     filtered: tuple[int, ...]
     workers: WorkersPlan
@@ -106,6 +110,7 @@ FULL: Final = Sizes(
     # SQLite for the large one: it is filled faster.
     sources=((10_000, NovaKind.MARIADB), (100_000, NovaKind.SQLITE)),
     ingest_hosts=10_000,
+    relay_s=20,
     followed=(10_000, 100_000),
     filtered=(1_000, 5_000, 10_000, 50_000),
     workers=WorkersPlan(),
@@ -130,6 +135,7 @@ QUICK: Final = replace(
     ),
     sources=((200, NovaKind.SQLITE),),
     ingest_hosts=1_000,
+    relay_s=2,
     followed=(200,),
     filtered=(50, 200),
     workers=WorkersPlan(n_hosts=200, n_requests=20),
@@ -238,6 +244,20 @@ class Bench:
             self._console.print(f"[bold]kafka not measured[/]: {e}")
             return
         self._console.print(kafka_table(found))
+
+    def run_relay(self) -> None:
+        """Measure the load of a relay, if nova and all servers are installed."""
+        if why_not := missing_peer():
+            self._console.print(f"[bold]relay not measured[/]: {why_not}")
+            return
+        n_hosts = self._sizes.ingest_hosts
+        self._say(f"{n_hosts:,} hosts in nova's databases, polled and relayed")
+        try:
+            found = relay_load(n_hosts, self._sizes.relay_s)
+        except pytest.skip.Exception as e:
+            self._console.print(f"[bold]relay not measured[/]: {e}")
+            return
+        self._console.print(relay_table(found))
 
     def run_providers(self) -> None:
         """Measure candidates from resource providers in memory."""

@@ -137,7 +137,7 @@ def source_times(
     for n_hosts, kind in sizes:
         what = f"{n_hosts:,} hosts in {kind.value}"
         say(f"{what}: filling nova's databases")
-        with _filled(kind, n_hosts) as databases:
+        with filled(kind, n_hosts) as databases:
             measured_nova = nova if n_hosts <= MAX_NOVA_HOSTS else None
             say(f"{what}: starts")
             starts.append(_starts(databases, n_hosts, plan, measured_nova))
@@ -150,7 +150,7 @@ def source_times(
 
 
 @contextmanager
-def _filled(
+def filled(
     kind: Kind,
     n_hosts: int,
     share_numa: float = _SHARE_NUMA,
@@ -237,7 +237,7 @@ def _few(plan: Plan) -> Plan:
 def _start(databases: NovaDatabases) -> tuple[float, float]:
     """Return the times of a start and of the first decision after it."""
     conf = options(_n_nodes(databases))
-    _set_connections(conf, databases)
+    set_connections(conf, databases)
     # The services in the rows have all versions.
     conf.set_override(
         "disable_compute_service_check_for_ffu", True, group="workarounds"
@@ -250,7 +250,7 @@ def _start(databases: NovaDatabases) -> tuple[float, float]:
         refresh_interval=conf.moorage.refresh_interval,
     )
     nodes = _minimal_cloud(databases)
-    _change(databases, "heartbeats", None)  # otherwise all hosts would be down
+    change(databases, "heartbeats", None)  # otherwise all hosts would be down
     scheduler = build(
         conf, placement=CannedPlacement(nodes, plain(nodes)), source=source
     )
@@ -261,7 +261,7 @@ def _start(databases: NovaDatabases) -> tuple[float, float]:
     return start, first
 
 
-def _set_connections(conf: cfg.ConfigOpts, databases: NovaDatabases) -> None:
+def set_connections(conf: cfg.ConfigOpts, databases: NovaDatabases) -> None:
     conf.set_override("connection", databases.api_url, group="api_database")
     conf.set_override("connection", databases.main_url, group="database")
 
@@ -295,7 +295,7 @@ def _nova_load(nova: Nova) -> list[float]:
 
 def _polls(databases: NovaDatabases, n_hosts: int, plan: Plan) -> Iterator[PollTime]:
     conf = options(n_hosts)
-    _set_connections(conf, databases)
+    set_connections(conf, databases)
     table = HostTable()
     source = NovaDBSource(
         databases.api, databases.engine, conf=conf, refresh_interval=0
@@ -306,7 +306,7 @@ def _polls(databases: NovaDatabases, n_hosts: int, plan: Plan) -> Iterator[PollT
         source.refresh_if_stale(table)
 
         def poll(what: str = what, number: int | None = number) -> tuple[float, int]:
-            n_changed = _change(databases, what, number)
+            n_changed = change(databases, what, number)
             return elapsed_ms(lambda: source.refresh_if_stale(table)), n_changed
 
         runs = repeated(plan, poll)
@@ -315,7 +315,7 @@ def _polls(databases: NovaDatabases, n_hosts: int, plan: Plan) -> Iterator[PollT
     source.stop()
 
 
-def _change(databases: NovaDatabases, what: str, number: int | None) -> int:
+def change(databases: NovaDatabases, what: str, number: int | None) -> int:
     """Change that many rows, the same number in each cell; return how many."""
     if what not in _TABLES:
         return 0
@@ -355,13 +355,13 @@ def _memory(n_hosts: int) -> Iterator[SourceMemory]:
         ("two cells and devices, no instances", 1.0, 0),
     )
     for what, share_numa, instances_per_host in kinds:
-        with _filled(Kind.SQLITE, n_hosts, share_numa, instances_per_host) as databases:
+        with filled(Kind.SQLITE, n_hosts, share_numa, instances_per_host) as databases:
             yield SourceMemory(n_hosts, what, _bytes_per_host(databases))
 
 
 def _bytes_per_host(databases: NovaDatabases) -> float:
     conf = options(1)
-    _set_connections(conf, databases)
+    set_connections(conf, databases)
 
     def engine(url: str) -> sqlalchemy.Engine:
         return sqlalchemy.create_engine(url, poolclass=NullPool)

@@ -114,6 +114,22 @@ def test_table_of_the_source_kafka_is_printed() -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.database
+@pytest.mark.kafka
+@pytest.mark.peer
+@pytest.mark.xdist_group("kafka")
+def test_table_of_the_load_of_a_relay_is_printed() -> None:
+    peer_or_skip()
+
+    printed = _bench("relay", "--ingest-hosts", "200")
+
+    if "relay not measured" not in printed:
+        assert "The load on nova's databases" in printed
+        assert "200 hosts in four cells" in printed
+        assert "one relay for 4 schedulers with kafka" in printed
+
+
+@pytest.mark.deep
 @pytest.mark.peer
 def test_decisions_beside_nova_have_ratios() -> None:
     peer_or_skip()
