@@ -60,7 +60,7 @@ SAME = WithInstances("", "rack", EVERYONE, is_group=True)
         (SAME, {}, {"b": [HIGH]}, Standing.LEAVES),
         (SAME, {LOW: "b"}, {"a": [HIGH]}, Standing.STAYS),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "name", ""),  # sets have no fixed order
 )
 def test_as_many_leave_as_must_and_those_with_the_highest_uuids(
     rule: Rule,

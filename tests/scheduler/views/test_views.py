@@ -225,6 +225,7 @@ _MAGIC = b"moorage view \x01"
         (_captured().encode()[:-100], "truncated"),
         (_captured().encode()[:600], "truncated"),
     ],
+    ids=range(9),
 )
 def test_bytes_that_are_no_view_are_refused(data: bytes, why: str) -> None:
     with pytest.raises(UnreadableView, match=why):
