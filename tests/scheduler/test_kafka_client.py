@@ -65,7 +65,7 @@ def test_missing_library_is_named_with_its_extra(
     conf: cfg.ConfigOpts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    with pytest.raises(ConfigurationError, match=r"moorage\[kafka\]"):
+    with pytest.raises(ConfigurationError, match=r"pip install '\.\[kafka\]'"):
         KafkaSource(conf)
 
 
