@@ -88,12 +88,12 @@ class PlacementClient:
         self, query: CandidatesQuery, *, global_request_id: str | None = None
     ) -> AllocationCandidates:
         """Return a query's candidates; PlacementRejected if the query is malformed."""
-        version = query.microversion
-        with self.health.guarding(_outcome):
-            response = self._call(
-                Verb.GET, query.path, version, None, global_request_id
-            )
-            found = read_candidates(read_body(query.path, response, version))
+        found, response = self._get(
+            query.path,
+            read_candidates,
+            microversion=query.microversion,
+            global_request_id=global_request_id,
+        )
         candidates = dataclasses.replace(found, max_age_s=max_age_s(response))
         if candidates.n_requests:
             self.health.set_registered()
@@ -184,10 +184,26 @@ class PlacementClient:
         microversion: str = MICROVERSION,
         global_request_id: str | None = None,
     ) -> _T:
+        return self._get(
+            url,
+            parse,
+            microversion=microversion,
+            global_request_id=global_request_id,
+        )[0]
+
+    def _get(
+        self,
+        url: str,
+        parse: Callable[[object], _T],
+        *,
+        microversion: str,
+        global_request_id: str | None,
+    ) -> tuple[_T, Response]:
+        """Return the parsed body of an answer, and the answer with its headers."""
         # Parsed inside the guard: a proxy's error page may be JSON too.
         with self.health.guarding(_outcome):
             response = self._call(Verb.GET, url, microversion, None, global_request_id)
-            return parse(read_body(url, response, microversion))
+            return parse(read_body(url, response, microversion)), response
 
     def _call(
         self,
