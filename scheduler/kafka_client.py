@@ -22,6 +22,11 @@ _CREATE: Final = (
 )
 
 
+_COMMON: Final = (
+    "--config segment.ms=600000 --config message.timestamp.type=LogAppendTime"
+)
+_COMPACTED: Final = f"--config cleanup.policy=compact {_COMMON}"
+_RETAINED: Final = f"--config retention.ms=3600000 {_COMMON}"
 #: A shorter time would end connections to a broker that is only slow.
 _MIN_SOCKET_MS: Final = 1_000
 
@@ -247,19 +252,13 @@ def allow_command(conf: cfg.ConfigOpts, topic: str, *operations: str) -> str:
 
 def topic_settings(conf: cfg.ConfigOpts) -> dict[str, str]:
     """Return the settings that each topic of [kafka] is created with, by its name."""
-    compacted = "--config cleanup.policy=compact --config segment.ms=600000"
-    retained = "--config retention.ms=3600000 --config segment.ms=600000"
-    of_broker = "--config message.timestamp.type=LogAppendTime"
     return {
-        conf.kafka.hosts_topic: f"{compacted} {of_broker}",
-        conf.kafka.heartbeats_topic: f"{retained} {of_broker}",
-        conf.kafka.aggregates_topic: f"{compacted} {of_broker}",
+        conf.kafka.hosts_topic: _COMPACTED,
+        conf.kafka.heartbeats_topic: _RETAINED,
+        conf.kafka.aggregates_topic: _COMPACTED,
     }
 
 
 def claims_topic_settings(conf: cfg.ConfigOpts) -> dict[str, str]:
     """Return the settings that the topic of claims is created with, by its name."""
-    return {
-        conf.kafka.claims_topic: "--config retention.ms=3600000 --config "
-        "segment.ms=600000 --config message.timestamp.type=LogAppendTime"
-    }
+    return {conf.kafka.claims_topic: _RETAINED}

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from oslo_config import cfg
 
 from ..errors import ConfigurationError, SchedulerError
-from ..kafka_client import LastError, client_settings
+from ..kafka_client import LastError, client_settings, is_denied
 
 #: Kafka aborts a transaction that is open this long; until then readers see no
 #: message after it.
@@ -22,13 +22,6 @@ _FENCED: Final = frozenset(
         KafkaError._FENCED,  # noqa: SLF001 - its public name
         KafkaError.INVALID_PRODUCER_EPOCH,
         KafkaError.PRODUCER_FENCED,
-    }
-)
-_FORBIDDEN: Final = frozenset(
-    {
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
 
@@ -118,7 +111,8 @@ class TransactionalWriter:
             return WriteFailed(f"Writing to Kafka failed: {error}")
         if cause.code() in _FENCED:
             return LeaderFenced(f"Another relay has become the leader: {cause.str()}")
-        if cause.code() in _FORBIDDEN:
+        is_id_denied = cause.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if is_id_denied or is_denied(cause):
             return ConfigurationError(
                 "The user of [kafka] lacks a right: a relay needs Write and Describe "
                 f"on the transactional id {self._conf.relay.name!r} ([relay] name), "
