@@ -179,7 +179,7 @@ def relay_table(found: RelayLoad) -> Table:
         "schedulers.",
     )
     loads = {
-        "nobody": found.computes,
+        "no scheduler": found.computes,
         f"{N_SCHEDULERS} schedulers with nova_db": found.pollers,
         f"one relay for {N_SCHEDULERS} schedulers with kafka": found.relay,
     }

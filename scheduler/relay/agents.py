@@ -38,7 +38,7 @@ class AgentListener:
         connect_agents(self._transport, endpoints)
         self._stopping = threading.Event()
         self._server: SchedulerRPCServer | None = None
-        #: Why agents are not heard; "": they are.
+        #: Why no reports are received; "": they are.
         self.trouble = "The message bus of the agents is not connected yet."
 
     def start(self) -> None:

@@ -92,7 +92,7 @@ class TableReporter:
         now = self._clock()
         if self._table.revision != self._revision:
             before = -1 if self._revision is None else self._revision
-            # Before anything is read: what changes meanwhile is compared again.
+            # The revision is taken first: later changes are compared the next time.
             self._revision, changed = self._table.changed_since(before)
             if self._source.has_aggregates:
                 yield from self._aggregate_messages()
@@ -135,7 +135,7 @@ class TableReporter:
         return (
             known.is_relayed
             and self._source.is_gone(node, known.cell_uuid)
-            # Again, and last: it may have been read meanwhile.
+            # Checked last: the source may have added the node since `missing`.
             and not self._table.has_node(node)
         )
 
@@ -143,7 +143,7 @@ class TableReporter:
         self, node: str, instances: frozenset[str], now: float
     ) -> Iterator[OutgoingMessage]:
         record = self._table.as_reported(node)
-        if record is None:  # it was removed meanwhile
+        if record is None:  # removed since the batch was read
             return
         known = self._state.nodes.get(node)
         seen_at = _seen_at(record, now)

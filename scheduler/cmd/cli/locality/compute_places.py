@@ -24,7 +24,7 @@ from .host_file import Place
 _GROUP: Final = "nova"
 #: If [nova] timeout is not set: nova informs Placement before it answers.
 _TIMEOUT_S: Final = 60.0
-#: Refusals of whoever asks, or of so many requests: of every host.
+#: Statuses that concern all hosts: the credentials, or the number of requests.
 _REFUSES_ALL: Final = (requests.codes.unauthorized, requests.codes.too_many_requests)
 _T = TypeVar("_T")
 

@@ -106,7 +106,7 @@ def posts(call: Call) -> bool:
 def test_later_of_two_guests_leaves_for_another_host(
     cloud_of: Callable[..., FaultyCloud], guest: Callable[[], dict[str, Any]]
 ) -> None:
-    """B selects before it hears of A, and hears of it before its claim is granted."""
+    """A's reservation reaches B after B selects, before B's claim is granted."""
     cloud = cloud_of("h1", "h2")
     a, other = two_schedulers(cloud)
     post = Post(a, other)
@@ -184,7 +184,7 @@ def test_reservation_of_a_claim_that_failed_is_withdrawn(
 def test_instance_of_a_request_for_two_leaves_for_another_host(
     cloud_of: Callable[..., FaultyCloud], guest: Callable[[], dict[str, Any]]
 ) -> None:
-    """A selects two hosts, and hears before its claim that B has reserved the first."""
+    """A selects two hosts; B's reservation of the first arrives before A's claim."""
     cloud = cloud_of("h1", "h2", "h3")
     a, other = two_schedulers(cloud)
     post = Post(a, other)
