@@ -6,11 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from moorage.objects import Selection
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.placement.seed import seed
@@ -26,7 +24,7 @@ from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.inventory import read_inventory
 from moorage.testing import builders
 
-from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ..fixtures.clouds import first_row, host, new_uuids, selected, write_inventory
 from ..fixtures.placement_servers import EmbeddedPlacementFixture
 from ..fixtures.rabbitmq import Broker
 from ..fixtures.waiting import wait_until
@@ -71,25 +69,13 @@ def _serve(scheduler: Scheduler, url: str, stack: ExitStack) -> None:
     scheduler.selector.publish_claims = peers.publish
 
 
-def _selected(scheduler: Scheduler, uuid: str, **changes: Any) -> Selection:
-    answer: Any = scheduler.select_destinations(
-        CONTEXT, request(**changes), [uuid], return_objects=True
-    )
-    selection: Selection = answer[0][0]
-    return selection
-
-
-def _row(scheduler: Scheduler) -> Any:
-    return scheduler.table.batch()[0]
-
-
 def test_claim_shows_at_the_other_scheduler(schedulers: list[Scheduler]) -> None:
     here, there = schedulers
     [uuid] = new_uuids()
-    _selected(here, uuid, vcpus=2)
-    wait_until(lambda: uuid in _row(there).instances)
-    assert (_row(there).vcpus_used, _row(there).free_ram_mb) == (2, 15360)
-    assert (_row(here).vcpus_used, _row(here).num_instances) == (2, 1), "once"
+    selected(here, uuid, vcpus=2)
+    wait_until(lambda: uuid in first_row(there).instances)
+    assert (first_row(there).vcpus_used, first_row(there).free_ram_mb) == (2, 15360)
+    assert (first_row(here).vcpus_used, first_row(here).num_instances) == (2, 1), "once"
 
 
 def test_pinned_cpus_are_consumed_at_the_other_scheduler(
@@ -99,10 +85,10 @@ def test_pinned_cpus_are_consumed_at_the_other_scheduler(
     cell = builders.guest_cell(pcpuset={0, 1, 2}, cpuset=set())
     [uuid] = new_uuids()
     guest = builders.guest_topology(cell)
-    _selected(here, uuid, numa_topology=guest, vcpus=3)
-    wait_until(lambda: uuid in _row(there).instances)
+    selected(here, uuid, numa_topology=guest, vcpus=3)
+    wait_until(lambda: uuid in first_row(there).instances)
     pinned = [
-        [set(cell.pinned_cpus) for cell in _row(each).numa_topology.cells]
+        [set(cell.pinned_cpus) for cell in first_row(each).numa_topology.cells]
         for each in schedulers
     ]
     assert pinned[0] == pinned[1]
@@ -114,7 +100,7 @@ def test_unreadable_claim_is_logged_and_ignored(
 ) -> None:
     there = schedulers[1]
     there.selector.apply_peer_claims([{"node_uuid": "x"}, {"vcpus": None}])
-    assert _row(there).vcpus_used == 0
+    assert first_row(there).vcpus_used == 0
     assert caplog.text.count("cannot be read") == 2
 
 
@@ -123,8 +109,8 @@ def test_what_another_scheduler_claimed_is_offered_no_more(
 ) -> None:
     _, there = schedulers
     for scheduler in schedulers:
-        _selected(scheduler, new_uuids()[0], vcpus=4)
-    wait_until(lambda: _row(there).num_instances == 2)
+        selected(scheduler, new_uuids()[0], vcpus=4)
+    wait_until(lambda: first_row(there).num_instances == 2)
     with pytest.raises(NoValidHost):
-        _selected(there, new_uuids()[0], vcpus=4)
+        selected(there, new_uuids()[0], vcpus=4)
     assert not there.decisions.newest(1)[0].claims, "no claim had to be refused"

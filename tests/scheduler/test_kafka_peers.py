@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from moorage.objects import Selection
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import ConfigurationError, NoValidHost
 from moorage.scheduler.kafka_client import claims_topic_settings
@@ -24,7 +23,7 @@ from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.inventory import read_inventory
 from moorage.testing import builders
 
-from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ..fixtures.clouds import first_row, host, new_uuids, selected, write_inventory
 from ..fixtures.kafka import DedicatedKafka, Kafka, KafkaClient
 from ..fixtures.placement_servers import EmbeddedPlacementFixture
 from ..fixtures.waiting import wait_until
@@ -76,18 +75,6 @@ def _counts(scheduler: Scheduler) -> dict[str, int]:
     return dict(scheduler.status.announcement_counts)
 
 
-def _selected(scheduler: Scheduler, uuid: str, **changes: Any) -> Selection:
-    answer: Any = scheduler.select_destinations(
-        CONTEXT, request(**changes), [uuid], return_objects=True
-    )
-    selection: Selection = answer[0][0]
-    return selection
-
-
-def _row(scheduler: Scheduler) -> Any:
-    return scheduler.table.batch()[0]
-
-
 @pytest.fixture
 def cloud(tmp_path: Path) -> Iterator[Cloud]:
     with Kafka() as kafka, ExitStack() as stack:
@@ -99,10 +86,10 @@ def test_pinned_cpus_are_consumed_at_the_other_scheduler_once(cloud: Cloud) -> N
     cell = builders.guest_cell(pcpuset={0, 1, 2}, cpuset=set())
     [uuid] = new_uuids()
     guest = builders.guest_topology(cell)
-    _selected(here, uuid, numa_topology=guest, vcpus=3)
-    wait_until(lambda: uuid in _row(there).instances)
+    selected(here, uuid, numa_topology=guest, vcpus=3)
+    wait_until(lambda: uuid in first_row(there).instances)
     pinned = [
-        [set(cell.pinned_cpus) for cell in _row(each).numa_topology.cells]
+        [set(cell.pinned_cpus) for cell in first_row(each).numa_topology.cells]
         for each in (here, there)
     ]
     assert pinned[0] == pinned[1]
@@ -115,10 +102,10 @@ def test_pinned_cpus_are_consumed_at_the_other_scheduler_once(cloud: Cloud) -> N
 def test_what_another_scheduler_claimed_is_offered_no_more(cloud: Cloud) -> None:
     here, there = cloud.schedulers()
     for scheduler in (here, there):
-        _selected(scheduler, new_uuids()[0], vcpus=4)
-    wait_until(lambda: _row(there).num_instances == 2)
+        selected(scheduler, new_uuids()[0], vcpus=4)
+    wait_until(lambda: first_row(there).num_instances == 2)
     with pytest.raises(NoValidHost):
-        _selected(there, new_uuids()[0], vcpus=4)
+        selected(there, new_uuids()[0], vcpus=4)
     assert not there.decisions.newest(1)[0].claims, "no claim had to be refused"
 
 
@@ -126,8 +113,8 @@ def test_doubled_and_unreadable_announcements_do_no_harm(
     cloud: Cloud, caplog: pytest.LogCaptureFixture
 ) -> None:
     here, there = cloud.schedulers()
-    _selected(here, new_uuids()[0], vcpus=2)
-    wait_until(lambda: _row(there).vcpus_used == 2)
+    selected(here, new_uuids()[0], vcpus=2)
+    wait_until(lambda: first_row(there).vcpus_used == 2)
     [(_, value)] = cloud.kafka.messages(cloud.topic)
     assert value is not None
     newer = json.dumps({**json.loads(value), "version": "2.0"}).encode()
@@ -135,8 +122,8 @@ def test_doubled_and_unreadable_announcements_do_no_harm(
     poison = [b"{", b"3", b"{}", None, newer]
     cloud.kafka.produce(cloud.topic, *(("other", each) for each in poison))
     wait_until(lambda: _counts(there)["unreadable"] == len(poison))
-    assert _row(there).vcpus_used == 2, "none is added a second time"
-    assert _row(there).num_instances == 1
+    assert first_row(there).vcpus_used == 2, "none is added a second time"
+    assert first_row(there).num_instances == 1
     assert caplog.text.count("cannot be read, the first at") == 2, "once each"
 
 
@@ -163,14 +150,14 @@ def test_announcement_that_is_read_too_late_is_not_applied(cloud: Cloud) -> None
 def test_claims_before_the_start_are_not_read(cloud: Cloud) -> None:
     here, _ = cloud.schedulers()
     [uuid] = new_uuids()
-    _selected(here, uuid)
+    selected(here, uuid)
     wait_until(lambda: _counts(here)["sent"] == 1)
     late = cloud.built()
     late.start()
     wait_until(lambda: _is_following(late))
-    _selected(here, new_uuids()[0])
+    selected(here, new_uuids()[0])
     wait_until(lambda: _counts(late)["received"] == 1)
-    assert uuid not in _row(late).instances
+    assert uuid not in first_row(late).instances
 
 
 def test_missing_topic_is_named_with_how_to_create_it(cloud: Cloud) -> None:
@@ -188,14 +175,14 @@ def test_stopped_broker_delays_no_decision(
         here, there = Cloud(kafka, tmp_path, stack).schedulers(timeout=2.0)
         kafka.kill()
         [lost] = new_uuids()
-        _selected(here, lost)
+        selected(here, lost)
         wait_until(lambda: _counts(here)["failed"] == 1)
-        _selected(here, new_uuids()[0])
+        selected(here, new_uuids()[0])
         wait_until(lambda: _counts(here)["failed"] == 2)
         assert caplog.text.count("Claims cannot be announced") == 1
         kafka.restart()
         [uuid] = new_uuids()
-        _selected(here, uuid)
-        wait_until(lambda: uuid in _row(there).instances)
-        assert lost not in _row(there).instances
+        selected(here, uuid)
+        wait_until(lambda: uuid in first_row(there).instances)
+        assert lost not in first_row(there).instances
         wait_until(lambda: "Claims are announced again; 2 were not" in caplog.text)
