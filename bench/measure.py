@@ -141,7 +141,7 @@ QUICK: Final = replace(
     workers=WorkersPlan(n_hosts=200, n_requests=20),
     explaining=ExplainingPlan(n_hosts=200, n_blocks=1, block_s=1, settling_s=1),
     collisions=CollisionPlan(n_hosts=4, n_instances=10),
-    moorage=Plan(runs=5, budget_s=20),
+    moorage=Plan(runs=2, budget_s=5),
 )
 
 
