@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 import sys
 import uuid
@@ -16,6 +15,7 @@ from moorage.scheduler.conf import load
 from moorage.scheduler.rpc import AgentAPI, get_transport
 
 from ..fixtures.agent_process import AgentProcess
+from ..fixtures.ports import free_port
 from ..fixtures.rabbitmq import Broker
 from ..fixtures.waiting import wait_until
 
@@ -54,9 +54,7 @@ def test_wrong_option_stops_the_start(
 
 
 def test_agent_without_a_broker_goes_on_and_can_be_stopped(tmp_path: Path) -> None:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = free_port()
     file = tmp_path / "agent.conf"
     file.write_text(
         "[DEFAULT]\n"

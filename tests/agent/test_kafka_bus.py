@@ -73,21 +73,21 @@ def test_newest_state_is_sent_once_a_broker_is_back(conf: cfg.ConfigOpts) -> Non
         kafka.configure(conf)
         conf.set_override("timeout", 1.0, group="kafka")
         reporter = Reporter(KafkaBus(conf).cast, sends_deltas=False)
-        reporter.report(host(host="h1", vcpus_used=1))
+
+        def is_sent(used: int) -> bool:
+            try:
+                reporter.report(host(host="h1", vcpus_used=used))
+            except BusUnavailable:
+                return False
+            return True
+
+        wait_until(lambda: is_sent(1))
         kafka.kill()
         for used in (2, 3):
             with pytest.raises(BusUnavailable, match=kafka.servers):
                 reporter.report(host(host="h1", vcpus_used=used))
         kafka.restart()
-
-        def is_sent() -> bool:
-            try:
-                reporter.report(host(host="h1", vcpus_used=4))
-            except BusUnavailable:
-                return False
-            return True
-
-        wait_until(is_sent)
+        wait_until(lambda: is_sent(4))
         hosts = _decoded(kafka.messages(conf.kafka.hosts_topic))
         states = [each["moorage_object.data"]["vcpus_used"] for _, each in hosts]
         assert (states[0], states[-1]) == (1, 4)

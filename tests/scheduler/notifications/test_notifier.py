@@ -311,6 +311,7 @@ def test_queue_for_the_bus_is_limited(
         outbox.put(_notification(notifier))
     assert len(_lost(caplog)) == 1
     notifier.is_back.set()
+    wait_until(lambda: len(notifier.received) >= MAX_WAITING)
     outbox.stop()
     assert MAX_WAITING <= len(notifier.received) <= MAX_WAITING + 1
 

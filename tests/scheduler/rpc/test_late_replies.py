@@ -98,5 +98,5 @@ def test_reply_that_cannot_be_closed_delays_no_other(
     replies = LateReplies()
     replies.add(callers[0].reply(limit_s=0.0))
     replies.add(callers[1].reply())
-    wait_until(lambda: "closed" in callers[1].seen, timeout_s=10)
+    wait_until(lambda: "closed" in callers[1].seen)
     assert "can't start new thread" in caplog.text

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -103,35 +101,39 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.mark.parametrize("vcpus", [1, 99], ids=["selected", "no valid host"])
 def test_callers_that_are_gone_hold_up_no_other(served: Served, vcpus: int) -> None:
-    for _ in range(4 * N_THREADS):
-        served.ask_and_go(timeout_s=3, vcpus=vcpus)
-    api = SchedulerAPI(served.transport, timeout_s=30)
+    queues = [f"reply_{uuid.uuid4().hex}" for _ in range(4 * N_THREADS)]
+    for queue in queues:
+        served.ask_and_go(timeout_s=600, queue=queue, vcpus=vcpus)
+    api = SchedulerAPI(served.transport, timeout_s=60)
     wait_until(lambda: served.n_decided() >= N_THREADS)
-    began = time.monotonic()
     [[chosen]] = api.select_destinations(CONTEXT, request(), new_uuids())
     assert chosen.service_host == "h1"
-    assert time.monotonic() - began < 2.5
+    with kombu.Connection(served.url.replace("rabbit", "amqp")) as link:
+        for queue in queues:  # the end waits for the answers to them
+            kombu.Queue(queue, channel=link.default_channel).declare()
+        wait_until(lambda: served.server.n_under_way == 0)
 
 
 def test_claim_is_released_once_its_caller_waits_no_more(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     instance = served.ask_and_go(timeout_s=1)
-    wait_until(lambda: served.holds(instance))
-    wait_until(lambda: served.server.n_under_way == 1)
-    wait_until(lambda: not served.holds(instance), timeout_s=20)
+    wait_until(served.n_decided)
+    [decision] = served.scheduler.decisions.newest()
+    assert [each.result for each in decision.claims] == ["claimed"]
+    wait_until(lambda: not served.holds(instance))
     wait_until(lambda: served.server.n_under_way == 0)
     assert "was not sent within 1 s" in caplog.text
 
 
 def test_reply_is_sent_once_the_queue_is_back(served: Served) -> None:
     queue = f"reply_{uuid.uuid4().hex}"
-    instance = served.ask_and_go(timeout_s=30, queue=queue)
+    instance = served.ask_and_go(timeout_s=600, queue=queue)
     wait_until(lambda: served.n_decided() and served.server.n_under_way == 1)
     with kombu.Connection(served.url.replace("rabbit", "amqp")) as link:
         made = kombu.Queue(queue, channel=link.default_channel, auto_delete=True)
         made.declare()
-        reply: Any = wait_until(made.get, timeout_s=20, interval_s=0.1)
+        reply: Any = wait_until(made.get, interval_s=0.1)
     answer = json.loads(json.loads(reply.body)["oslo.message"])
     [[chosen]] = answer["result"]
     assert chosen["nova_object.data"]["service_host"] == "h1"
@@ -141,10 +143,7 @@ def test_reply_is_sent_once_the_queue_is_back(served: Served) -> None:
 
 def test_end_waits_for_replies_that_may_yet_be_sent(served: Served) -> None:
     instance = served.ask_and_go(timeout_s=2)
-    wait_until(lambda: served.holds(instance))
-    ending = threading.Thread(target=served.close)
-    ending.start()
-    ending.join(20)
-    assert not ending.is_alive()
+    wait_until(served.n_decided)
+    served.close()
     assert served.server.n_under_way == 0
-    wait_until(lambda: not served.holds(instance), timeout_s=20)
+    wait_until(lambda: not served.holds(instance))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from ...fixtures.clouds import (
     request,
     write_inventory,
 )
+from ...fixtures.waiting import wait_until
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
 
@@ -173,7 +173,7 @@ def test_cast_that_cannot_be_read_is_left_alone(
         CONTEXT, "update_aggregates", aggregates=[_spec(spec_name="Forester")]
     )
     for name in ("Florist", "Forester"):
-        _settle(lambda name=name: name in caplog.text)
+        wait_until(lambda name=name: name in caplog.text)
     assert not list(scheduler.table.aggregates)
     assert _stock_client(transport, "1.1", namespace="baseapi").call({}, "ping", arg=1)
 
@@ -230,23 +230,18 @@ def test_casts_change_the_table(scheduler: Scheduler, api: SchedulerAPI) -> None
     aggregate = Aggregate(
         id=7, uuid=new_uuids()[0], name="a", hosts=["h1"], metadata={"k": "v"}
     )
+    instances = scheduler.table.instances
+    # Casts are handled by several threads, in any order.
     api.update_aggregates(CONTEXT, [aggregate])
+    wait_until(lambda: [a.name for a in scheduler.table.aggregates] == ["a"])
     api.update_instance_info(CONTEXT, "h1", InstanceList(objects=[Instance(uuid=uuid)]))
+    wait_until(lambda: instances.hosts_of(uuid) == ("h1",))
     api.sync_instance_info(CONTEXT, "h2", [other])
+    wait_until(lambda: instances.hosts_of(other) == ("h2",))
     api.delete_instance_info(CONTEXT, "h1", uuid)
-    _settle(lambda: scheduler.table.instances.hosts_of(other) == ("h2",))
-    _settle(lambda: scheduler.table.instances.hosts_of(uuid) == ())
-    assert [a.name for a in scheduler.table.aggregates] == ["a"]
+    wait_until(lambda: instances.hosts_of(uuid) == ())
     api.delete_aggregate(CONTEXT, aggregate)
-    _settle(lambda: not list(scheduler.table.aggregates))
-
-
-def _settle(is_so: Any) -> None:
-    for _ in range(100):
-        if is_so():
-            return
-        threading.Event().wait(0.05)
-    raise AssertionError("the cast was not taken")
+    wait_until(lambda: not list(scheduler.table.aggregates))
 
 
 @pytest.mark.parametrize(

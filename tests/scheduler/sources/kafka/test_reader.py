@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,7 +19,25 @@ from confluent_kafka import KafkaError, Message
 from moorage.scheduler.sources.kafka import reader
 from moorage.scheduler.sources.kafka.messages import TopicMessage
 
-TIMEOUT_S = 0.3
+TIMEOUT_S = 10.0
+
+
+class ReaderTime:
+    """Takes the place of the reader's monotonic time; it passes in the tests only."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ReaderTime:
+    clock = ReaderTime()
+    monkeypatch.setattr(reader, "time", clock)
+    monkeypatch.setattr(PartlyAnswering, "clock", clock, raising=False)
+    return clock
 
 
 class PartlyAnswering:
@@ -29,6 +46,8 @@ class PartlyAnswering:
     Partition 1 has some messages, then its end; a message is written to it each time
     that it is read.
     """
+
+    clock: ReaderTime
 
     def __init__(self, _settings: dict[str, Any]) -> None:
         self._waiting = deque([_message(offset) for offset in range(3)])
@@ -43,7 +62,7 @@ class PartlyAnswering:
 
     def poll(self, timeout_s: float) -> Message:
         if not self._waiting:
-            time.sleep(timeout_s / 50)
+            self.clock.now += timeout_s
             self._waiting += [_message(self._n_written), _end(1, self._n_written + 1)]
             self._n_written += 1
         return self._waiting.popleft()
@@ -82,12 +101,11 @@ PARTITIONS = [("hosts", 0), ("hosts", 1)]
 
 
 def test_partition_without_a_leader_is_named_though_others_are_written_to(
+    clock: ReaderTime,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    began = time.monotonic()
-
     def apply(_messages: Iterable[TopicMessage]) -> None:
-        assert time.monotonic() - began < 30 * TIMEOUT_S, "it would wait for ever"
+        assert clock.now < 3 * TIMEOUT_S, "it would wait for ever"
 
     monkeypatch.setattr(reader, "_WINDOW", 5)
     read = _reader(monkeypatch, PartlyAnswering)
@@ -96,13 +114,14 @@ def test_partition_without_a_leader_is_named_though_others_are_written_to(
 
 
 def test_time_in_which_messages_are_applied_is_no_silence(
+    clock: ReaderTime,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found: list[TopicMessage] = []
 
     def apply(messages: Iterable[TopicMessage]) -> None:
         found.extend(messages)
-        time.sleep(2 * TIMEOUT_S)
+        clock.now += 2 * TIMEOUT_S
 
     monkeypatch.setattr(reader, "_WINDOW", 2)
     read = _reader(monkeypatch, Answering)
@@ -111,6 +130,7 @@ def test_time_in_which_messages_are_applied_is_no_silence(
     assert [each.offset for each in found] == [0, 1, 2]
 
 
+@pytest.mark.usefixtures("clock")
 def test_large_messages_are_applied_before_many_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
