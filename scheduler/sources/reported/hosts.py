@@ -353,7 +353,7 @@ class ReportedHosts:
         if batch.hosts:
             self._table.set_instances_of({h: self._instances(h) for h in batch.hosts})
         for uuid, added in batch.added.items():
-            self._table.mark_reported(uuid, added)
+            self._table.claims.mark_reported(uuid, added)
         if batch.unsaved:
             self._mark_changed(batch.unsaved)
         for collected in (
@@ -543,12 +543,14 @@ class ReportedHosts:
         now = self._clock()
         with self._lock:
             found: set[UnreportedClaim] = set()
-            for claim in self._table.claims():
+            for claim in self._table.claims.unreported():
                 node = self._nodes.get(claim.node_uuid)
                 if node is None or claim.instance_uuid not in node.instances:
                     continue
                 if claim in self._reported_claims and node.seen_at > self._checked_at:
-                    self._table.mark_reported(claim.node_uuid, [claim.instance_uuid])
+                    self._table.claims.mark_reported(
+                        claim.node_uuid, [claim.instance_uuid]
+                    )
                 else:
                     found.add(claim)
             self._reported_claims, self._checked_at = found, now
