@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..candidates import Rows
-from .batch import View
 from .instances import InstanceMap
 from .interning import Codes, Interner, compacted
 from .record import Columns
+from .view import View
 
 _FIRST_CAPACITY = 64
 _LARGE = 4096

@@ -21,12 +21,13 @@ import numpy as np
 
 from ..candidates import DecisionOffer, HostCandidates, HostLayout, Rows
 from .aggregates import AggregateMap, HostAggregate, PlacementPlace
-from .batch import HostBatch, TableImage, View
+from .batch import HostBatch
 from .claims import PendingClaims
 from .column_arrays import ColumnArrays
 from .image_properties import ImageProperties
 from .instances import InstanceMap
 from .record import COLUMNS, Columns, HostRecord
+from .view import TableImage, View
 
 #: Rows written at a time: readers wait for at most that many.
 _CHUNK = 500
