@@ -26,7 +26,7 @@ from ..candidates import (
     Rows,
     empty_candidates,
 )
-from .fitting import Changes
+from .fitting.need import Changes
 from .host_state import HostState
 from .image_properties import ImageProperty
 from .interning import Codes, ValueArrays

@@ -15,7 +15,7 @@ from moorage.scheduler.hosts import (
     HostTopology,
     Limits,
 )
-from moorage.scheduler.hosts.fitting import Need
+from moorage.scheduler.hosts.fitting.need import Need
 from moorage.scheduler.hosts.numa import CellArrays
 from moorage.scheduler.request.numa import Guest
 from moorage.scheduler.request.pci import read_requests
