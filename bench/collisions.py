@@ -339,7 +339,7 @@ class _Cloud:
         for node in self.nodes:
             node.inbox.add(
                 _REPORTED_S[1],
-                functools.partial(node.scheduler.table.release_claim, name, uuid),
+                functools.partial(node.scheduler.table.claims.release, name, uuid),
             )
 
     def outcome(self) -> Collisions:

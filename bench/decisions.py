@@ -96,7 +96,7 @@ def decide(scheduler: Scheduler, request: BenchRequest) -> DecisionRecord:
     )
     record = scheduler.decisions.newest(1)[0]
     for instance in record.instances:
-        scheduler.table.release_claim(instance.host, str(instance.instance_uuid))
+        scheduler.table.claims.release(instance.host, str(instance.instance_uuid))
     return record
 
 

@@ -15,7 +15,7 @@ from moorage.scheduler.hosts import (
     HostRecord,
     HostTopology,
 )
-from moorage.scheduler.hosts.fitting import Changes, NumaPciUsage
+from moorage.scheduler.hosts.fitting.need import Changes, NumaPciUsage
 from moorage.scheduler.placement.seed import Provider
 from moorage.testing import builders as b
 

@@ -113,7 +113,7 @@ def _times(
         for uuid in uuids:
             [here] = scheduler.table.instances.hosts_of(uuid)
             running.placement.delete_allocations(uuid)
-            scheduler.table.release_claim(here, uuid)
+            scheduler.table.claims.release(here, uuid)
         return elapsed
 
     return Percentiles.of(repeated(plan, measured))

@@ -10,9 +10,9 @@ from typing import Self
 from ..objects import NUMATopologyLimits, RequestSpec
 from ..scheduler.conf.compute import packs_cells
 from ..scheduler.hosts import HostBatch, HostState, HostTopology
-from ..scheduler.hosts.devices import assigned_providers
-from ..scheduler.hosts.fitting import Need
-from ..scheduler.hosts.guests import candidates_that_fit, hosts_that_fit
+from ..scheduler.hosts.fitting.devices import assigned_providers
+from ..scheduler.hosts.fitting.guests import candidates_that_fit, hosts_that_fit
+from ..scheduler.hosts.fitting.need import Need
 from ..scheduler.request import Request
 from ..scheduler.request.flavor_and_image import FlavorAndImage
 from ..scheduler.request.numa import Networks

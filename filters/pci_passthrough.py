@@ -9,12 +9,12 @@ from typing import Self
 from ..objects import RequestSpec
 from ..scheduler.conf.compute import packs_cells
 from ..scheduler.hosts import HostBatch, HostState
-from ..scheduler.hosts.devices import (
+from ..scheduler.hosts.fitting.devices import (
     assigned_providers,
     candidates_with_devices,
     hosts_with_devices,
 )
-from ..scheduler.hosts.fitting import Need
+from ..scheduler.hosts.fitting.need import Need
 from ..scheduler.request import Request
 from .base import BaseHostFilter, Mask, Mismatch, all_hosts
 

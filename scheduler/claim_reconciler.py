@@ -81,7 +81,7 @@ class ClaimReconciler:
         While Placement is unavailable, nothing changes.
         """
         now = self._clock()
-        claims = self._table.claims()
+        claims = self._table.claims.unreported()
         self._known_since = {c: self._known_since.get(c, now) for c in claims}
         self._checked_at = {
             c: self._checked_at[c] for c in claims if c in self._checked_at
@@ -113,7 +113,7 @@ class ClaimReconciler:
         now, nodes = self._clock(), frozenset(node_uuids)
         due = [
             claim
-            for claim in self._table.claims()
+            for claim in self._table.claims.unreported()
             if claim.node_uuid in nodes and self._is_reviewable(claim, now)
         ]
         due.sort(key=lambda claim: claim.claimed_at)
@@ -157,7 +157,7 @@ class ClaimReconciler:
             self._release(claim, held)
             return True
         if self._is_overdue(claim, now):
-            self._table.mark_reported(claim.node_uuid, [claim.instance_uuid])
+            self._table.claims.mark_reported(claim.node_uuid, [claim.instance_uuid])
         return False
 
     def _release(self, claim: UnreportedClaim, held: ConsumerAllocations) -> None:
@@ -166,9 +166,9 @@ class ClaimReconciler:
         A build that fails on a node of Ironic is tried on others of the same service.
         """
         if claim.host in map(self._table.host_of, held.resources):
-            self._table.mark_reported(claim.node_uuid, [claim.instance_uuid])
+            self._table.claims.mark_reported(claim.node_uuid, [claim.instance_uuid])
         else:
-            self._table.release_claim(claim.host, claim.instance_uuid)
+            self._table.claims.release(claim.host, claim.instance_uuid)
 
     def _is_overdue(self, claim: UnreportedClaim, now: float) -> bool:
         limit_s, since = self.max_age_s, self._known_since.get(claim, now)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The default clock of a scheduler."""
+"""The default clock of a scheduler, and its times as text."""
 
 from __future__ import annotations
+
+import datetime
 
 from oslo_utils import timeutils
 
@@ -13,3 +15,15 @@ def now_s() -> float:
     heartbeats and the age of reports are then measured by the same clock.
     """
     return timeutils.utcnow_ts(microsecond=True)
+
+
+def utc_text(seconds: float) -> str:
+    """Return a time in UTC, to the second, in ISO 8601: 2026-11-22T21:03:22Z.
+
+    Parameters
+    ----------
+    seconds : float
+        Since the epoch.
+    """
+    at = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"

@@ -196,13 +196,13 @@ class Selector:
                 )
                 continue
             if peer.state is ClaimState.WITHDRAWN:
-                parts.table.withdraw_claim(peer.node_uuid, peer.instance_uuid)
+                parts.table.claims.withdraw(peer.node_uuid, peer.instance_uuid)
                 continue
             if peer.state is ClaimState.GRANTED:
                 age_s = max(0.0, parts.clock() - peer.claimed_at)
                 parts.candidates.count_claim([peer.allocation_request], age_s=age_s)
                 parts.orphans.forget_claimed([peer.instance_uuid])
-            parts.table.consume(
+            parts.table.claims.consume(
                 peer.node_uuid,
                 peer.instance_uuid,
                 peer.consumption,

@@ -8,7 +8,6 @@ import functools
 import logging
 import random
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
 
 import numpy as np
 from oslo_config import cfg
@@ -17,7 +16,6 @@ from ..objects import RequestSpec
 from .claim_reconciler import ClaimReconciler
 from .clock import now_s
 from .conf import register_opts
-from .conf.moorage import PLACEMENT
 from .decision_store import DecisionStore
 from .drivers.attachment_finder import AttachmentFinder
 from .drivers.claims.peer_claims import publish_nothing
@@ -26,7 +24,6 @@ from .drivers.plugins import PluginSet, load_plugin_set
 from .drivers.record import DecisionLog
 from .drivers.seen import KeepsNoViews, KeepsViews
 from .entry_points import load_plugin
-from .errors import ConfigurationError
 from .explain import Explainer
 from .hosts import HostTable
 from .instances import InstanceLocation, InstanceState
@@ -43,13 +40,16 @@ from .placement.adapter import PlacementAdapter, make_adapter
 from .placement.allocations.journal import Journal
 from .placement.allocations.orphans import Orphans
 from .placement.cache import CandidatesCache
-from .placement.candidates_source import CandidatesSource
 from .placement.client import PlacementClient
-from .placement.database import ProviderFollower, placement_engine
 from .placement.embedded import EmbeddedPlacement
 from .placement.findings import Diagnosis
+from .placement.from_conf import (
+    check_embedded,
+    make_candidates,
+    make_embedded,
+    make_follower,
+)
 from .placement.health import PlacementHealth
-from .placement.memory import Confirmations, ProviderCandidatesSource
 from .prefilters import NetworkClient
 from .prefilters.networks import check_network
 from .prefilters.neutron import make_network_client
@@ -62,9 +62,6 @@ from .views import ViewKeeper
 from .waiting import Spawner, SystemWaiter, ThreadSpawner, Waiter
 
 LOG = logging.getLogger(__name__)
-
-#: The source whose hosts are seeded into the embedded Placement.
-_FILE: Final = "file"
 
 
 def build(  # noqa: PLR0913 - every dependency can be passed in
@@ -122,7 +119,7 @@ def build(  # noqa: PLR0913 - every dependency can be passed in
             "moorage.sources", conf.moorage.source, option="[moorage] source"
         )
         if placement is None:
-            _check_embedded(conf)
+            check_embedded(conf)
         source = make_source(conf)
     source.adopt(conf)
     return Scheduler(
@@ -193,7 +190,7 @@ class Scheduler:
             check_network(conf, network)
             # Plugins first: a broken one must not leave anything open.
             plugins = load_plugin_set(settings, clock)
-            embedded = _embedded(conf) if placement is None else None
+            embedded = make_embedded(conf) if placement is None else None
             if embedded is not None:
                 closing.callback(embedded.close)
                 placement = embedded
@@ -241,11 +238,11 @@ class Scheduler:
                 clock=waiter.monotonic,
                 spawner=spawner,
             )
-            self.candidates = _candidates(
+            self.candidates = make_candidates(
                 conf,
                 self.candidates_cache,
                 self.placement,
-                _follower(conf, followed, clock, waiter, spawner),
+                make_follower(conf, followed, clock, waiter, spawner),
                 clock=waiter.monotonic,
             )
             closing.callback(self.candidates.stop)
@@ -435,59 +432,6 @@ def _locate(
     return location
 
 
-def _follower(
-    conf: cfg.ConfigOpts,
-    embedded: EmbeddedPlacement | None,
-    clock: Callable[[], float],
-    waiter: Waiter,
-    spawner: Spawner,
-) -> ProviderFollower | None:
-    """Return what follows Placement's providers; None: they are not kept in memory."""
-    is_wanted = conf.moorage.candidates
-    can_follow = embedded is not None or bool(conf.placement_database.connection)
-    if is_wanted == PLACEMENT or not (is_wanted or can_follow):
-        return None
-    if not can_follow:
-        raise ConfigurationError(
-            "[moorage] candidates = memory needs [placement_database] connection, "
-            "the URL of Placement's database."
-        )
-    return ProviderFollower(
-        placement_engine(conf) if embedded is None else embedded.engine,
-        timeout_s=conf.moorage.cell_timeout,
-        clock=clock,
-        waiter=waiter,
-        spawner=spawner,
-        run_work=None if embedded is None else embedded.run,
-    )
-
-
-def _candidates(
-    conf: cfg.ConfigOpts,
-    cache: CandidatesCache,
-    placement: PlacementClient,
-    follower: ProviderFollower | None,
-    *,
-    clock: Callable[[], float],
-) -> CandidatesSource:
-    """Return the source of candidates: the cache, if no providers are followed."""
-    if follower is None:
-        return cache
-    options = conf.moorage
-    return ProviderCandidatesSource(
-        follower,
-        cache,
-        Confirmations(
-            placement,
-            max_per_s=lambda: float(options.confirmations_per_second),
-            max_age_s=options.providers_max_age,
-            clock=clock,
-        ),
-        max_age_s=lambda: float(options.providers_max_age),
-        clock=clock,
-    )
-
-
 def _peers(
     conf: cfg.ConfigOpts,
     selector: Selector,
@@ -518,30 +462,3 @@ def _is_store_named(conf: cfg.ConfigOpts) -> bool:
     """Return whether the store of decisions is not just the default of this machine."""
     found = conf.get_location("decision_store_connection", group="moorage")
     return found is None or found.location is not cfg.Locations.opt_default
-
-
-def needs_embedded(conf: cfg.ConfigOpts) -> bool:
-    """Return whether no option names another Placement."""
-    options = conf.placement
-    return not (options.auth_type or options.auth_section or options.endpoint_override)
-
-
-def _check_embedded(conf: cfg.ConfigOpts) -> None:
-    """Raise ConfigurationError for a source whose hosts it would not have."""
-    if needs_embedded(conf) and conf.moorage.source != _FILE:
-        raise ConfigurationError(
-            "[placement] has none of auth_type, auth_section and endpoint_override: "
-            "the embedded Placement would be used, which has no hosts of [moorage] "
-            f"source = {conf.moorage.source}. Set [placement] as in nova.conf"
-        )
-
-
-def _embedded(conf: cfg.ConfigOpts) -> EmbeddedPlacement | None:
-    """Return the embedded Placement, if no option names another one."""
-    if not needs_embedded(conf):
-        return None
-    LOG.warning(
-        "[placement] has neither auth_type nor endpoint_override: using the embedded "
-        "Placement, to which no compute service reports"
-    )
-    return EmbeddedPlacement(conf.moorage.embedded_placement_database)

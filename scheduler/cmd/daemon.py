@@ -20,7 +20,7 @@ from .. import logs
 from ..conf import load
 from ..errors import SchedulerError
 from ..failures import one_line
-from ..placement.allocations.journal import make_folder
+from ..placement.allocations.journal_file import make_folder
 from ..rpc import get_transport, register_opts, warn_of_missing_api
 from ..service import Scheduler, build
 from ..telemetry.serving import Telemetry

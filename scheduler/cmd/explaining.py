@@ -20,8 +20,9 @@ from oslo_config import cfg
 from ..errors import ConfigurationError
 from ..failures import one_line
 from ..placement.embedded import MEMORY, EmbeddedPlacement
+from ..placement.from_conf import needs_embedded
 from ..rpc import get_transport
-from ..service import build, needs_embedded
+from ..service import build
 from ..telemetry import report
 from ..telemetry.capacity import CapacityGauge
 from ..telemetry.serving import ProcessTelemetry

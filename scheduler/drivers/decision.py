@@ -324,14 +324,14 @@ class Decision:
         table, now = self._parts.table, self._parts.clock()
         try:
             for each in placed:
-                table.consume(
+                table.claims.consume(
                     each.value("uuid"), each.instance_uuid, each.consumption, now
                 )
         except BaseException:
             for each in placed:
                 # What an earlier request claimed was consumed by that, and stays.
                 if claims.has_claimed(each.instance_uuid):
-                    table.release_claim(each.value("host"), each.instance_uuid)
+                    table.claims.release(each.value("host"), each.instance_uuid)
             raise
         self._parts.publish_claims(
             [self._peer_claim(each, ledger, now) for each in placed]

@@ -13,7 +13,7 @@ from oslo_config import cfg
 from ...objects import NUMATopologyLimits, RequestSpec
 from ..conf.compute import packs_cells
 from ..hosts import Consumption, HostBatch, Limits, properties_of_image
-from ..hosts.fitting import Need
+from ..hosts.fitting.need import Need
 from ..request import Request
 from .record import WeighedHost
 from .weighing import Ranking

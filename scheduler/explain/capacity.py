@@ -32,7 +32,7 @@ from ..drivers.placement_queries import build_queries, run_prefilters
 from ..drivers.record import DecisionRecord
 from ..errors import InvalidRequest, NoValidHost, SchedulerError
 from ..hosts import Consumption, HostBatch
-from ..hosts.fitting import Need
+from ..hosts.fitting.need import Need
 from ..placement.providers import ProviderView, QueryNotCovered
 from ..request import Request
 from .claim_counts import ClaimCounter, ClaimCounts

@@ -141,7 +141,7 @@ def cloud_fill(
         len(set(hosts.cell_uuid.tolist())),
         len(hosts),
         int(hosts.num_instances.sum()) if len(hosts) else 0,
-        len(table.claims()),
+        len(table.claims.unreported()),
         {each: counted[each] for each in HostCondition},
     )
 

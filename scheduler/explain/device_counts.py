@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..hosts import HostBatch, Limits
-from ..hosts.devices import pool_rows
-from ..hosts.fitting import Need
+from ..hosts.fitting.devices import pool_rows
+from ..hosts.fitting.need import Need
 from ..hosts.numa import CellArrays, CellRows
 from ..hosts.pci import NO_NODE, PoolRows
 from ..request.numa import (

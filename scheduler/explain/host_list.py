@@ -101,7 +101,7 @@ def summarize(
     places = [f"{host}/{node}" for host, node in names]
     left = [i for i, place in enumerate(places) if place > after]
     left.sort(key=places.__getitem__)
-    claims = Counter(claim.node_uuid for claim in table.claims())
+    claims = Counter(claim.node_uuid for claim in table.claims.unreported())
     page = left[:limit]
     return HostPage(
         tuple(_summary(hosts, i, conf, now, claims) for i in page),

@@ -7,8 +7,9 @@ from .aggregates import (
     PlacementPlace,
     metadata_values,
 )
-from .batch import HostBatch, HostState, TableImage
+from .batch import HostBatch
 from .columns import Column
+from .host_state import HostState
 from .image_properties import (
     ImageProperties,
     ImageProperty,
@@ -20,6 +21,7 @@ from .pci import HostPools
 from .pending import Consumption, UnreportedClaim
 from .record import COLUMNS, Columns, HostRecord
 from .table import HostTable
+from .view import TableImage
 
 __all__ = [
     "COLUMNS",

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..candidates import Rows
-from .batch import View
 from .instances import InstanceMap
 from .interning import Codes, Interner, compacted
 from .record import Columns
+from .view import View
 
 _FIRST_CAPACITY = 64
 _LARGE = 4096
@@ -41,6 +41,8 @@ class ColumnArrays:
 
     Attributes
     ----------
+    revision : int
+        The number of the last change; who changes something increases it first.
     layout_revision : int
         Changes whenever a row is added or removed.
     supply_revision : int
@@ -48,6 +50,7 @@ class ColumnArrays:
     """
 
     def __init__(self, columns: Columns) -> None:
+        self.revision = 0
         self.layout_revision = 0
         self.supply_revision = 0
         self._size = 0
@@ -85,7 +88,7 @@ class ColumnArrays:
             map(self._row_of.get, node_uuids, itertools.repeat(-1)), np.intp
         )
 
-    def view(self, instances: InstanceMap, revision: int) -> View:
+    def view(self, instances: InstanceMap) -> View:
         """Return the columns as they are now; later writes do not change them."""
         for name in self._codes:  # decisions add values even without a claim
             self._compact(name)
@@ -96,7 +99,7 @@ class ColumnArrays:
             codes={name: array[:size] for name, array in self._codes.items()},
             interners=dict(self._interners),
             instances=instances,
-            revision=revision,
+            revision=self.revision,
         )
 
     def numbers(self, name: str) -> Array:
@@ -121,6 +124,10 @@ class ColumnArrays:
             # One comparison costs a tenth of a lookup in a set.
             mask &= column == codes[0] if len(codes) == 1 else np.isin(column, codes)
         return np.flatnonzero(mask)
+
+    def uuids_where(self, wanted: Mapping[str, Iterable[Any]]) -> tuple[str, ...]:
+        """Return the compute nodes of the rows that `where` returns."""
+        return tuple(self.text("uuid", row) for row in self.where(wanted).tolist())
 
     # -- writing -----------------------------------------------------------------
 
@@ -183,6 +190,10 @@ class ColumnArrays:
         column[rows] = values
         if before is not None and (before != column[rows]).any():
             self.supply_revision += 1
+
+    def touch(self, rows: Sequence[int] | Rows) -> None:
+        """Record that these rows changed at the present revision."""
+        self.write("revision", rows, self.revision)
 
     def read(self, name: str, row: int) -> Any:
         """Return a row's value of a column of either kind; a number is Python's own."""

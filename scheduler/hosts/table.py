@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import operator
 import threading
@@ -22,12 +21,13 @@ import numpy as np
 
 from ..candidates import DecisionOffer, HostCandidates, HostLayout, Rows
 from .aggregates import AggregateMap, HostAggregate, PlacementPlace
-from .batch import HostBatch, TableImage, View
+from .batch import HostBatch
+from .claims import PendingClaims
 from .column_arrays import ColumnArrays
 from .image_properties import ImageProperties
 from .instances import InstanceMap
-from .pending import Consumption, PendingClaim, UnreportedClaim
 from .record import COLUMNS, Columns, HostRecord
+from .view import TableImage, View
 
 #: Rows written at a time: readers wait for at most that many.
 _CHUNK = 500
@@ -38,8 +38,8 @@ _values_of = operator.attrgetter(*COLUMNS)
 class HostTable:
     """One row per compute node, one array per column, changed in place under one lock.
 
-    A decision reads through a view, which never changes. What a claim consumes is added
-    to what its host reported, until a report includes it.
+    A decision reads through a view, which never changes. `claims` adds what a claim
+    consumes to what its host reported, until a report includes it.
 
     Parameters
     ----------
@@ -59,14 +59,11 @@ class HostTable:
             for name, column in columns.items()
             if name not in COLUMNS
         }
-        self._clock = clock
         self._lock = threading.RLock()
-        self._revision = 0
         self._arrays = ColumnArrays(columns)
-        #: Claims by node and instance, the oldest first; other nodes have no entry.
-        self._pending: dict[str, dict[str, PendingClaim]] = {}
         self.aggregates = AggregateMap()
         self.instances = InstanceMap()
+        self.claims = PendingClaims(self._arrays, self.instances, self._lock, clock)
         #: The places of compute nodes by aggregates of Placement.
         self.placement_places = frozenset[PlacementPlace]()
         self._placement_places: Mapping[str, tuple[PlacementPlace, ...]] = {}
@@ -77,7 +74,7 @@ class HostTable:
     @property
     def revision(self) -> int:
         """The number of the last change; it only increases."""
-        return self._revision
+        return self._arrays.revision
 
     @property
     def supply_revision(self) -> int:
@@ -123,11 +120,11 @@ class HostTable:
                 self._view(),
                 tuple(self.aggregates),
                 *self.instances.contents(),
-                self.claims(),
+                self.claims.unreported(),
             )
 
     def _view(self) -> View:
-        return self._arrays.view(self.instances, self._revision)
+        return self._arrays.view(self.instances)
 
     def _listed(
         self, view: View, found: Rows, offered: HostCandidates | None = None
@@ -161,7 +158,7 @@ class HostTable:
         with self._lock:
             rows = np.flatnonzero(self._arrays.numbers("revision") > revision)
             changed = frozenset(self._arrays.text("uuid", row) for row in rows.tolist())
-            return self._revision, changed
+            return self._arrays.revision, changed
 
     def nodes_of(
         self, host: str | None, node: str | None = None, cell: str | None = None
@@ -175,8 +172,7 @@ class HostTable:
             name: [value] for name, value in wanted.items() if value is not None
         }
         with self._lock:
-            rows = self._arrays.where(conditions)
-            return tuple(self._arrays.text("uuid", row) for row in rows)
+            return self._arrays.uuids_where(conditions)
 
     def nodes_beside(self, node_uuids: Collection[str]) -> frozenset[str]:
         """Return these providers, and all compute nodes of their service hosts.
@@ -187,9 +183,8 @@ class HostTable:
         with self._lock:
             found = map(self._arrays.row_of, node_uuids)
             hosts = {self._arrays.text("host", row) for row in found if row is not None}
-            beside = self._arrays.where({"host": hosts})
-            nodes = (self._arrays.text("uuid", row) for row in beside)
-            return frozenset([*node_uuids, *nodes])
+            beside = self._arrays.uuids_where({"host": hosts})
+            return frozenset([*node_uuids, *beside])
 
     def take_freed(self) -> list[str]:
         """Return the compute nodes that an instance has left since the last call."""
@@ -276,7 +271,7 @@ class HostTable:
     ) -> None:
         uuids, hosts = columns["uuid"], columns["host"]
         with self._lock:
-            self._revision += 1
+            self._arrays.revision += 1
             n_before = len(self._arrays)
             at = self._arrays.rows_for(uuids)
             for name, values in columns.items():
@@ -289,37 +284,13 @@ class HostTable:
             self._arrays.write("aggregates", at, in_them)
             if len(new):
                 self._write_placement_places(new)
-            self._touch(at)
+            self._arrays.touch(at)
             reported = {h: instances[h] for h in hosts if h in instances}
             self._replace_instances(reported)
-            if self._pending:
+            if self.claims:
                 for uuid, host in zip(uuids, hosts, strict=True):
-                    if uuid in self._pending:
-                        self._settle_reported(uuid, host, reported.get(host, ()))
-
-    def _row(self, node_uuid: str) -> int:
-        row = self._arrays.row_of(node_uuid)
-        return int(self._arrays.rows_for([node_uuid])[0]) if row is None else row
-
-    def _settle_reported(
-        self, node_uuid: str, host: str, reported: Collection[str]
-    ) -> None:
-        for uuid in self._claims_on(node_uuid).keys() & set(reported):
-            self._pop_claim(node_uuid, uuid)
-        row = self._row(node_uuid)
-        for uuid, claim in self._claims_on(node_uuid).items():
-            self._apply_claim(row, claim)
-            self._add_instance(host, uuid, claim.consumption)
-
-    def _claims_on(self, node_uuid: str) -> Mapping[str, PendingClaim]:
-        return self._pending.get(node_uuid, {})
-
-    def _pop_claim(self, node_uuid: str, instance_uuid: str) -> PendingClaim | None:
-        claims = self._pending.get(node_uuid, {})
-        claim = claims.pop(instance_uuid, None)
-        if not claims:
-            self._pending.pop(node_uuid, None)
-        return claim
+                    if uuid in self.claims:
+                        self.claims.add_to_report(uuid, host, reported.get(host, ()))
 
     def change_many(self, changes: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """Write some columns of some rows, as their hosts report them.
@@ -347,7 +318,7 @@ class HostTable:
         remaining = iter(changes.items())
         while chunk := list(itertools.islice(remaining, _CHUNK)):
             with self._lock:
-                self._revision += 1
+                self._arrays.revision += 1
                 unknown += self._change(chunk)
         return unknown
 
@@ -356,11 +327,6 @@ class HostTable:
         touched: list[int] = []
         by_column: defaultdict[str, tuple[list[int], list[Any]]]
         by_column = defaultdict(lambda: ([], []))
-        # Claims are added to the reported values: subtract them, and add them again.
-        concerned = self._pending.keys() & {node_uuid for node_uuid, _ in changes}
-        claimed = [(node, self._row(node)) for node in concerned]
-        for node_uuid, row in claimed:
-            self._revert_claims(node_uuid, row)
         for node_uuid, values in changes:
             found = self._arrays.row_of(node_uuid)
             if found is None:
@@ -371,16 +337,15 @@ class HostTable:
                 rows, new_values = by_column[name]
                 rows.append(found)
                 new_values.append(value)
-        for name, (rows, new_values) in by_column.items():
-            self._arrays.write(name, rows, new_values)
-        if "host" in by_column:
-            moved = by_column["host"]
-            in_them = self.aggregates.of_hosts(moved[1])
-            self._arrays.write("aggregates", moved[0], in_them)
-        self._touch(touched)
-        for node_uuid, row in claimed:
-            for claim in self._claims_on(node_uuid).values():
-                self._apply_claim(row, claim)
+        # Claims are added to the reported values.
+        with self.claims.subtracted([node_uuid for node_uuid, _ in changes]):
+            for name, (rows, new_values) in by_column.items():
+                self._arrays.write(name, rows, new_values)
+            if "host" in by_column:
+                moved = by_column["host"]
+                in_them = self.aggregates.of_hosts(moved[1])
+                self._arrays.write("aggregates", moved[0], in_them)
+            self._arrays.touch(touched)
         return unknown
 
     def as_reported(self, node_uuid: str) -> HostRecord | None:
@@ -392,13 +357,11 @@ class HostTable:
             row = self._arrays.row_of(node_uuid)
             if row is None:
                 return None
-            self._revert_claims(node_uuid, row)
-            values, extra = (
-                {name: self._arrays.read(name, row) for name in names}
-                for names in (COLUMNS, self._added)
-            )
-            for claim in self._claims_on(node_uuid).values():
-                self._apply_claim(row, claim)
+            with self.claims.subtracted([node_uuid]):
+                values, extra = (
+                    {name: self._arrays.read(name, row) for name in names}
+                    for names in (COLUMNS, self._added)
+                )
             return HostRecord(**values, extra=extra)
 
     def drop(self, node_uuid: str) -> None:
@@ -413,9 +376,9 @@ class HostTable:
         with self._lock:
             for node_uuid in node_uuids:
                 if self._arrays.remove(node_uuid):
-                    self._revision += 1
-                    # They could not be released: `release_claim` finds claims by row.
-                    self._pending.pop(node_uuid, None)
+                    self._arrays.revision += 1
+                    # They could not be released: `release` finds claims by row.
+                    self.claims.drop(node_uuid)
 
     def set_instances(self, host: str, uuids: Collection[str]) -> None:
         """Replace the instances of a service host; those with pending claims stay."""
@@ -424,20 +387,14 @@ class HostTable:
     def set_instances_of(self, instances: Mapping[str, Collection[str]]) -> None:
         """Replace the instances of service hosts, as `set_instances` does."""
         with self._lock:
-            self._revision += 1
+            self._arrays.revision += 1
             self._replace_instances(instances)
 
     def _replace_instances(self, instances: Mapping[str, Collection[str]]) -> None:
-        pending = self._pending_by_host()
+        pending = self.claims.by_host()
         for host, uuids in instances.items():
             claimed = pending.get(host)
             self.instances.set_host(host, {*uuids, *claimed} if claimed else uuids)
-
-    def _pending_by_host(self) -> Mapping[str, set[str]]:
-        found: defaultdict[str, set[str]] = defaultdict(set)
-        for node_uuid, claims in self._pending.items():
-            found[self._arrays.text("host", self._row(node_uuid))] |= claims.keys()
-        return found
 
     def add_instances(
         self,
@@ -453,209 +410,12 @@ class HostTable:
             Image properties by instance; those of other instances do not change.
         """
         with self._lock:
-            self._revision += 1
+            self._arrays.revision += 1
             for uuid in uuids:
                 self.instances.add(host, uuid)
             for uuid, its in (properties or {}).items():
                 self.instances.set_image_properties(uuid, its)
-            self._end_builds(host, uuids)
-
-    def _end_builds(self, host: str, uuids: Collection[str]) -> None:
-        for node_uuid in self.nodes_of(host):
-            pending = self._claims_on(node_uuid)
-            for uuid in pending.keys() & set(uuids):
-                row, built = self._row(node_uuid), pending[uuid].consumption
-                pending[uuid].consumption = dataclasses.replace(built, io_ops=0)
-                self._arrays.add("num_io_ops", row, -built.io_ops)
-                self._touch([row])
-
-    # -- claims ----------------------------------------------------------------------
-
-    def consume(
-        self,
-        node_uuid: str,
-        instance_uuid: str,
-        consumption: Consumption,
-        claimed_at: float | None = None,
-        *,
-        is_reserved: bool = False,
-    ) -> None:
-        """Add what an instance was granted; repeating it changes nothing.
-
-        For a node without a row nothing is added: its next report includes it.
-
-        Parameters
-        ----------
-        claimed_at : float, optional
-            Seconds since the epoch; now by default.
-        is_reserved : bool
-            Whether it is not granted yet; repeat it once it is.
-        """
-        with self._lock:
-            row = self._arrays.row_of(node_uuid)
-            if row is None:
-                return
-            if known := self._claims_on(node_uuid).get(instance_uuid):
-                known.is_reserved &= is_reserved
-                return
-            self._revision += 1
-            now = self._clock() if claimed_at is None else claimed_at
-            claim = PendingClaim(consumption, now, is_reserved=is_reserved)
-            self._pending.setdefault(node_uuid, {})[instance_uuid] = claim
-            self._apply_claim(row, claim)
-            host = self._arrays.text("host", row)
-            self._add_instance(host, instance_uuid, consumption)
-
-    def fits(self, node_uuid: str, consumption: Consumption, since: int) -> bool:
-        """Return whether a compute node still has the cells and devices for a claim.
-
-        It does not while it has a claim that does not fit: its report is older than
-        what made room for that claim, and shows as free what that claim took.
-
-        Parameters
-        ----------
-        since : int
-            The revision at which it had: a row that has not changed is not fitted
-            again.
-        """
-        with self._lock:
-            row = self._arrays.row_of(node_uuid)
-            if row is None:
-                return True
-            if not self._all_fit(node_uuid):
-                return False
-            if self._arrays.read("revision", row) <= since:
-                return True
-            return consumption.fits(*self._devices(row))
-
-    def _all_fit(self, node_uuid: str) -> bool:
-        return all(each.is_complete for each in self._claims_on(node_uuid).values())
-
-    def consume_if_fits(
-        self,
-        node_uuid: str,
-        instance_uuid: str,
-        consumption: Consumption,
-        claimed_at: float,
-        since: int,
-    ) -> bool:
-        """Reserve what an instance needs if it still fits; see `fits`."""
-        with self._lock:
-            is_there = instance_uuid in self._claims_on(node_uuid)
-            if not is_there and not self.fits(node_uuid, consumption, since):
-                return False
-            self.consume(
-                node_uuid, instance_uuid, consumption, claimed_at, is_reserved=True
-            )
-            return True
-
-    def has_place(self, node_uuid: str, instance_uuid: str) -> bool:
-        """Return whether a claim has the cells and devices that it needs.
-
-        Claims that no report includes yet get theirs in the order of their times.
-        """
-        with self._lock:
-            claims = self._claims_on(node_uuid)
-            if instance_uuid not in claims:
-                return True
-            self._sort_claims(node_uuid)
-            return self._claims_on(node_uuid)[instance_uuid].is_complete
-
-    def _sort_claims(self, node_uuid: str) -> None:
-        claims = self._pending[node_uuid]
-        by_time = sorted(claims.items(), key=lambda c: (c[1].claimed_at, c[0]))
-        if by_time != list(claims.items()):
-            self._fit_claims_again(node_uuid, dict(by_time))
-
-    def _fit_claims_again(
-        self, node_uuid: str, claims: dict[str, PendingClaim]
-    ) -> None:
-        row = self._row(node_uuid)
-        self._revision += 1
-        self._revert_claims(node_uuid, row)
-        self._pending[node_uuid] = claims
-        for claim in claims.values():
-            self._apply_claim(row, claim)
-
-    def withdraw_claim(self, node_uuid: str, instance_uuid: str) -> None:
-        """Undo `consume` of a claim that was not granted, if it is still counted."""
-        with self._lock:
-            if instance_uuid in self._claims_on(node_uuid):
-                host = self._arrays.text("host", self._row(node_uuid))
-                self.release_claim(host, instance_uuid)
-
-    def _add_instance(self, host: str, uuid: str, consumption: Consumption) -> None:
-        self.instances.add(host, uuid)
-        if consumption.image_properties:
-            self.instances.set_image_properties(uuid, consumption.image_properties)
-
-    def claims(self) -> tuple[UnreportedClaim, ...]:
-        """Return the claims that no report of their node includes yet."""
-        with self._lock:
-            return tuple(
-                UnreportedClaim(
-                    node,
-                    self._arrays.text("host", self._row(node)),
-                    uuid,
-                    claim.claimed_at,
-                    claim.is_reserved,
-                )
-                for node, claims in self._pending.items()
-                for uuid, claim in claims.items()
-            )
-
-    def mark_reported(self, node_uuid: str, instance_uuids: Iterable[str]) -> None:
-        """Record that the row, as it was reported, includes these claims.
-
-        They are no longer added to the reported values; the instances stay.
-        """
-        with self._lock:
-            for instance_uuid in instance_uuids:
-                claim = self._pop_claim(node_uuid, instance_uuid)
-                if claim is not None:
-                    self._revision += 1
-                    self._revert_claim(self._row(node_uuid), claim)
-            if not self._all_fit(node_uuid):  # what one of them lacked may be free now
-                claims = dict(self._claims_on(node_uuid))
-                self._fit_claims_again(node_uuid, claims)
-
-    def release_claim(self, host: str, instance_uuid: str) -> None:
-        """Undo `consume` on a service host: the claim was released, or has ended.
-
-        An instance that is not there, or that a report included, is only removed.
-        """
-        with self._lock:
-            self._revision += 1
-            self.instances.remove(host, instance_uuid)
-            for node_uuid in self.nodes_of(host):
-                self.mark_reported(node_uuid, [instance_uuid])
-
-    def _revert_claims(self, node_uuid: str, row: int) -> None:
-        for claim in reversed(list(self._claims_on(node_uuid).values())):
-            self._revert_claim(row, claim)
-
-    def _apply_claim(self, row: int, claim: PendingClaim) -> None:
-        self._add(row, claim.consumption, 1)
-        topology, pools = self._devices(row)
-        claim.usage = claim.consumption.take(topology, pools)
-        if claim.usage is not None:
-            for name, value in claim.usage.changes():
-                self._arrays.write(name, [row], [value])
-
-    def _revert_claim(self, row: int, claim: PendingClaim) -> None:
-        self._add(row, claim.consumption, -1)
-        if claim.usage is not None:
-            for name, value in claim.usage.undone(*self._devices(row)):
-                self._arrays.write(name, [row], [value])
-
-    def _add(self, row: int, consumption: Consumption, sign: int) -> None:
-        for name, delta in consumption.deltas():
-            self._arrays.add(name, row, sign * delta)
-        self._touch([row])
-
-    def _devices(self, row: int) -> tuple[Any, Any]:
-        value = self._arrays.value
-        return value("numa_topology", row), value("pci_stats", row)
+            self.claims.end_builds(host, uuids)
 
     # -- aggregates --------------------------------------------------------------------
 
@@ -684,7 +444,7 @@ class HostTable:
             self._write_aggregates(concerned)
 
     def _write_aggregates(self, hosts: Collection[str]) -> None:
-        self._revision += 1
+        self._arrays.revision += 1
         if not hosts:
             return
         rows = self._arrays.where({"host": hosts}).tolist()
@@ -692,7 +452,7 @@ class HostTable:
         self._arrays.write(
             "aggregates", rows, [self.aggregates.of_host(name) for name in names]
         )
-        self._touch(rows)
+        self._arrays.touch(rows)
 
     # -- aggregates of Placement -------------------------------------------------------
 
@@ -715,7 +475,7 @@ class HostTable:
         if not changed:
             return
         with self._lock:
-            self._revision += 1
+            self._arrays.revision += 1
             self._placement_places = dict(places)
             distinct = set(self._placement_places.values())
             self.placement_places = frozenset[PlacementPlace]().union(*distinct)
@@ -723,13 +483,10 @@ class HostTable:
             rows = found[found >= 0]
             if len(rows):
                 self._write_placement_places(rows)
-                self._touch(rows)
+                self._arrays.touch(rows)
 
     def _write_placement_places(self, rows: Rows) -> None:
         known = self._placement_places
         uuids = (self._arrays.text("uuid", row) for row in rows.tolist())
         values = [known.get(uuid, ()) for uuid in uuids]
         self._arrays.write("placement_places", rows, values)
-
-    def _touch(self, rows: Sequence[int] | Rows) -> None:
-        self._arrays.write("revision", rows, self._revision)

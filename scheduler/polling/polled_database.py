@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import logging
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from ..clock import utc_text
 from ..failures import cause_of
 from .engines import is_in_memory, is_local
 
@@ -189,7 +189,7 @@ class PolledDatabase:
     def describe(self) -> str:
         """Return since when it does not answer, and why, for messages."""
         at_s = self.unavailable_since
-        since = "" if at_s is None else f" since {_timestamp(at_s)}"
+        since = "" if at_s is None else f" since {utc_text(at_s)}"
         return f"{self._named()} does not answer{since}: {self.reason}"
 
     def _named(self) -> str:
@@ -349,11 +349,6 @@ def _is_unreachable(error: Exception) -> bool:
     cause = getattr(error, "inner_exception", error)  # of oslo.db's errors
     is_of_server = isinstance(cause, sa.exc.OperationalError | sa.exc.InterfaceError)
     return is_of_server and not any(words in str(error) for words in _REFUSALS)
-
-
-def _timestamp(moment_s: float) -> str:
-    moment = datetime.datetime.fromtimestamp(moment_s, datetime.UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class SharedRefresh:

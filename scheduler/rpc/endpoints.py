@@ -129,7 +129,7 @@ class SchedulerEndpoint:
         """Remove an instance from a host, and release its consumption."""
         _check(host_name, str, "host_name: a text")
         _check(instance_uuid, str, "instance_uuid: a text")
-        self._scheduler.table.release_claim(host_name, instance_uuid)
+        self._scheduler.table.claims.release(host_name, instance_uuid)
 
     def sync_instance_info(
         self, context: object, host_name: str, instance_uuids: list[str]

@@ -371,7 +371,7 @@ _GAUGES: Final = (
     _Gauge(
         "moorage_pending_claims",
         "livemax",
-        lambda status: len(status.table.claims()),
+        lambda status: len(status.table.claims.unreported()),
         "Claims that no report of a host includes yet.",
     ),
     _Gauge(

@@ -131,7 +131,7 @@ def _readiness(status: SchedulerStatus) -> Iterator[str]:
     yield f"note = {status.readiness_note or '-'}"
     yield f"hosts = {len(status.table)}"
     yield f"view_age_s = {status.view_age_s}"
-    yield f"claims not in any report yet = {len(status.table.claims())}"
+    yield f"claims not in any report yet = {len(status.table.claims.unreported())}"
     yield f"orphaned claims = {status.n_orphans}"
 
 

@@ -197,7 +197,7 @@ class HostsReader:
         made.put_columns(columns)
         for node, instance, claimed_at in self._claims:
             nothing = Consumption(memory_mb=0, disk_mb=0, vcpus=0, io_ops=0)
-            made.consume(node, str(instance), nothing, float(claimed_at))
+            made.claims.consume(node, str(instance), nothing, float(claimed_at))
 
     def _read_columns(self) -> Iterator[tuple[str, list[Any]]]:
         n_rows = len(read_array(self._codes.get("uuid"), np.int32))

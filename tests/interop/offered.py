@@ -184,10 +184,10 @@ def _consumed(
     limits = filter_.selection_limits(table.batch()[0], spec)
     limits_on_host = Needs(Request.of(spec), conf).on_host(limits, mappings)
     in_batch = table.batch().with_instance(0, name, limits_on_host)
-    table.consume(builders.node_uuid(report.host), name, limits_on_host)
+    table.claims.consume(builders.node_uuid(report.host), name, limits_on_host)
     left = _state(table.batch())
     assert _state(in_batch) == left
-    table.release_claim(report.host, name)
+    table.claims.release(report.host, name)
     return {"left": left, "given back": _state(table.batch())}
 
 

@@ -196,10 +196,10 @@ def test_claims_are_checked_in_turn(
     reconciler.reconcile()
     time_.pass_by(60)
     reconciler.reconcile()
-    assert 0 < len(table.claims()) < some, "a round is bounded"
+    assert 0 < len(table.claims.unreported()) < some, "a round is bounded"
     for _ in range(2):
         reconciler.reconcile()
-    assert table.claims() == ()
+    assert table.claims.unreported() == ()
 
 
 def test_new_claims_do_not_keep_an_old_one_from_its_turn(
@@ -215,7 +215,9 @@ def test_new_claims_do_not_keep_an_old_one_from_its_turn(
         _claims_of_nobody(scheduler, 60)
         time_.pass_by(30)
         reconciler.reconcile()
-    assert uuid not in {claim.instance_uuid for claim in scheduler.table.claims()}
+    assert uuid not in {
+        claim.instance_uuid for claim in scheduler.table.claims.unreported()
+    }
     assert uuid not in _row(scheduler, chosen).instances
 
 
@@ -226,10 +228,10 @@ def test_clock_of_the_claimer_does_not_matter(
     [held, gone] = new_uuids(2)
     table = scheduler.table
     chosen = _claimed(scheduler, held, vcpus=2)
-    table.release_claim(chosen.service_host, held)
+    table.claims.release(chosen.service_host, held)
     for uuid in (held, gone):
         consumption = Consumption(1, 1, 2)
-        table.consume(
+        table.claims.consume(
             chosen.compute_node_uuid, uuid, consumption, time_.wall_s + skew_s
         )
     for wait_s, n_vcpus in ((0, 4), (60, 2), (LIMIT_S, 0)):
@@ -247,12 +249,14 @@ def test_claim_that_cannot_be_read_does_not_block_others(
     reconciler = _reconciler(scheduler, time_, placement=placement)
     [node, *_] = scheduler.table.batch().uuid
     for uuid in (sick, well):
-        scheduler.table.consume(node, uuid, Consumption(1, 1, 1))
+        scheduler.table.claims.consume(node, uuid, Consumption(1, 1, 1))
     reconciler.reconcile()
     time_.pass_by(60)
     reconciler.reconcile()
     reconciler.reconcile()
-    assert [claim.instance_uuid for claim in scheduler.table.claims()] == [sick]
+    assert [claim.instance_uuid for claim in scheduler.table.claims.unreported()] == [
+        sick
+    ]
 
 
 def test_end_waits_for_no_placement_that_hangs(
@@ -309,5 +313,5 @@ def _claims_of_nobody(scheduler: Scheduler, n: int) -> int:
     """Claims in the table that have no allocation."""
     [node, *_] = scheduler.table.batch().uuid
     for uuid in new_uuids(n):
-        scheduler.table.consume(node, uuid, Consumption(1, 1, 1))
+        scheduler.table.claims.consume(node, uuid, Consumption(1, 1, 1))
     return n

@@ -87,10 +87,10 @@ CLAIM = Consumption(
 
 def test_claims_count_until_they_are_given_back() -> None:
     made, claimed = cloud(), instance_uuid("claimed")
-    made.consume(node_uuid("c"), claimed, CLAIM)
+    made.claims.consume(node_uuid("c"), claimed, CLAIM)
     spec_obj = spec(image=UBUNTU)
     assert weigher().weigh_all(made.batch(), spec_obj).tolist() == [4, 1, 2]
-    made.release_claim("c", claimed)
+    made.claims.release("c", claimed)
     assert weigher().weigh_all(made.batch(), spec_obj).tolist() == [4, 1, 0]
 
 

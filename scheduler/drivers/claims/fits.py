@@ -118,7 +118,9 @@ class FitCheck:
         if host in table.instances.hosts_of(uuid):
             return True
         now = self._clock()
-        if not table.consume_if_fits(node_uuid, uuid, consumption, now, self._since):
+        if not table.claims.consume_if_fits(
+            node_uuid, uuid, consumption, now, self._since
+        ):
             return False
         claim = PeerClaim(
             node_uuid=node_uuid,
@@ -131,7 +133,7 @@ class FitCheck:
             mappings=ledger.request(candidate)["mappings"],
             state=ClaimState.RESERVED,
         )
-        has_fitted = table.has_place(node_uuid, uuid)
+        has_fitted = table.claims.has_place(node_uuid, uuid)
         self._reserved[uuid] = _Reserved(claim, host, has_fitted)
         self._publish([claim])
         return True
@@ -144,7 +146,7 @@ class FitCheck:
         mine = self._reserved.get(uuid)
         if mine is None or not mine.has_fitted or self._n_collisions >= MAX_COLLISIONS:
             return True
-        if self._table.has_place(mine.claim.node_uuid, uuid):
+        if self._table.claims.has_place(mine.claim.node_uuid, uuid):
             return True
         self._n_collisions += 1
         return False
@@ -153,7 +155,7 @@ class FitCheck:
         """Release the reservation of a guest, if it has one, here and elsewhere."""
         mine = self._reserved.pop(uuid, None)
         if mine is not None:
-            self._table.release_claim(mine.host, uuid)
+            self._table.claims.release(mine.host, uuid)
             withdrawn = dataclasses.replace(mine.claim, state=ClaimState.WITHDRAWN)
             self._publish([withdrawn])
 

@@ -26,7 +26,7 @@ from ...placement.allocations.claims import (
     release,
 )
 from ...placement.allocations.engine import AllocationsByConsumer, AllocationsInDoubt
-from ...placement.allocations.journal import JournalEntry
+from ...placement.allocations.journal_entry import JournalEntry
 from ...placement.allocations.limits import (
     GROUP_MAX_RELEASES,
     MAX_CLAIMED_TOGETHER,

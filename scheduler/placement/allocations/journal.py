@@ -17,26 +17,27 @@ Entries are not synced to the disk: they survive the process, not a machine cras
 
 from __future__ import annotations
 
-import dataclasses
-import errno
-import fcntl
 import itertools
-import json
 import logging
 import os
-import re
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ...candidates import AllocationRequest
-from ...errors import ConfigurationError
 from ...waiting import Spawner, ThreadSpawner
-from ..answers import ConsumerAllocations
 from .claims import Claim
+from .journal_entry import JournalEntry, settled_line, unsettled_in
+from .journal_file import (
+    JOURNAL_NAME,
+    JournalFile,
+    make_folder,
+    read_all,
+    report_unusable,
+    try_lock,
+)
 from .limits import JOURNAL_MAX_READS
 from .orphans import Orphan, Orphans
 
@@ -44,128 +45,6 @@ LOG = logging.getLogger(__name__)
 
 #: Minimum size in bytes before a file is replaced by one with unsettled entries only.
 MAX_BYTES: Final = 1 << 20
-
-_PREFIX: Final = "claims-"
-_NAME: Final = re.compile(rf"{_PREFIX}(\d+)-\w+")
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class JournalEntry:
-    """The journal entry of one consumer's claim.
-
-    Attributes
-    ----------
-    number : int
-        Identifies the entry within this process.
-    request : mapping
-        The allocations that are claimed.
-    owner : mapping
-        project_id and user_id.
-    named : int or None
-        The consumer generation that the claim names.
-    written : int or None
-        The consumer generation after the last write; None: after the first one.
-    granted : int or None
-        The generation at which the claim rests, once Placement has granted it.
-    before : ConsumerAllocations or None
-        What the consumer held before, where the claim is added to it (evacuation).
-    """
-
-    journal: Journal
-    number: int
-    consumer_uuid: str
-    request: AllocationRequest
-    owner: Mapping[str, str]
-    named: int | None = None
-    written: int | None = None
-    granted: int | None = None
-    before: ConsumerAllocations | None = None
-    is_suspected: bool = False
-    is_watched: bool = False
-
-    def record_retry(self, named: int, before: ConsumerAllocations | None) -> None:
-        """Record the generation that the claim is about to be sent with again."""
-        self.named, self.written, self.before = named, named + 1, before
-        self.journal.write([self])
-
-    def record_rewrite(self, named: int) -> None:
-        """Record that the claim is about to be written once more."""
-        self.written = named + 1
-        self.journal.write([self])
-
-    def record_grant(self, generation: int | None) -> None:
-        """Record that Placement has granted the claim."""
-        self.granted = generation
-        self.journal.write([self])
-
-    def record_release(self) -> None:
-        """Record the release: the consumer may belong to another request after it."""
-        if self.granted is not None:
-            self.record_grant(None)
-
-    def mark_suspected(self) -> None:
-        """Record that no evidence shows whether the allocation is in use."""
-        self.is_suspected = True
-        self.journal.write([self])
-
-    def settle(self) -> None:
-        """Record that nothing remains to be done about the claim."""
-        self.journal.settle([self])
-
-    def to_line(self) -> bytes:
-        """Return the entry as a line of the file."""
-        allocations = {
-            uuid: {"resources": dict(part["resources"])}
-            for uuid, part in self.request["allocations"].items()
-        }
-        fields: dict[str, Any] = {
-            "claim": self.number,
-            "consumer": self.consumer_uuid,
-            "allocations": allocations,
-            "owner": self.owner,
-        }
-        if self.named is not None:
-            fields["named"] = self.named
-        if self.written is not None:
-            fields["written"] = self.written
-        if self.granted is not None:
-            fields["granted"] = self.granted
-        if self.is_suspected:
-            fields["suspected"] = True
-        if self.is_watched:
-            fields["watched"] = True
-        if self.before is not None:
-            fields["before"] = dataclasses.asdict(self.before)
-        return _line(fields)
-
-    def to_orphan(self, claim: Claim | None = None) -> Orphan:
-        """Return the claim as an orphan, which settles the entry once it is settled.
-
-        Parameters
-        ----------
-        claim : Claim, optional
-            What is known of the claim; None: what the entry says.
-        """
-        if claim is not None and claim.generation is None:
-            self.record_release()
-        is_ours = self.granted is not None
-        recorded = Claim(
-            self.request,
-            self.before,
-            self.granted,
-            is_ours,
-            self.named,
-            self.written,
-            is_late=not is_ours or self.is_watched,
-        )
-        return Orphan(
-            claim or recorded,
-            dict(self.owner),
-            self.is_watched,
-            on_settled=self.settle,
-            on_released=self.record_release,
-            on_suspected=self.mark_suspected,
-        )
 
 
 class PendingAnswer:
@@ -230,7 +109,7 @@ class Journal:
         self._numbers = itertools.count(1)
         self._lock = (spawner or ThreadSpawner()).lock()
         self._unsettled: dict[int, bytes] = {}
-        self._file: _File | None = None
+        self._file: JournalFile | None = None
         self._is_failing = False
         self._limit_bytes = MAX_BYTES
         self._of_thread = threading.local()
@@ -252,11 +131,11 @@ class Journal:
             The folder cannot be used.
         """
         make_folder(folder)
-        with _report_unusable(folder):
+        with report_unusable(folder):
             with self._lock:
-                self._file = _File(folder)
+                self._file = JournalFile(folder)
             for path in sorted(folder.iterdir()):
-                if path != self.path and _NAME.fullmatch(path.name):
+                if path != self.path and JOURNAL_NAME.fullmatch(path.name):
                     self._take_over(path)
 
     def close(self) -> None:
@@ -354,7 +233,7 @@ class Journal:
         with self._lock:
             for number in numbers:
                 self._unsettled.pop(number, None)
-            self._append(_line({"struck": numbers}))
+            self._append(settled_line(numbers))
 
     def _append(self, lines: bytes) -> None:
         if self._file is None:
@@ -377,8 +256,8 @@ class Journal:
         else:
             self._is_failing = False
 
-    def _rewrite_file(self, old: _File) -> None:
-        new = _File(old.path.parent)
+    def _rewrite_file(self, old: JournalFile) -> None:
+        new = JournalFile(old.path.parent)
         try:
             # A kill now leaves the entries in both files: releasing twice is safe.
             new.append(b"".join(self._unsettled.values()))
@@ -397,9 +276,9 @@ class Journal:
         except FileNotFoundError:
             return  # another process was faster
         try:
-            if not _try_lock(fd, path):
+            if not try_lock(fd, path):
                 return
-            left = list(_unsettled_in(_read_all(fd), path))
+            left = list(unsettled_in(read_all(fd), path))
             for entry in left:
                 entry.journal, entry.number = self, next(self._numbers)
             self.write(left)
@@ -409,63 +288,10 @@ class Journal:
         LOG.log(
             logging.WARNING if left else logging.INFO,
             "Process %s has ended with %d unsettled claims: they are released unless "
-            "they were answered", _NAME.fullmatch(path.name)[1], len(left),  # type: ignore[index]
+            "they were answered", JOURNAL_NAME.fullmatch(path.name)[1], len(left),  # type: ignore[index]
         )  # fmt: skip
         for entry in left:
             self._orphans.add(entry.consumer_uuid, entry.to_orphan())
-
-
-class _File:
-    """A file that only this process writes to; it is locked while it is open."""
-
-    def __init__(self, folder: Path) -> None:
-        while True:
-            # Readable by its owner only.
-            fd, name = tempfile.mkstemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=folder)
-            self.path, self._fd = Path(name), fd
-            # Otherwise another process took it over, and is about to remove it.
-            if _try_lock(fd, self.path):
-                break
-            os.close(fd)
-        self.n_bytes = 0
-
-    def append(self, lines: bytes) -> None:
-        n_written = os.write(self._fd, lines)
-        self.n_bytes += n_written
-        if n_written < len(lines):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def empty(self) -> None:
-        os.ftruncate(self._fd, 0)
-        os.lseek(self._fd, 0, os.SEEK_SET)
-        self.n_bytes = 0
-
-    def close(self) -> None:
-        self.path.unlink(missing_ok=True)
-        os.close(self._fd)
-
-
-def make_folder(folder: Path) -> None:
-    """Create a folder for its owner only, if it is missing.
-
-    Raises
-    ------
-    ConfigurationError
-        The folder cannot be used.
-    """
-    with _report_unusable(folder):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-@contextmanager
-def _report_unusable(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as e:
-        raise ConfigurationError(
-            f"Unsettled claims cannot be recorded in {folder}: {e}. [moorage] "
-            "claims_directory must be a folder that this user may write to"
-        ) from e
 
 
 def suspected_in(folder: Path) -> list[JournalEntry]:
@@ -483,61 +309,8 @@ def suspected_in(folder: Path) -> list[JournalEntry]:
 
 
 def _suspected_in(folder: Path) -> list[JournalEntry]:
-    paths = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
+    paths = [path for path in folder.iterdir() if JOURNAL_NAME.fullmatch(path.name)]
     entries = [
-        n for path in sorted(paths) for n in _unsettled_in(path.read_bytes(), path)
+        n for path in sorted(paths) for n in unsettled_in(path.read_bytes(), path)
     ]
     return [entry for entry in entries if entry.is_suspected]
-
-
-def _try_lock(fd: int, path: Path) -> bool:
-    """Lock an open file; False: another process has locked it, or it is gone."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.fstat(fd).st_ino == path.stat().st_ino
-    except (BlockingIOError, FileNotFoundError):
-        return False
-
-
-def _read_all(fd: int) -> bytes:
-    with os.fdopen(os.dup(fd), "rb") as file:
-        return file.read()
-
-
-def _unsettled_in(content: bytes, path: Path) -> Iterator[JournalEntry]:
-    """Yield the entries that are not settled; they belong to no journal yet."""
-    found: dict[int, JournalEntry] = {}
-    # An incomplete last line was still being written: nothing relies on it yet.
-    for line in content.split(b"\n")[:-1]:
-        try:
-            fields = json.loads(line)
-            if "struck" in fields:
-                for number in fields["struck"]:
-                    found.pop(number, None)
-            else:
-                entry = _parse_entry(fields)
-                found[entry.number] = entry
-        except (ValueError, LookupError, TypeError) as e:
-            LOG.error("A line of %s cannot be read: %r", path, e)
-    yield from found.values()
-
-
-def _parse_entry(fields: Mapping[str, Any]) -> JournalEntry:
-    before = fields.get("before")
-    return JournalEntry(
-        journal=None,  # type: ignore[arg-type]  # the reader sets it
-        number=fields["claim"],
-        consumer_uuid=fields["consumer"],
-        request={"allocations": fields["allocations"]},
-        owner=fields["owner"],
-        named=fields.get("named"),
-        written=fields.get("written"),
-        granted=fields.get("granted"),
-        is_suspected=fields.get("suspected", False),
-        is_watched=fields.get("watched", False),
-        before=ConsumerAllocations(**before) if before else None,
-    )
-
-
-def _line(fields: Mapping[str, Any]) -> bytes:
-    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import enum
 import logging
 import threading
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from oslo_config import cfg
 
-from ...clock import now_s
+from ...clock import now_s, utc_text
 from ...hosts import HostTable
 from ...instances import InstanceLocation, InstanceState
 from ...kafka_client import kafka_library, topic_settings
@@ -321,7 +320,7 @@ class KafkaSource(BaseHostSource):
 
     @property
     def _behind_text(self) -> str:
-        return _timestamp(self._behind_since or self._clock())
+        return utc_text(self._behind_since or self._clock())
 
     def notes(self) -> Sequence[str]:
         """Return `troubles`, an outage, and hosts without a usable report."""
@@ -336,12 +335,8 @@ class KafkaSource(BaseHostSource):
                 f"Kafka is not read to its end since {self._behind_text}: "
                 f"{self.n_unread()} messages are left"
             )
-        refused_since = None if self._hosts is None else self._hosts.refused_since
-        if self._hosts is not None and refused_since is not None:
-            notes.append(
-                f"reports of {self._hosts.n_refused} hosts cannot be used, the first "
-                f"since {_timestamp(refused_since)}"
-            )
+        if self._hosts is not None:
+            notes += self._hosts.refusals.notes()
         if missing := self._missing.note(self.conf.kafka.hosts_topic):
             notes.append(missing)
         return notes
@@ -378,9 +373,3 @@ def _apply(applier: MessageApplier, messages: Sequence[TopicMessage]) -> None:
 
 def _store_nothing(_node_uuids: object) -> None:
     return
-
-
-def _timestamp(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(
-        timespec="seconds"
-    )

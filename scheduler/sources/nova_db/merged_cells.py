@@ -272,7 +272,7 @@ class MergedCells:
         needs to write it. The presence of the instance alone proves nothing.
         """
         waiting: dict[tuple[str, str], float] = {}
-        for claim in table.claims():
+        for claim in table.claims.unreported():
             node = self._shown.get(claim.node_uuid)
             key = (claim.node_uuid, claim.instance_uuid)
             if node is None or node.cell_uuid != cell_uuid:
@@ -296,7 +296,7 @@ class MergedCells:
                 or node.num_instances >= len(here)
                 or stood_s >= _WRITTEN_S
             ):
-                table.mark_reported(claim.node_uuid, [claim.instance_uuid])
+                table.claims.mark_reported(claim.node_uuid, [claim.instance_uuid])
                 del waiting[key]
         self._found_at = waiting
 

@@ -7,7 +7,6 @@ import contextlib
 import gc
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -20,22 +19,15 @@ from ...errors import ConfigurationError
 from ...failures import Failure
 from ...hosts import HostTable
 from ...instances import InstanceLocation
-from ...polling.polled_database import Apply, PolledDatabase, Read, SharedRefresh
-from ..base import (
-    BaseHostSource,
-    ServiceHost,
-    ServiceState,
-)
-from .database_lookups import API_OPTION, AS_API_DATABASE, DatabaseLookups
-from .databases import ApiDatabase, CellDatabase, CellStatus
-from .directory import Directory
+from ...polling.polled_database import SharedRefresh
+from ..base import BaseHostSource, ServiceHost, ServiceState
+from .database_lookups import API_OPTION, DatabaseLookups
+from .databases import CellStatus
 from .discovery import PeriodicDiscovery
 from .engines import Engines
-from .heartbeats import BaseHeartbeats, CellHeartbeats, heartbeats_of
-from .image_properties_reader import are_weighed, write_properties
-from .merged_cells import MergedCells
-from .old_computes import ADVICE, OldCompute, describe_old_computes, read_old_computes
-from .reading import Ratios
+from .heartbeats import BaseHeartbeats, heartbeats_of
+from .old_computes import ADVICE, OldCompute, describe_old_computes
+from .polled_databases import PolledDatabases
 from .service_record import ServiceRecord, record_of
 
 LOG = logging.getLogger(__name__)
@@ -89,18 +81,18 @@ class NovaDBSource(BaseHostSource):
         heartbeats: BaseHeartbeats | None = None,
     ) -> None:
         super().__init__(conf)
-        self._cell_engine = cell_engine
         self._interval_s = refresh_interval or 0.0
         self._clock = clock
         self._engines = engines
         self._record = record
         self._heartbeats = heartbeats
-        self._lock = threading.RLock()
-        self._api = ApiDatabase(api_engine, self._lock, clock)
-        self._cells: dict[str, CellDatabase] = {}
-        self._lookups = DatabaseLookups(self._api, self._cell_databases, clock)
-        self._discovery = PeriodicDiscovery(self._api, self._cell_databases, clock)
-        self._merged = MergedCells()
+        self._databases = PolledDatabases(
+            lambda: self.conf, api_engine, cell_engine, clock, heartbeats
+        )
+        self._lock = self._databases.lock
+        self._api = self._databases.api
+        self._lookups = DatabaseLookups(self._api, self._databases.cells, clock)
+        self._discovery = PeriodicDiscovery(self._api, self._databases.cells, clock)
         self._shared = SharedRefresh()
         self._missing: dict[str, float] = {}
         self._stopping = threading.Event()
@@ -121,9 +113,9 @@ class NovaDBSource(BaseHostSource):
         """
         try:
             with _without_gc():
-                self._read_all(table)
+                self._databases.read_all(table)
         finally:
-            for database in (self._api, *self._cells.values()):
+            for database in self._databases.all():
                 database.abandon()  # it must not write to a forked process's table
             if self._engines is not None:
                 self._engines.dispose()
@@ -143,7 +135,7 @@ class NovaDBSource(BaseHostSource):
         ConfigurationError
             A nova-compute is older than nova 34 supports; the message names the hosts.
         """
-        cells = self._cell_databases()
+        cells = self._databases.cells()
         old: list[OldCompute] = [each for c in cells for each in c.old_computes or ()]
         if not old:
             return
@@ -156,7 +148,7 @@ class NovaDBSource(BaseHostSource):
 
     def refresh(self, table: HostTable) -> None:
         """Read everything again, including unavailable cells."""
-        self._read_all(table)
+        self._databases.read_all(table)
 
     def start_polling(self, table: HostTable) -> None:
         """Poll every `refresh_interval` seconds from now on, if that is not 0."""
@@ -183,7 +175,7 @@ class NovaDBSource(BaseHostSource):
             self._shared.run(lambda: self._refresh(table, timeout_s))
         elif missing:
             self.poll(table)
-        elif any(database.is_in_memory for database in self._databases()):
+        elif any(database.is_in_memory for database in self._databases.all()):
             self._shared.run(lambda: self._refresh(table, 0.0, only_in_memory=True))
 
     def poll(self, table: HostTable) -> bool:
@@ -210,7 +202,7 @@ class NovaDBSource(BaseHostSource):
     def is_gone(self, node_uuid: str, cell_uuid: str) -> bool:  # noqa: ARG002 - the base class's
         """Return whether the cell was read, or does not exist either."""
         with self._lock:
-            cell = self._cells.get(cell_uuid)
+            cell = self._databases.cell(cell_uuid)
             return cell is None or (cell.is_up and cell.seen_at is not None)
 
     def seen_at(self) -> float | None:
@@ -219,19 +211,20 @@ class NovaDBSource(BaseHostSource):
         Databases that are read before each decision count only while unavailable.
         """
         with self._lock:
-            databases = [self._api, *filter(self._has_hosts, self._cells.values())]
-            if self._poller is None:
-                databases = [database for database in databases if not database.is_up]
-            return min(
-                (p.seen_at for p in databases if p.seen_at is not None), default=None
-            )
+            cells = filter(self._databases.n_hosts, self._databases.cells())
+            seen = [
+                database.seen_at
+                for database in (self._api, *cells)
+                if self._poller is not None or not database.is_up
+            ]
+            return min((at for at in seen if at is not None), default=None)
 
     def troubles(self) -> Sequence[str]:
         """Return why the API database, or all cells, cannot be read."""
         with self._lock:
             if not self._api.is_up:
                 return (self._api.describe(),)
-            cells = list(self._cells.values())
+            cells = self._databases.cells()
             if cells and not any(cell.is_up for cell in cells):
                 return ("No cell's database answers.",)
             return ()
@@ -275,19 +268,19 @@ class NovaDBSource(BaseHostSource):
         with self._lock:
             return tuple(
                 CellStatus(
-                    uuid=uuid,
+                    uuid=cell.mapping.uuid,
                     name=cell.mapping.name,
-                    n_hosts=self._merged.n_rows(uuid),
+                    n_hosts=self._databases.n_hosts(cell),
                     seen_at=cell.seen_at,
                     is_up=cell.is_up,
                 )
-                for uuid, cell in self._cells.items()
+                for cell in self._databases.cells()
             )
 
     def stop(self) -> None:
         """Stop the polling thread, and close the connections of `engines`."""
         self._stopping.set()
-        for database in self._databases():
+        for database in self._databases.all():
             database.abandon()
         if self._poller is not None:
             self._poller.join(_STOP_S)
@@ -300,8 +293,8 @@ class NovaDBSource(BaseHostSource):
 
     def _notes(self) -> list[str]:
         notes = [] if self._api.is_up else [self._api.describe()]
-        for cell in self._cells.values():
-            n_rows = self._merged.n_rows(cell.mapping.uuid)
+        for cell in self._databases.cells():
+            n_rows = self._databases.n_hosts(cell)
             if not cell.is_up:
                 left = (
                     f"its {n_rows} hosts keep their last state"
@@ -316,18 +309,7 @@ class NovaDBSource(BaseHostSource):
                 notes.append(f"{cell.what}: {n_more} more invalid rows")
         return notes
 
-    def _has_hosts(self, cell: CellDatabase) -> bool:
-        return self._merged.n_rows(cell.mapping.uuid) > 0
-
     # -- polling -----------------------------------------------------------------------
-
-    def _databases(self) -> list[PolledDatabase]:
-        with self._lock:
-            return [self._api, *self._cells.values()]
-
-    def _cell_databases(self) -> tuple[CellDatabase, ...]:
-        with self._lock:
-            return tuple(self._cells.values())
 
     @property
     def _discovery_interval(self) -> int:
@@ -348,184 +330,12 @@ class NovaDBSource(BaseHostSource):
                 self._missing.update(dict.fromkeys(missing, now))
             return is_new
 
-    def _read_all(self, table: HostTable) -> None:
-        timeout_s = self.conf.moorage.cell_timeout
-        self._api.local_connection = self.conf.database.connection
-        self._api.reset()
-        self._read(table, [self._api], timeout_s, is_forced=True)
-        if not self._api.is_up:
-            url = self._api.engine().url.set(query={})
-            failure = Failure.of(API_OPTION, url, self._api.reason, AS_API_DATABASE)
-            raise ConfigurationError(f"{failure}")
-        with self._lock:
-            cells = list(self._cells.values())
-            for cell in cells:
-                cell.ratios = Ratios.of(self.conf)
-                if cell.attempt is None:
-                    cell.reset()
-        self._read(table, cells, timeout_s, is_forced=True)
-        self._drop_unavailable_cells(table)
-
     def _refresh(
         self, table: HostTable, timeout_s: float, *, only_in_memory: bool = False
     ) -> None:
-        def databases() -> list[PolledDatabase]:
-            every = self._databases()
-            return [each for each in every if each.is_in_memory or not only_in_memory]
-
-        at_once, were_on = databases(), are_weighed(self.conf, table)
-        self._read(table, at_once, timeout_s)
-        # The API database may have added cells, or an aggregate for which the image
-        # properties of all cells are read.
-        is_on = not were_on and are_weighed(self.conf, table)
-        cells = [each for each in databases() if isinstance(each, CellDatabase)]
-        more = [cell for cell in cells if is_on or cell not in at_once]
-        if more:
-            self._read(table, more, timeout_s)
-        self._drop_unavailable_cells(table)
+        self._databases.poll(table, timeout_s, only_in_memory=only_in_memory)
         if self._poller is None:
             self._discovery.run_if_due(self._discovery_interval)
-
-    def _read(
-        self,
-        table: HostTable,
-        databases: Sequence[PolledDatabase],
-        timeout_s: float,
-        *,
-        is_forced: bool = False,
-    ) -> None:
-        """Read the databases that are due; wait for those that were available."""
-        deadline = time.monotonic() + timeout_s
-        awaited = [database for database in databases if database.is_up or is_forced]
-        for database in awaited:
-            running = database.attempt
-            if running is not None:  # it may have begun before the caller's change
-                running.wait(deadline - time.monotonic())
-        # SQLite comes last: it is read in this thread, while others read the rest.
-        begun = {
-            database: database.start_attempt(
-                self._read_factory(table, database, in_full=is_forced),
-                is_forced=is_forced,
-            )
-            for database in sorted(databases, key=lambda database: database.is_local)
-        }
-        limit_s = self.conf.moorage.cell_timeout
-        for database in awaited:
-            attempt = begun[database]
-            in_time = attempt is None or attempt.wait(deadline - time.monotonic())
-            if not in_time:
-                database.check_timeout(limit_s, is_timed_out=timeout_s >= limit_s)
-        for database in databases:
-            database.check_timeout(limit_s)
-
-    def _read_factory(
-        self, table: HostTable, database: PolledDatabase, *, in_full: bool = False
-    ) -> Callable[[], Read]:
-        """Return the callable for `PolledDatabase.start_attempt`.
-
-        `in_full` applies to the API database only.
-        """
-        if isinstance(database, CellDatabase):
-            return lambda: self._cell_read(table, database)
-        return lambda: self._api_read(table, in_full=in_full)
-
-    def _api_read(self, table: HostTable, *, in_full: bool = False) -> Read:
-        reader = self._api.reader
-        in_full = in_full or self._is_old(self._api.compared_at)
-
-        def read(connection: sa.Connection, began_at: float) -> Apply:
-            directory = reader.read(connection, began_at, in_full=in_full)
-
-            def apply() -> None:
-                self._apply_directory(table, directory)
-                if in_full:
-                    self._api.compared_at = began_at
-
-            return apply
-
-        return read
-
-    def _cell_read(self, table: HostTable, cell: CellDatabase) -> Read:
-        reader, in_full = cell.reader, self._is_old(cell.compared_at)
-        old, heartbeats = cell.old_computes, cell.heartbeats
-        images, are_on = cell.images, are_weighed(self.conf, table)
-        limit_s = self.conf.moorage.cell_timeout
-
-        def read(connection: sa.Connection, began_at: float) -> Apply:
-            changes = reader.read(connection, began_at, in_full=in_full)
-            if heartbeats is not None:
-                changes = heartbeats.merge_into(changes)
-            checked = read_old_computes(connection) if old is None else old
-            properties = images.read_changes(
-                connection, changes, is_on=are_on, limit_s=limit_s, in_full=in_full
-            )
-
-            def apply() -> None:
-                self._merged.apply(table, cell.mapping.uuid, changes)
-                write_properties(table, properties)
-                cell.row_errors = reader.row_errors
-                cell.old_computes = checked
-                if in_full or changes.is_whole:
-                    cell.compared_at = began_at
-
-            return apply
-
-        return read
-
-    def _is_old(self, compared_at: float | None) -> bool:
-        if compared_at is None:
-            return True
-        interval_s: float = self.conf.moorage.full_comparison_interval
-        return abs(self._clock() - compared_at) >= interval_s
-
-    def _cell_heartbeats(self) -> CellHeartbeats | None:
-        if self._heartbeats is None:
-            return None
-        return CellHeartbeats(self._heartbeats, self.conf.report_interval)
-
-    def _apply_directory(self, table: HostTable, directory: Directory) -> None:
-        if sorted(table.aggregates, key=lambda a: a.id) != list(directory.aggregates):
-            table.put_aggregates(directory.aggregates)
-        cells: dict[str, CellDatabase] = {}
-        gone = dict(self._cells)  # a copy: other threads read the original
-        for mapping in directory.cells:
-            cell = gone.pop(mapping.uuid, None)
-            if cell is None or cell.mapping != mapping:
-                previous = cell
-                cell = CellDatabase(
-                    mapping,
-                    self._cell_engine,
-                    Ratios.of(self.conf),
-                    self._lock,
-                    self._clock,
-                    self._cell_heartbeats,
-                )
-                if previous is not None:  # its hosts stay until the new one is read
-                    previous.retire()
-                    cell.seen_at = previous.seen_at
-            cells[mapping.uuid] = cell
-        for uuid, cell in gone.items():
-            LOG.info("%s is deleted or disabled; its hosts are dropped", cell.what)
-            cell.retire()
-            self._merged.drop_cell(table, uuid)
-        self._cells = cells
-
-    def _drop_unavailable_cells(self, table: HostTable) -> None:
-        """Drop the rows of cells that have been unavailable for too long."""
-        grace_s = self.conf.moorage.cell_grace
-        with self._lock:
-            for uuid, cell in self._cells.items():
-                if cell.is_up or cell.seen_at is None or not self._has_hosts(cell):
-                    continue
-                if self._clock() - cell.seen_at > grace_s:
-                    LOG.error(
-                        "%s; its %d hosts are left out until it does",
-                        cell.describe(),
-                        self._merged.n_rows(uuid),
-                    )
-                    cell.abandon()
-                    cell.reset()
-                    self._merged.drop_cell(table, uuid)
 
     # -- in the background -------------------------------------------------------------
 
@@ -538,13 +348,7 @@ class NovaDBSource(BaseHostSource):
 
     def _tick(self, table: HostTable) -> None:
         """Start reading the databases that are due, without waiting."""
-        timeout_s = self.conf.moorage.cell_timeout
-        for database in self._databases():
-            database.check_timeout(timeout_s)
-            if database.is_in_memory:
-                continue
-            database.start_attempt(self._read_factory(table, database))
-        self._drop_unavailable_cells(table)
+        self._databases.start_polls(table)
         self._discovery.start_if_due(self._discovery_interval)
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import logging
 import threading
 import time
@@ -14,7 +13,7 @@ from typing import Final
 import oslo_messaging
 from oslo_config import cfg
 
-from ...clock import now_s
+from ...clock import now_s, utc_text
 from ...hosts import HostTable
 from ...instances import InstanceLocation, InstanceState
 from ..base import BaseHostSource
@@ -160,7 +159,7 @@ class PushSource(BaseHostSource):
         """Return since when the store cannot be used, and why."""
         if self._writer is None or not self._writer.failure:
             return ()
-        since = _timestamp(self._writer.failed_since)
+        since = utc_text(self._writer.failed_since)
         return (
             f"The store of hosts cannot be used since {since}: {self._writer.failure}",
         )
@@ -168,17 +167,13 @@ class PushSource(BaseHostSource):
     def notes(self) -> Sequence[str]:
         """Return `troubles`, and counts of refused hosts and of overdue reports."""
         notes = [*self.troubles()]
-        refused_since = None if self._hosts is None else self._hosts.refused_since
-        if self._hosts is not None and refused_since is not None:
-            notes.append(
-                f"reports of {self._hosts.n_refused} hosts cannot be used, the first "
-                f"since {_timestamp(refused_since)}"
-            )
+        if self._hosts is not None:
+            notes += self._hosts.refusals.notes()
         late_s = self._requester.longest_wait_s()
         if late_s > _LATE_S:
             notes.append(
                 f"whole reports of {len(self._requester)} hosts are awaited, the first "
-                f"since {_timestamp(self._clock() - late_s)}"
+                f"since {utc_text(self._clock() - late_s)}"
             )
         return notes
 
@@ -222,9 +217,3 @@ class ReportEndpoint:
                 "host_reports: reports is %s, not a list; the cast is ignored",
                 type(reports).__name__,
             )
-
-
-def _timestamp(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(
-        timespec="seconds"
-    )

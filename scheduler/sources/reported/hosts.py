@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from ....objects import MalformedObject, ReportKind, report_data
@@ -23,14 +22,12 @@ from ..report_columns import (
     reported_name,
     serializable,
 )
+from .refusals import Refusals
 from .revisions import ReportedNode, ReportStatus, classify_delta, classify_report
+from .table_update import TableUpdate
 
 LOG = logging.getLogger(__name__)
 
-#: Hosts whose refusal is remembered, to log it once; further ones are only counted.
-_MAX_REFUSED: Final = 10_000
-#: Seconds for which the refusal of a message of no known host is reported.
-_UNKNOWN_S: Final = 60.0
 #: Seconds after which `seen_at` is stored even if nothing else has changed.
 _STORED_WITHIN_S: Final = 20.0
 
@@ -73,37 +70,6 @@ class ReportCounts:
     refused: int = 0
 
 
-@dataclass(slots=True)
-class _Refusal:
-    """When a host's reports were first and last refused."""
-
-    since: float
-    newest: float
-
-
-@dataclass(slots=True)
-class _TableUpdate:
-    """The result of some reports, to be written to the table at once.
-
-    Attributes
-    ----------
-    now : float
-        When the report that is being applied was received.
-    applied_at : float
-        When the reports are applied.
-    """
-
-    now: float
-    applied_at: float
-    records: dict[str, HostRecord] = field(default_factory=dict)
-    changes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: Hosts whose instances changed, and the added instances by node.
-    hosts: set[str] = field(default_factory=set)
-    added: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    #: Nodes that must be written to the store.
-    unsaved: set[str] = field(default_factory=set)
-
-
 class ReportedHosts:
     """Apply reports; thread-safe.
 
@@ -138,11 +104,11 @@ class ReportedHosts:
         self._uuids_of: defaultdict[str, set[str]] = defaultdict(set)
         #: Service hosts that an operator has disabled.
         self._disabled: frozenset[str] = frozenset()
-        self._refused: dict[str, _Refusal] = {}
         #: Claims whose instances had been reported at the last check.
         self._reported_claims: set[UnreportedClaim] = set()
         self._checked_at = 0.0
         self.counts = ReportCounts()
+        self.refusals = Refusals(forget_after_s)
         #: When the newest message of any host was received; None: none was.
         self.last_report_at: float | None = None
 
@@ -152,17 +118,6 @@ class ReportedHosts:
     def forget_cutoff(self) -> float:
         """Return the time of the last report before which a host is forgotten."""
         return self._clock() - self._forget_after_s
-
-    @property
-    def n_refused(self) -> int:
-        """The number of hosts whose newest reports were refused."""
-        return len(self._refused)
-
-    @property
-    def refused_since(self) -> float | None:
-        """When the first of these hosts was refused."""
-        with self._lock:
-            return min((r.since for r in self._refused.values()), default=None)
 
     # -- reports -------------------------------------------------------------------
 
@@ -179,7 +134,7 @@ class ReportedHosts:
         """Apply reports that were received at any time until now; as `apply`."""
         with self._lock:
             now = self._clock()
-            batch = _TableUpdate(now, applied_at=now)
+            batch = TableUpdate(now, applied_at=now)
             try:
                 for received in reports:
                     batch.now = min(received.received_at, now)
@@ -188,7 +143,7 @@ class ReportedHosts:
                 # Also after an error the table must match the known state.
                 self._write(batch)
 
-    def _apply(self, received: ReceivedReport, batch: _TableUpdate) -> None:
+    def _apply(self, received: ReceivedReport, batch: TableUpdate) -> None:
         try:
             kind, data = report_data(received.report)
             apply = (
@@ -196,9 +151,10 @@ class ReportedHosts:
             )
             apply(data, batch)
         except (RefusedReport, MalformedObject, RecursionError) as e:
-            self._refuse(e, batch.now, received.origin)
+            self.counts.refused += 1
+            self.refusals.add(e, batch.now, received.origin)
 
-    def _apply_report(self, data: dict[str, Any], batch: _TableUpdate) -> None:
+    def _apply_report(self, data: dict[str, Any], batch: TableUpdate) -> None:
         name = reported_name(data)
         uuid, incarnation, revision = _numbered(data, name)
         node = self._nodes.get(uuid)
@@ -226,10 +182,11 @@ class ReportedHosts:
                     is_relayed="seen_at" in data,
                 ),
             )
-            self._put(record, batch)
+            batch.replace(record)
+            self._note_report(batch)
             self.counts.whole += 1
         self._requester.discard(uuid)
-        self._clear_refusal(uuid, name)
+        self.refusals.clear(name, uuid)
 
     def _set_node(self, record: HostRecord, node: ReportedNode) -> None:
         before = self._nodes.get(record.uuid)
@@ -239,20 +196,12 @@ class ReportedHosts:
         self._nodes[record.uuid] = node
         self._uuids_of[record.host].add(record.uuid)
 
-    def _put(self, record: HostRecord, batch: _TableUpdate) -> None:
-        batch.changes.pop(record.uuid, None)
-        batch.added.pop(record.uuid, None)
-        batch.records[record.uuid] = record
-        batch.hosts.add(record.host)
-        batch.unsaved.add(record.uuid)
-        self._note_report(batch)
-
-    def _note_report(self, batch: _TableUpdate) -> None:
+    def _note_report(self, batch: TableUpdate) -> None:
         newest = self.last_report_at
         if newest is None or not batch.now <= newest <= batch.applied_at:
             self.last_report_at = batch.now
 
-    def _apply_delta(self, data: dict[str, Any], batch: _TableUpdate) -> None:
+    def _apply_delta(self, data: dict[str, Any], batch: TableUpdate) -> None:
         uuid: Any = data.get("uuid")
         node = self._nodes.get(uuid) if type(uuid) is str else None
         if node is None:
@@ -277,15 +226,15 @@ class ReportedHosts:
             return
         if node is not None:
             self._mark_alive(uuid, batch)
-            if status is not ReportStatus.GAP and self._refused:
-                self._clear_refusal(uuid, name)
+            if status is not ReportStatus.GAP:
+                self.refusals.clear(name, uuid)
 
     def _change(
         self,
         uuid: str,
         node: ReportedNode,
         data: Mapping[str, Any],
-        batch: _TableUpdate,
+        batch: TableUpdate,
     ) -> None:
         """Apply a delta; all of it is validated before anything is changed."""
         host = node.host
@@ -308,26 +257,13 @@ class ReportedHosts:
             node.instances.update(added)
             batch.hosts.add(host)
             batch.added[uuid].update(added)
-        changes = batch.changes.get(uuid)
-        if changes is None:
-            batch.changes[uuid] = values
-        else:
-            changes.update(values)
-        batch.unsaved.add(uuid)
+        batch.change(uuid, values)
 
-    def _mark_alive(self, uuid: str, batch: _TableUpdate) -> None:
+    def _mark_alive(self, uuid: str, batch: TableUpdate) -> None:
         node = self._nodes[uuid]
         node.seen_at = _seen_at(node, batch)
         self._note_report(batch)
-        record = batch.records.get(uuid)
-        if record is not None:
-            if record.last_seen_up != node.seen_at:
-                batch.records[uuid] = replace(record, last_seen_up=node.seen_at)
-        else:
-            changes = batch.changes.get(uuid)
-            if changes is None:
-                changes = batch.changes[uuid] = {}
-            changes["last_seen_up"] = node.seen_at
+        batch.mark_seen(uuid, node.seen_at)
         if node.seen_at - node.stored_at > _STORED_WITHIN_S:
             batch.unsaved.add(uuid)
 
@@ -339,31 +275,14 @@ class ReportedHosts:
         else:
             self._requester.request(uuid, None, None)
 
-    def _write(self, batch: _TableUpdate) -> None:
-        """Write a batch to the table, and clear it."""
+    def _write(self, batch: TableUpdate) -> None:
+        """Write a batch to the table and, in time, to the store; clear it."""
         if self._disabled:
             self._keep_disabled(batch)
-        if batch.records:
-            hosts = {record.host for record in batch.records.values()}
-            instances = {host: self._instances(host) for host in hosts}
-            self._table.put_many(batch.records.values(), instances)
-            batch.hosts -= hosts
-        if batch.changes:
-            self._table.change_many(batch.changes)
-        if batch.hosts:
-            self._table.set_instances_of({h: self._instances(h) for h in batch.hosts})
-        for uuid, added in batch.added.items():
-            self._table.mark_reported(uuid, added)
+        batch.write_to(self._table, self._instances)
         if batch.unsaved:
             self._mark_changed(batch.unsaved)
-        for collected in (
-            batch.records,
-            batch.changes,
-            batch.hosts,
-            batch.added,
-            batch.unsaved,
-        ):
-            collected.clear()
+        batch.clear()
 
     def set_disabled(self, hosts: frozenset[str]) -> None:
         """Disable these service hosts, whatever they report, and no others."""
@@ -383,7 +302,7 @@ class ReportedHosts:
     def _is_disabled(self, node: ReportedNode) -> bool:
         return node.host in self._disabled or bool(node.data.get("disabled"))
 
-    def _keep_disabled(self, batch: _TableUpdate) -> None:
+    def _keep_disabled(self, batch: TableUpdate) -> None:
         for uuid, record in batch.records.items():
             if record.host in self._disabled:
                 batch.records[uuid] = replace(record, disabled=True)
@@ -395,35 +314,6 @@ class ReportedHosts:
         """Return the instances of all nodes of a service host."""
         nodes = self._uuids_of[host]
         return set().union(*(self._nodes[node].instances for node in nodes))
-
-    # -- refusals ------------------------------------------------------------------
-
-    def _refuse(self, error: Exception, now: float, origin: str) -> None:
-        self.counts.refused += 1
-        host = error.host if isinstance(error, RefusedReport) else "?"
-        if host in self._refused:
-            self._refused[host].newest = now
-            return
-        if len(self._refused) >= _MAX_REFUSED:
-            return
-        self._refused[host] = _Refusal(now, now)
-        LOG.warning(
-            "A report is refused, and the host stays as it was: %s",
-            f"{error} ({origin})" if origin else error,
-        )
-
-    def _clear_refusal(self, uuid: str, name: str) -> None:
-        if self._refused:
-            for key in (name, uuid):
-                if self._refused.pop(key, None) is not None:
-                    LOG.info("Reports of host '%s' are accepted again", name)
-
-    def _forget_refusals(self, now: float) -> None:
-        for name, refusal in list(self._refused.items()):
-            is_known = name in self._nodes or bool(self._uuids_of.get(name))
-            forget_after_s = self._forget_after_s or math.inf
-            if abs(now - refusal.newest) > (forget_after_s if is_known else _UNKNOWN_S):
-                del self._refused[name]
 
     # -- storage and expiry --------------------------------------------------------
 
@@ -485,7 +375,7 @@ class ReportedHosts:
         now = self._clock()
         until = now if silent_at is None else silent_at
         with self._lock:
-            self._forget_refusals(now)
+            self.refusals.expire(now, self._is_known)
             nodes = self._nodes.items()
             gone = {u: node.host for u, node in nodes if self._is_lost(node, until)}
             self._drop(gone)
@@ -497,6 +387,9 @@ class ReportedHosts:
                 self._forget_after_s,
             )
         return list(gone)
+
+    def _is_known(self, name: str) -> bool:
+        return name in self._nodes or bool(self._uuids_of.get(name))
 
     def _drop(self, gone: Mapping[str, str]) -> None:
         """Drop nodes, given with their hosts."""
@@ -543,12 +436,14 @@ class ReportedHosts:
         now = self._clock()
         with self._lock:
             found: set[UnreportedClaim] = set()
-            for claim in self._table.claims():
+            for claim in self._table.claims.unreported():
                 node = self._nodes.get(claim.node_uuid)
                 if node is None or claim.instance_uuid not in node.instances:
                     continue
                 if claim in self._reported_claims and node.seen_at > self._checked_at:
-                    self._table.mark_reported(claim.node_uuid, [claim.instance_uuid])
+                    self._table.claims.mark_reported(
+                        claim.node_uuid, [claim.instance_uuid]
+                    )
                 else:
                     found.add(claim)
             self._reported_claims, self._checked_at = found, now
@@ -572,7 +467,7 @@ class ReportedHosts:
                     node.stored_at = copy.seen_at
 
 
-def _seen_at(node: ReportedNode, batch: _TableUpdate) -> float:
+def _seen_at(node: ReportedNode, batch: TableUpdate) -> float:
     """Return when a known node was last seen: a report that is read late is older."""
     return max(batch.now, min(node.seen_at, batch.applied_at))
 

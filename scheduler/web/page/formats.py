@@ -75,12 +75,6 @@ def clock_time(seconds: float) -> str:
     return f"{local_time(seconds):%H:%M:%S}"
 
 
-def iso_time(seconds: float) -> str:
-    """Return a time in UTC as machines read it."""
-    at = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
-
-
 def zone_name() -> str:
     """Return the name of the server's time zone and its offset."""
     now = datetime.datetime.now(datetime.UTC).astimezone()

@@ -12,6 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from .... import __version__
+from ...clock import utc_text
 from ...display import number, safe, timestamp, why
 from . import charts, formats
 
@@ -45,7 +46,7 @@ def _environment() -> jinja2.Environment:
         "clock_time": formats.clock_time,
         "count": formats.count,
         "disk": formats.disk,
-        "iso_time": formats.iso_time,
+        "iso_time": utc_text,
         "memory": formats.memory,
         "message": _message,
         "milliseconds": formats.milliseconds,

@@ -66,7 +66,7 @@ def test_instances_are_claimed_in_one_post_and_counted(
     [record] = chance.scheduler.decisions.newest(1)
     assert [len(each.instance_uuids) for each in record.claims] == [3]
     assert not any(top.parts for each in record.instances for top in each.top_hosts)
-    assert len(chance.scheduler.table.claims()) == 3
+    assert len(chance.scheduler.table.claims.unreported()) == 3
 
 
 def test_nothing_stays_claimed_where_not_all_fit(chance: SchedulerFixture) -> None:
@@ -74,7 +74,7 @@ def test_nothing_stays_claimed_where_not_all_fit(chance: SchedulerFixture) -> No
     with pytest.raises(NoValidHost):
         _select(chance, uuids)
     assert not any(chance.placement.allocations(uuid).resources for uuid in uuids)
-    assert not chance.scheduler.table.claims()
+    assert not chance.scheduler.table.claims.unreported()
 
 
 def test_replay_selects_the_same_hosts() -> None:

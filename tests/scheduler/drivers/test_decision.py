@@ -361,13 +361,13 @@ def test_earlier_claim_stays_if_the_repeated_request_fails(
     scheduler = make(host("only"))
     [instance] = new_uuids()
     [[chosen]] = _select(scheduler, request(), [instance])
-    consume = scheduler.table.consume
+    consume = scheduler.table.claims.consume
 
     def break_afterwards(*args: Any) -> None:
         consume(*args)
         raise RuntimeError("broken")
 
-    scheduler.table.consume = break_afterwards  # type: ignore[assignment]  # any
+    scheduler.table.claims.consume = break_afterwards  # type: ignore[assignment]  # any
     with pytest.raises(RuntimeError, match="broken"):
         _select(scheduler, request(), [instance])
     assert scheduler.placement.allocations(instance).resources == claimed(chosen)
@@ -378,7 +378,7 @@ def test_claim_stays_neither_claimed_nor_consumed_if_its_request_fails(
     make: MakeScheduler,
 ) -> None:
     scheduler = make(*THREE)
-    consume, consumed = scheduler.table.consume, []
+    consume, consumed = scheduler.table.claims.consume, []
 
     def break_at_the_second(*args: Any) -> None:
         consume(*args)
@@ -386,7 +386,7 @@ def test_claim_stays_neither_claimed_nor_consumed_if_its_request_fails(
         if len(consumed) == 2:
             raise RuntimeError("broken")
 
-    scheduler.table.consume = break_at_the_second  # type: ignore[assignment]  # any
+    scheduler.table.claims.consume = break_at_the_second  # type: ignore[assignment]  # any
     with pytest.raises(RuntimeError, match="broken"):
         _select(scheduler, request(num_instances=3), new_uuids(3))
     assert _nothing_is_held(scheduler)

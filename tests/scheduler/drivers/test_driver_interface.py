@@ -137,7 +137,7 @@ def test_claims_of_a_driver_that_finds_no_host_are_released(driven: Driven) -> N
     with pytest.raises(NoValidHost, match="have no room left"):
         _select(fixture, uuids, vcpus=2)
     assert not any(fixture.placement.allocations(uuid).resources for uuid in uuids)
-    assert not fixture.scheduler.table.claims()
+    assert not fixture.scheduler.table.claims.unreported()
 
 
 def test_host_that_has_become_full_is_not_selected(driven: Driven) -> None:
@@ -179,7 +179,7 @@ def test_weights_order_hosts_as_filter_scheduler_does(driven: Driven) -> None:
     for hints in ({}, {"plain": ["yes"]}):
         [instance] = new_uuids()
         names.append(_names(_select(fixture, [instance], scheduler_hints=hints)[0]))
-        fixture.scheduler.table.release_claim("h3", instance)
+        fixture.scheduler.table.claims.release("h3", instance)
     assert names == [["h3", "h2", "h1"]] * 2
 
 
@@ -243,7 +243,7 @@ def test_instances_without_a_host_are_placed_by_weight(driven: Driven) -> None:
     for instance, mine in zip(uuids, answer, strict=True):
         held = fixture.placement.allocations(instance).resources
         assert list(held) == [mine[0].compute_node_uuid]
-    assert len(fixture.scheduler.table.claims()) == 3
+    assert len(fixture.scheduler.table.claims.unreported()) == 3
 
 
 def test_driver_that_forgets_an_instance_is_named(driven: Driven) -> None:
@@ -278,7 +278,7 @@ def test_driver_that_returns_something_else_is_named(driven: Driven, made: str) 
     with pytest.raises(PluginError, match="Wrong must return what selections"):
         _select(fixture, [instance])
     assert not fixture.placement.allocations(instance).resources
-    assert not fixture.scheduler.table.claims()
+    assert not fixture.scheduler.table.claims.unreported()
 
 
 def test_class_that_is_no_driver_stops_the_start(install: Callable[..., None]) -> None:

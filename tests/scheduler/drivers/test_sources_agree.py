@@ -177,7 +177,7 @@ class Pair:
         """Take a selection back, in Placement and in the scheduler's host table."""
         for name, uuid in zip(hosts, uuids, strict=True):
             self.client.delete_allocations(uuid)
-            scheduler.table.release_claim(name, uuid)
+            scheduler.table.claims.release(name, uuid)
 
     def read_again(self) -> None:
         """Read all providers: a deletion would be found within a minute."""

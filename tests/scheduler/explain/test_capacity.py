@@ -45,7 +45,7 @@ def _placed(scheduler: Scheduler, spec: RequestSpec) -> Counter[str]:
             placed[uuids[0]] = selection.service_host
     for instance, name in placed.items():
         scheduler.placement.delete_allocations(instance)
-        scheduler.table.release_claim(name, instance)
+        scheduler.table.claims.release(name, instance)
     assert len(placed) < _MOST
     refresh_providers(scheduler)
     return Counter(placed.values())

@@ -62,7 +62,7 @@ def test_hosts_are_grouped_by_cell_or_by_the_places_of_a_level(
 
 def test_shares_include_allocation_ratios_and_claims(conf: cfg.ConfigOpts) -> None:
     hosts = table(host(host="a", cpu_allocation_ratio=4.0, ram_allocation_ratio=0.5))
-    hosts.consume(node_uuid("a"), "instance", Consumption(1024, 2048, 3))
+    hosts.claims.consume(node_uuid("a"), "instance", Consumption(1024, 2048, 3))
     [group] = cloud_fill(hosts, conf, NOW).groups
     shares = {name: fill.share for name, fill in group.resources.items()}
     assert shares == {

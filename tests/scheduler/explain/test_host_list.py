@@ -39,7 +39,7 @@ def test_the_condition_is_what_compute_filter_sees(
 
 def test_fill_includes_claims(conf: cfg.ConfigOpts) -> None:
     hosts = table(host(host="a"), aggregates=[aggregate(1, "a", availability_zone="z")])
-    hosts.consume(node_uuid("a"), "instance", Consumption(1024, 2048, 3))
+    hosts.claims.consume(node_uuid("a"), "instance", Consumption(1024, 2048, 3))
     [summary] = summarize(hosts, conf, NOW).hosts
     assert summary.vcpus == (5, 8)
     assert summary.memory_mb == (8192 + 1024, 16384)

@@ -178,7 +178,7 @@ def test_a_dry_run_selects_what_the_real_request_selects(
     for placed in real.instances:
         assert placed.instance_uuid is not None
         scheduler.placement.delete_allocations(placed.instance_uuid)
-        scheduler.table.release_claim(placed.host, placed.instance_uuid)
+        scheduler.table.claims.release(placed.host, placed.instance_uuid)
     assert (dry.outcome, dry.reason) == (real.outcome, real.reason)
     if real.outcome is Outcome.SELECTED:
         assert _selected(dry) == _selected(real)

@@ -100,7 +100,7 @@ class Model(RuleBasedStateMachine):
 
     @rule(node=NODES, uuids=st.sets(INSTANCES))
     def settle(self, node: str, uuids: set[str]) -> None:
-        self.table.mark_reported(node_uuid(node), uuids)
+        self.table.claims.mark_reported(node_uuid(node), uuids)
         for uuid in uuids:
             self.claims.get(node_uuid(node), {}).pop(uuid, None)
 
@@ -113,14 +113,14 @@ class Model(RuleBasedStateMachine):
     @rule(node=NODES, uuid=INSTANCES, memory_mb=st.integers(0, 4096))
     def consume(self, node: str, uuid: str, memory_mb: int) -> None:
         consumption = dataclasses.replace(SMALL, memory_mb=memory_mb)
-        self.table.consume(node_uuid(node), uuid, consumption)
+        self.table.claims.consume(node_uuid(node), uuid, consumption)
         if record := self.reports.get(node_uuid(node)):
             self.claims[record.uuid].setdefault(uuid, consumption)
             self.instances.setdefault(record.host, set()).add(uuid)
 
     @rule(name=HOSTS, uuid=INSTANCES)
     def release_claim(self, name: str, uuid: str) -> None:
-        self.table.release_claim(name, uuid)
+        self.table.claims.release(name, uuid)
         self.instances.get(name, set()).discard(uuid)
         for node in self._nodes_of(name):
             self.claims[node].pop(uuid, None)
@@ -213,7 +213,7 @@ ONE = instance_uuid(1)
 
 def test_claim_is_consumed_at_once() -> None:
     made = table(host())
-    made.consume(host().uuid, ONE, SMALL)
+    made.claims.consume(host().uuid, ONE, SMALL)
     state = made.batch()[0]
     assert (state.free_ram_mb, state.free_disk_mb) == (8192 - 512, 51200 - 1024)
     assert (state.vcpus_used, state.num_instances, state.num_io_ops) == (3, 1, 1)
@@ -223,13 +223,13 @@ def test_claim_is_consumed_at_once() -> None:
 def test_second_claim_of_one_instance_consumes_nothing_more() -> None:
     made = table(host())
     for _ in range(2):
-        made.consume(host().uuid, ONE, SMALL)
+        made.claims.consume(host().uuid, ONE, SMALL)
     assert made.batch()[0].free_ram_mb == 8192 - 512
 
 
 def test_claim_on_unknown_node_is_left_to_its_report() -> None:
     made = table(host())
-    made.consume(node_uuid("elsewhere"), ONE, SMALL)
+    made.claims.consume(node_uuid("elsewhere"), ONE, SMALL)
     assert made.batch()[0].free_ram_mb == 8192
 
 
@@ -245,7 +245,7 @@ def test_claim_stays_until_a_report_includes_it(
     reported: list[str] | None, free_ram_mb: int
 ) -> None:
     made = table(host())
-    made.consume(host().uuid, ONE, SMALL)
+    made.claims.consume(host().uuid, ONE, SMALL)
     made.put(host(free_ram_mb=7000), reported)
     assert made.batch()[0].free_ram_mb == free_ram_mb
     assert set(made.batch()[0].instances) == {ONE}
@@ -253,7 +253,7 @@ def test_claim_stays_until_a_report_includes_it(
 
 def test_build_that_ended_is_no_io_operation_any_more() -> None:
     made = table(host())
-    made.consume(host().uuid, ONE, SMALL)
+    made.claims.consume(host().uuid, ONE, SMALL)
     assert made.batch()[0].num_io_ops == 1
     made.add_instances("host", [ONE])
     assert (made.batch()[0].num_io_ops, made.batch()[0].num_instances) == (0, 1)
@@ -261,7 +261,7 @@ def test_build_that_ended_is_no_io_operation_any_more() -> None:
 
 def test_claim_that_a_list_of_instances_leaves_out_stays() -> None:
     made = table(host())
-    made.consume(host().uuid, ONE, SMALL)
+    made.claims.consume(host().uuid, ONE, SMALL)
     for _ in range(3):
         made.set_instances("host", [])
     assert set(made.batch()[0].instances) == {ONE}, "its build may just begin"
@@ -269,20 +269,22 @@ def test_claim_that_a_list_of_instances_leaves_out_stays() -> None:
 
 def test_claim_that_the_row_includes_is_settled() -> None:
     made = table(host())
-    made.consume(host().uuid, ONE, SMALL)
+    made.claims.consume(host().uuid, ONE, SMALL)
     made.change_many({host().uuid: {"free_ram_mb": 7000}})
     assert made.batch()[0].free_ram_mb == 7000 - 512
-    made.mark_reported(host().uuid, [ONE])
+    made.claims.mark_reported(host().uuid, [ONE])
     assert made.batch()[0].free_ram_mb == 7000
     assert set(made.batch()[0].instances) == {ONE}
-    assert made.claims() == ()
+    assert made.claims.unreported() == ()
 
 
 def test_claims_have_their_start_time() -> None:
     made = HostTable(clock=lambda: 17.0)
     made.put(host())
-    made.consume(host().uuid, ONE, SMALL)
-    assert made.claims() == (UnreportedClaim(host().uuid, "host", ONE, 17.0),)
+    made.claims.consume(host().uuid, ONE, SMALL)
+    assert made.claims.unreported() == (
+        UnreportedClaim(host().uuid, "host", ONE, 17.0),
+    )
 
 
 @pytest.mark.parametrize("column", ["uuid", "revision", "colour"])
@@ -329,25 +331,25 @@ def test_all_aggregates_are_replaced_at_once() -> None:
 
 def test_claim_given_back_leaves_the_host_as_it_was() -> None:
     made = table(host())
-    made.consume(host().uuid, ONE, SMALL)
-    made.release_claim("host", ONE)
+    made.claims.consume(host().uuid, ONE, SMALL)
+    made.claims.release("host", ONE)
     assert made.batch()[0].free_ram_mb == 8192
     assert made.batch()[0].instances == {}
 
 
 def test_what_a_report_included_is_not_given_back_again() -> None:
     made = table(host())
-    made.consume(host().uuid, ONE, SMALL)
+    made.claims.consume(host().uuid, ONE, SMALL)
     made.put(host(free_ram_mb=7000), [ONE])
-    made.release_claim("host", ONE)
+    made.claims.release("host", ONE)
     assert made.batch()[0].free_ram_mb == 7000
 
 
 def test_dropped_node_comes_back_without_its_old_claims() -> None:
     made = table(host())
-    made.consume(host().uuid, ONE, SMALL)
+    made.claims.consume(host().uuid, ONE, SMALL)
     made.drop(host().uuid)
-    made.release_claim("host", ONE)
+    made.claims.release("host", ONE)
     made.put(host())
     assert made.batch()[0].free_ram_mb == 8192
 
@@ -355,7 +357,7 @@ def test_dropped_node_comes_back_without_its_old_claims() -> None:
 def test_report_of_one_node_keeps_the_claims_on_its_hosts_other_nodes() -> None:
     first, second = host(nodename="n1"), host(nodename="n2")
     made = table(first, second)
-    made.consume(second.uuid, ONE, SMALL)
+    made.claims.consume(second.uuid, ONE, SMALL)
     made.put(first, [])
     assert set(made.batch()[0].instances) == {ONE}
 
@@ -407,7 +409,7 @@ def test_nodes_of(wanted: dict[str, Any], found: list[str]) -> None:
 def test_row_has_the_revision_of_its_last_change() -> None:
     a, b = host(host="a"), host(host="b")
     made = table(a, b)
-    made.consume(b.uuid, ONE, SMALL)
+    made.claims.consume(b.uuid, ONE, SMALL)
     rows = made.batch()
     assert rows[0].revision < rows[1].revision == made.revision == rows.revision
 
@@ -417,7 +419,7 @@ def test_supply_is_what_hosts_have_in_all() -> None:
     made = table(a, b)
     seen = [made.supply_revision]
     for same in (
-        lambda: made.consume(a.uuid, ONE, SMALL),
+        lambda: made.claims.consume(a.uuid, ONE, SMALL),
         lambda: made.put(dataclasses.replace(a, vcpus_used=1, last_seen_up=5.0)),
         lambda: made.set_instances("b", [ONE]),
         lambda: made.drop(node_uuid("unknown")),
@@ -496,7 +498,7 @@ def test_concurrent_writers_and_readers_see_whole_rows() -> None:
 
 def test_row_as_reported_excludes_claims() -> None:
     made = table(host())
-    made.consume(host().uuid, ONE, SMALL)
+    made.claims.consume(host().uuid, ONE, SMALL)
     free_mb = made.batch().free_ram_mb[0]
     assert made.as_reported(host().uuid) == host()
     assert made.batch().free_ram_mb[0] == free_mb

@@ -85,7 +85,7 @@ def test_refresh_drops_instances_that_are_not_listed_any_more(cloud: Cloud) -> N
 
 
 def test_refresh_keeps_claims_that_the_file_does_not_include(cloud: Cloud) -> None:
-    cloud.table.consume(cloud.node_uuid("b"), TWO, SMALL)
+    cloud.table.claims.consume(cloud.node_uuid("b"), TWO, SMALL)
     cloud.source.refresh(cloud.table)
     assert cloud.contents()["b"] == (4096 - 512, ["all"], [TWO])
 

@@ -67,7 +67,7 @@ def test_one_decision_in_a_minute_is_kept(kept: Kept) -> None:
 
 
 def _change(kept: Kept) -> None:
-    kept.scheduler.table.release_claim("h0", "no such instance")
+    kept.scheduler.table.claims.release("h0", "no such instance")
 
 
 def test_failures_share_a_view_until_a_host_changes(kept: Kept) -> None:

@@ -64,7 +64,7 @@ def _affine(uuids: Sequence[str]) -> dict[str, Any]:
 
 def _is_free(running: SchedulerFixture, uuids: Sequence[str]) -> bool:
     held = (running.placement.allocations(each).resources for each in uuids)
-    return not any(held) and not running.scheduler.table.claims()
+    return not any(held) and not running.scheduler.table.claims.unreported()
 
 
 def _shown(record: DecisionRecord) -> str:
@@ -88,7 +88,7 @@ def test_group_on_one_host_is_placed_where_all_fit() -> None:
         assert all(each.top_hosts for each in record.instances)
         for uuid_ in uuids:
             assert len(running.placement.allocations(uuid_).resources) == 1
-        assert len(running.scheduler.table.claims()) == 3
+        assert len(running.scheduler.table.claims.unreported()) == 3
 
 
 def test_one_by_one_does_not_find_that_host() -> None:
@@ -172,7 +172,7 @@ def test_nothing_stays_claimed_where_the_refused_do_not_fit_elsewhere() -> None:
             _select(running, uuids, vcpus=2)
         held = [running.placement.allocations(each).resources for each in uuids]
         assert not any(held)
-        assert len(running.scheduler.table.claims()) == 1
+        assert len(running.scheduler.table.claims.unreported()) == 1
 
 
 def test_missing_scipy_stops_the_start_in_one_line(

@@ -15,7 +15,7 @@ from moorage.objects import (
     NetworkMetadata,
     PciDevicePool,
 )
-from moorage.scheduler.hosts.fitting import Need
+from moorage.scheduler.hosts.fitting.need import Need
 from moorage.scheduler.hosts.numa import (
     CellHardware,
     FittedCell,

@@ -22,11 +22,8 @@ from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.instances import InstanceLocation, InstanceState
 from moorage.scheduler.placement.allocations import journal as journals
 from moorage.scheduler.placement.allocations.claims import Claim
-from moorage.scheduler.placement.allocations.journal import (
-    Journal,
-    JournalEntry,
-    suspected_in,
-)
+from moorage.scheduler.placement.allocations.journal import Journal, suspected_in
+from moorage.scheduler.placement.allocations.journal_entry import JournalEntry
 from moorage.scheduler.placement.allocations.orphans import Orphan, Orphans
 from moorage.scheduler.placement.answers import ConsumerAllocations
 

@@ -31,7 +31,7 @@ class Claiming:
         self.source = nova.source(conf)
         self.source.start(self.table)
         nova.clock.now += 10
-        self.table.consume(node_uuid("a"), ONE, SMALL)
+        self.table.claims.consume(node_uuid("a"), ONE, SMALL)
         nova.clock.now += 1
 
     def build(self) -> None:
@@ -52,7 +52,7 @@ class Claiming:
 
     @property
     def is_settled(self) -> bool:
-        return not self.table.claims()
+        return not self.table.claims.unreported()
 
 
 @pytest.fixture
@@ -133,12 +133,12 @@ def test_row_that_was_read_before_the_claim_never_settles_it(
         source = nova.source(conf)
         source.start(table)
         nova.clock.now += 10
-        table.consume(node_uuid("a"), ONE, SMALL)
+        table.claims.consume(node_uuid("a"), ONE, SMALL)
         nova.instance(ONE, "a", updated_at=us(11))
         for _ in range(20):
             nova.clock.now += 1
             source.refresh_if_stale(table)
-        assert table.claims()
+        assert table.claims.unreported()
 
 
 def test_heartbeat_leaves_claims_alone(claiming: Claiming) -> None:

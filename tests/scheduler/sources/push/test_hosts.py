@@ -127,7 +127,7 @@ def test_claim_is_settled_by_the_report_that_has_it(
     before = host(host="h1")
     wire.reporter.report(before)
     scheduler.receive(*wire.casts())
-    scheduler.table.consume(NODE, A, CLAIM)
+    scheduler.table.claims.consume(NODE, A, CLAIM)
     wire.reporter.report(dataclasses.replace(before, num_io_ops=2))
     scheduler.receive(*wire.casts())
     # The host has not built it yet: it stays on top of what is reported.
@@ -138,7 +138,7 @@ def test_claim_is_settled_by_the_report_that_has_it(
     wire.reporter.report(after, [A])
     scheduler.receive(*wire.casts())
     assert scheduler.row(NODE) == row_of(after)
-    assert scheduler.table.claims() == ()
+    assert scheduler.table.claims.unreported() == ()
     assert scheduler.table.instances.of_host("h1") == {A}
 
 
@@ -494,8 +494,8 @@ def test_claim_received_after_the_report_counts_once(
     wire.reporter.report(host(host="h1", vcpus_used=2), [A])
     scheduler.receive(*wire.casts())
     # It comes from another scheduler, late, whose clock is wrong.
-    scheduler.table.consume(NODE, A, Consumption(1, 1, 2), NOW - 1e6)
-    scheduler.table.consume(NODE, B, Consumption(1, 1, 3), NOW - 1e6)
+    scheduler.table.claims.consume(NODE, A, Consumption(1, 1, 2), NOW - 1e6)
+    scheduler.table.claims.consume(NODE, B, Consumption(1, 1, 3), NOW - 1e6)
     hosts.settle_reported_claims()
     assert scheduler.value(NODE, "vcpus_used") == 7, "it may be a resize in place"
     clock.now += 30

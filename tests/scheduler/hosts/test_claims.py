@@ -15,7 +15,7 @@ from moorage.scheduler.hosts import (
     HostTopology,
     Limits,
 )
-from moorage.scheduler.hosts.fitting import Need
+from moorage.scheduler.hosts.fitting.need import Need
 from moorage.scheduler.hosts.numa import CellArrays
 from moorage.scheduler.request.numa import Guest
 from moorage.scheduler.request.pci import read_requests
@@ -68,9 +68,9 @@ def free(made: HostTable) -> tuple[list[int], list[int]]:
 
 def test_instance_consumes_cpus_and_a_device_of_one_cell() -> None:
     made = table(record())
-    made.consume(NODE, ONE, consumption())
+    made.claims.consume(NODE, ONE, consumption())
     assert free(made) == ([2, 0], [1])
-    made.consume(NODE, TWO, consumption())
+    made.claims.consume(NODE, TWO, consumption())
     assert free(made) == ([2, 2], [])
 
 
@@ -78,16 +78,16 @@ def test_instance_that_leaves_frees_what_it_used() -> None:
     made = table(record())
     before = record()
     for uuid in (ONE, TWO):
-        made.consume(NODE, uuid, consumption())
+        made.claims.consume(NODE, uuid, consumption())
     for uuid in (ONE, TWO):
-        made.release_claim("h", uuid)
+        made.claims.release("h", uuid)
     [topology], [pools] = made.batch().numa_topology, made.batch().pci_stats
     assert (topology, pools) == (before.numa_topology, before.pci_stats)
 
 
 def test_report_with_the_instance_replaces_the_claim() -> None:
     made = table(record())
-    made.consume(NODE, ONE, consumption())
+    made.claims.consume(NODE, ONE, consumption())
     reported = numa_topology(numa_cell(0, pinned_cpus={0}), numa_cell(1))
     made.put(record(numa_topology=HostTopology.read(reported)), [ONE])
     assert free(made) == ([1, 0], [1, 1])
@@ -95,12 +95,12 @@ def test_report_with_the_instance_replaces_the_claim() -> None:
 
 def test_instance_without_a_report_stays_consumed() -> None:
     made = table(record())
-    made.consume(NODE, ONE, consumption())
+    made.claims.consume(NODE, ONE, consumption())
     # Cell 0 is full by now: the guest is assumed to be in the other one.
     reported = numa_topology(numa_cell(0, pinned_cpus={0, 1, 2, 3}), numa_cell(1))
     made.put(record(numa_topology=HostTopology.read(reported)), [])
     assert free(made) == ([4, 2], [1])
-    made.release_claim("h", ONE)
+    made.claims.release("h", ONE)
     assert free(made) == ([4, 0], [1, 1])
 
 
@@ -110,8 +110,8 @@ def test_what_does_not_fit_any_more_is_left_to_the_host(field: str) -> None:
     values = {"numa_topology": HostTopology.read(full), "pci_stats": HostPools()}
     made = table(record(**{field: values[field]}))
     before = free(made)
-    made.consume(NODE, ONE, consumption())
-    made.release_claim("h", ONE)
+    made.claims.consume(NODE, ONE, consumption())
+    made.claims.release("h", ONE)
     assert free(made) == before
     [state] = made.batch()
     assert state.vcpus_used == record().vcpus_used
@@ -119,7 +119,7 @@ def test_what_does_not_fit_any_more_is_left_to_the_host(field: str) -> None:
 
 def test_devices_are_consumed_on_a_host_without_cells() -> None:
     made = table(record(numa_topology=None))
-    made.consume(NODE, ONE, consumption())
+    made.claims.consume(NODE, ONE, consumption())
     [pools] = made.batch().pci_stats
     assert pools.n_free == 1
 
@@ -132,7 +132,7 @@ def test_overcommit_counts_with_the_filters_limits() -> None:
     )
     made = table(record())
     for uuid in (ONE, TWO, THREE):
-        made.consume(NODE, uuid, Consumption(1, 1, 3, need=need))
+        made.claims.consume(NODE, uuid, Consumption(1, 1, 3, need=need))
     [topology] = made.batch().numa_topology
     assert [cell.cpu_usage for cell in topology.cells] == [3, 3]
 
@@ -165,7 +165,7 @@ def test_what_is_only_planned_is_forgotten() -> None:
 
 
 def reserve(hosts: HostTable, uuid: str, at: float, *, since: int = -1) -> bool:
-    return hosts.consume_if_fits(NODE, uuid, consumption(), at, since)
+    return hosts.claims.consume_if_fits(NODE, uuid, consumption(), at, since)
 
 
 def test_guest_that_does_not_fit_any_more_is_not_reserved() -> None:
@@ -181,8 +181,8 @@ def test_guest_that_does_not_fit_any_more_is_not_reserved() -> None:
 def test_earliest_claims_have_their_place_in_any_order_of_arrival() -> None:
     hosts = table(record())
     for uuid, at in ((THREE, 3.0), (ONE, 1.0), (TWO, 2.0)):
-        hosts.consume(NODE, uuid, consumption(), at)
-    assert [hosts.has_place(NODE, uuid) for uuid in (ONE, TWO, THREE)] == [
+        hosts.claims.consume(NODE, uuid, consumption(), at)
+    assert [hosts.claims.has_place(NODE, uuid) for uuid in (ONE, TWO, THREE)] == [
         True,
         True,
         False,
@@ -192,9 +192,9 @@ def test_earliest_claims_have_their_place_in_any_order_of_arrival() -> None:
 def test_claim_that_lacked_cells_gets_those_of_a_withdrawn_one() -> None:
     hosts = table(record())
     for at, uuid in enumerate((ONE, TWO, THREE)):
-        hosts.consume(NODE, uuid, consumption(), float(at))
-    hosts.withdraw_claim(NODE, ONE)
-    assert hosts.has_place(NODE, THREE)
+        hosts.claims.consume(NODE, uuid, consumption(), float(at))
+    hosts.claims.withdraw(NODE, ONE)
+    assert hosts.claims.has_place(NODE, THREE)
     assert free(hosts) == ([2, 2], []), "two guests have both devices"
 
 
@@ -202,12 +202,12 @@ def test_nothing_is_reserved_where_an_earlier_claim_does_not_fit() -> None:
     """Its report is older than the end of the guest that made room for the claim."""
     used = HostPools.read(pci_pools(pci_pool(1, numa_node=0)))
     hosts = table(record(pci_stats=used))
-    hosts.consume(NODE, ONE, consumption(), 1.0)
-    hosts.consume(NODE, TWO, consumption(), 2.0)
-    hosts.withdraw_claim(NODE, ONE)
-    hosts.consume(NODE, ONE, consumption(), 3.0)
+    hosts.claims.consume(NODE, ONE, consumption(), 1.0)
+    hosts.claims.consume(NODE, TWO, consumption(), 2.0)
+    hosts.claims.withdraw(NODE, ONE)
+    hosts.claims.consume(NODE, ONE, consumption(), 3.0)
     now = hosts.batch().revision
-    assert not hosts.has_place(NODE, ONE)
+    assert not hosts.claims.has_place(NODE, ONE)
     assert not reserve(hosts, THREE, 4.0, since=now)
     hosts.put(record(), [TWO])
-    assert hosts.has_place(NODE, ONE)
+    assert hosts.claims.has_place(NODE, ONE)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..candidates import Mask, Rows
-from ..request.pci import PciRequest
-from .numa import CellMasks, CellRows, ChosenCells
-from .pci import PoolRows, Providers, supported
+from ...candidates import Mask, Rows
+from ...request.pci import PciRequest
+from ..numa import CellMasks, CellRows, ChosenCells
+from ..pci import PoolRows, Providers, supported
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,10 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from ..request.numa import Guest
-from ..request.pci import PciRequest, providers_of
-from .cases import Cases
-from .numa import (
+from ...request.numa import Guest
+from ...request.pci import PciRequest, providers_of
+from ..numa import (
     CellRows,
     ChosenCells,
     FittedGuest,
@@ -24,7 +23,7 @@ from .numa import (
     pin,
     places_in_order,
 )
-from .pci import (
+from ..pci import (
     HostPools,
     PoolRows,
     Providers,
@@ -32,6 +31,7 @@ from .pci import (
     apply_requests,
     single_pools,
 )
+from .cases import Cases
 
 #: Values of columns by name.
 Changes = Collection[tuple[str, HostTopology | HostPools | None]]

@@ -16,13 +16,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ..candidates import Mask, Rows
-from ..request.numa import Guest, Networks
-from .batch import HostBatch
-from .cases import Cases
-from .devices import hosts_with_each_device, pool_rows
-from .fitting import Need
-from .numa import (
+from ...candidates import Mask, Rows
+from ...request.numa import Guest, Networks
+from ..batch import HostBatch
+from ..numa import (
     CellArrays,
     CellMasks,
     CellRows,
@@ -33,7 +30,10 @@ from .numa import (
     declaring_cells,
     fitting_cells,
 )
-from .pci import Providers
+from ..pci import Providers
+from .cases import Cases
+from .devices import hosts_with_each_device, pool_rows
+from .need import Need
 
 #: Choices of host cells that are tried for all hosts at once, 4 of 8 are 70. Of hosts
 #: that are more, as many: a choice takes less time than a host by itself.

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..candidates import Mask, Rows
-from ..request.pci import PciRequest, providers_of
-from .batch import HostBatch
-from .fitting import Need
-from .pci import PoolArrays, PoolRows, Providers, supported, supported_alone
+from ...candidates import Mask, Rows
+from ...request.pci import PciRequest, providers_of
+from ..batch import HostBatch
+from ..pci import PoolArrays, PoolRows, Providers, supported, supported_alone
+from .need import Need
 
 
 def hosts_with_devices(hosts: HostBatch, need: Need) -> Mask:

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The claims that no report includes yet, counted in the rows of their hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from .column_arrays import ColumnArrays
+from .instances import InstanceMap
+from .pending import Consumption, PendingClaim, UnreportedClaim
+
+
+class PendingClaims:
+    """Add what claims consume to the columns of a host table, and subtract it again.
+
+    Every node that has a claim has a row. Created by `HostTable`.
+
+    Parameters
+    ----------
+    arrays : ColumnArrays
+    instances : InstanceMap
+        The instances of claims are added to it.
+    lock : threading.RLock
+        That of the table.
+    clock : callable
+        Returns now, seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        arrays: ColumnArrays,
+        instances: InstanceMap,
+        lock: threading.RLock,
+        clock: Callable[[], float],
+    ) -> None:
+        self._arrays = arrays
+        self._instances = instances
+        self._lock = lock
+        self._clock = clock
+        #: Claims by node and instance, the oldest first; other nodes have no entry.
+        self._pending: dict[str, dict[str, PendingClaim]] = {}
+
+    # -- called for claims -------------------------------------------------------------
+
+    def consume(
+        self,
+        node_uuid: str,
+        instance_uuid: str,
+        consumption: Consumption,
+        claimed_at: float | None = None,
+        *,
+        is_reserved: bool = False,
+    ) -> None:
+        """Add what an instance was granted; repeating it changes nothing.
+
+        For a node without a row nothing is added: its next report includes it.
+
+        Parameters
+        ----------
+        claimed_at : float, optional
+            Seconds since the epoch; now by default.
+        is_reserved : bool
+            Whether it is not granted yet; repeat it once it is.
+        """
+        with self._lock:
+            row = self._arrays.row_of(node_uuid)
+            if row is None:
+                return
+            if known := self._claims_on(node_uuid).get(instance_uuid):
+                known.is_reserved &= is_reserved
+                return
+            self._arrays.revision += 1
+            now = self._clock() if claimed_at is None else claimed_at
+            claim = PendingClaim(consumption, now, is_reserved=is_reserved)
+            self._pending.setdefault(node_uuid, {})[instance_uuid] = claim
+            self._apply(row, claim)
+            host = self._arrays.text("host", row)
+            self._add_instance(host, instance_uuid, consumption)
+
+    def fits(self, node_uuid: str, consumption: Consumption, since: int) -> bool:
+        """Return whether a compute node still has the cells and devices for a claim.
+
+        It does not while it has a claim that does not fit: its report is older than
+        what made room for that claim, and shows as free what that claim took.
+
+        Parameters
+        ----------
+        since : int
+            The revision at which it had: a row that has not changed is not fitted
+            again.
+        """
+        with self._lock:
+            row = self._arrays.row_of(node_uuid)
+            if row is None:
+                return True
+            if not self._all_fit(node_uuid):
+                return False
+            if self._arrays.read("revision", row) <= since:
+                return True
+            return consumption.fits(*self._devices(row))
+
+    def consume_if_fits(
+        self,
+        node_uuid: str,
+        instance_uuid: str,
+        consumption: Consumption,
+        claimed_at: float,
+        since: int,
+    ) -> bool:
+        """Reserve what an instance needs if it still fits; see `fits`."""
+        with self._lock:
+            is_there = instance_uuid in self._claims_on(node_uuid)
+            if not is_there and not self.fits(node_uuid, consumption, since):
+                return False
+            self.consume(
+                node_uuid, instance_uuid, consumption, claimed_at, is_reserved=True
+            )
+            return True
+
+    def has_place(self, node_uuid: str, instance_uuid: str) -> bool:
+        """Return whether a claim has the cells and devices that it needs.
+
+        Claims that no report includes yet get theirs in the order of their times.
+        """
+        with self._lock:
+            claims = self._claims_on(node_uuid)
+            if instance_uuid not in claims:
+                return True
+            by_time = sorted(claims.items(), key=lambda c: (c[1].claimed_at, c[0]))
+            if by_time != list(claims.items()):
+                self._fit_again(node_uuid, dict(by_time))
+            return self._claims_on(node_uuid)[instance_uuid].is_complete
+
+    def withdraw(self, node_uuid: str, instance_uuid: str) -> None:
+        """Undo `consume` of a claim that was not granted, if it is still counted."""
+        with self._lock:
+            if instance_uuid in self._claims_on(node_uuid):
+                self.release(self._host_of(node_uuid), instance_uuid)
+
+    def release(self, host: str, instance_uuid: str) -> None:
+        """Undo `consume` on a service host: the claim was released, or has ended.
+
+        An instance that is not there, or that a report included, is only removed.
+        """
+        with self._lock:
+            self._arrays.revision += 1
+            self._instances.remove(host, instance_uuid)
+            for node_uuid in self._arrays.uuids_where({"host": [host]}):
+                self.mark_reported(node_uuid, [instance_uuid])
+
+    def unreported(self) -> tuple[UnreportedClaim, ...]:
+        """Return the claims that no report of their node includes yet."""
+        with self._lock:
+            return tuple(
+                UnreportedClaim(
+                    node,
+                    self._host_of(node),
+                    uuid,
+                    claim.claimed_at,
+                    claim.is_reserved,
+                )
+                for node, claims in self._pending.items()
+                for uuid, claim in claims.items()
+            )
+
+    def mark_reported(self, node_uuid: str, instance_uuids: Iterable[str]) -> None:
+        """Record that the row, as it was reported, includes these claims.
+
+        They are no longer added to the reported values; the instances stay.
+        """
+        with self._lock:
+            for instance_uuid in instance_uuids:
+                claim = self._pop(node_uuid, instance_uuid)
+                if claim is not None:
+                    self._arrays.revision += 1
+                    self._revert(self._row(node_uuid), claim)
+            if not self._all_fit(node_uuid):  # what one of them lacked may be free now
+                self._fit_again(node_uuid, dict(self._claims_on(node_uuid)))
+
+    # -- called by the table, which holds the lock -------------------------------------
+
+    @contextlib.contextmanager
+    def subtracted(self, node_uuids: Collection[str]) -> Iterator[None]:
+        """Subtract the claims on these nodes, known or not, and add them at the end."""
+        concerned = self._pending.keys() & set(node_uuids)
+        for node_uuid in concerned:
+            row = self._row(node_uuid)
+            for claim in reversed(list(self._claims_on(node_uuid).values())):
+                self._revert(row, claim)
+        yield
+        for node_uuid in concerned:
+            row = self._row(node_uuid)
+            for claim in self._claims_on(node_uuid).values():
+                self._apply(row, claim)
+
+    def add_to_report(
+        self, node_uuid: str, host: str, reported: Collection[str]
+    ) -> None:
+        """Add the claims on a node to its row, which was just replaced by a report.
+
+        Parameters
+        ----------
+        reported : collection of str
+            The instances that the report includes: their claims have ended.
+        """
+        for uuid in self._claims_on(node_uuid).keys() & set(reported):
+            self._pop(node_uuid, uuid)
+        row = self._row(node_uuid)
+        for uuid, claim in self._claims_on(node_uuid).items():
+            self._apply(row, claim)
+            self._add_instance(host, uuid, claim.consumption)
+
+    def end_builds(self, host: str, uuids: Collection[str]) -> None:
+        """Subtract the I/O operations of these instances' builds."""
+        for node_uuid in self._arrays.uuids_where({"host": [host]}):
+            pending = self._claims_on(node_uuid)
+            for uuid in pending.keys() & set(uuids):
+                row, built = self._row(node_uuid), pending[uuid].consumption
+                pending[uuid].consumption = dataclasses.replace(built, io_ops=0)
+                self._arrays.add("num_io_ops", row, -built.io_ops)
+                self._arrays.touch([row])
+
+    def by_host(self) -> Mapping[str, set[str]]:
+        """Return the instances with claims, by service host."""
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for node_uuid, claims in self._pending.items():
+            found[self._host_of(node_uuid)] |= claims.keys()
+        return found
+
+    def drop(self, node_uuid: str) -> None:
+        """Drop the claims on a node whose row is removed."""
+        self._pending.pop(node_uuid, None)
+
+    def __contains__(self, node_uuid: object) -> bool:
+        """Return whether a node has claims."""
+        return node_uuid in self._pending
+
+    def __bool__(self) -> bool:
+        return bool(self._pending)
+
+    # -- rows --------------------------------------------------------------------------
+
+    def _row(self, node_uuid: str) -> int:
+        row = self._arrays.row_of(node_uuid)
+        assert row is not None
+        return row
+
+    def _host_of(self, node_uuid: str) -> str:
+        return self._arrays.text("host", self._row(node_uuid))
+
+    def _claims_on(self, node_uuid: str) -> Mapping[str, PendingClaim]:
+        return self._pending.get(node_uuid, {})
+
+    def _pop(self, node_uuid: str, instance_uuid: str) -> PendingClaim | None:
+        claims = self._pending.get(node_uuid, {})
+        claim = claims.pop(instance_uuid, None)
+        if not claims:
+            self._pending.pop(node_uuid, None)
+        return claim
+
+    def _all_fit(self, node_uuid: str) -> bool:
+        return all(each.is_complete for each in self._claims_on(node_uuid).values())
+
+    def _fit_again(self, node_uuid: str, claims: dict[str, PendingClaim]) -> None:
+        self._arrays.revision += 1
+        with self.subtracted([node_uuid]):
+            self._pending[node_uuid] = claims
+
+    def _apply(self, row: int, claim: PendingClaim) -> None:
+        self._add(row, claim.consumption, 1)
+        topology, pools = self._devices(row)
+        claim.usage = claim.consumption.take(topology, pools)
+        if claim.usage is not None:
+            for name, value in claim.usage.changes():
+                self._arrays.write(name, [row], [value])
+
+    def _revert(self, row: int, claim: PendingClaim) -> None:
+        self._add(row, claim.consumption, -1)
+        if claim.usage is not None:
+            for name, value in claim.usage.undone(*self._devices(row)):
+                self._arrays.write(name, [row], [value])
+
+    def _add(self, row: int, consumption: Consumption, sign: int) -> None:
+        for name, delta in consumption.deltas():
+            self._arrays.add(name, row, sign * delta)
+        self._arrays.touch([row])
+
+    def _devices(self, row: int) -> tuple[Any, Any]:
+        value = self._arrays.value
+        return value("numa_topology", row), value("pci_stats", row)
+
+    def _add_instance(self, host: str, uuid: str, consumption: Consumption) -> None:
+        self._instances.add(host, uuid)
+        if consumption.image_properties:
+            self._instances.set_image_properties(uuid, consumption.image_properties)

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading nova's API database, and those of the cells that it lists, into the table."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import sqlalchemy as sa
+from oslo_config import cfg
+
+from ...errors import ConfigurationError
+from ...failures import Failure
+from ...hosts import HostTable
+from ...polling.polled_database import Apply, PolledDatabase, Read
+from .database_lookups import API_OPTION, AS_API_DATABASE
+from .databases import ApiDatabase, CellDatabase
+from .directory import Directory
+from .heartbeats import BaseHeartbeats, CellHeartbeats
+from .image_properties_reader import are_weighed, write_properties
+from .merged_cells import MergedCells
+from .old_computes import read_old_computes
+from .reading import Ratios
+
+LOG = logging.getLogger(__name__)
+
+
+class PolledDatabases:
+    """Read the API database and each cell's; add, replace and drop cells as it lists.
+
+    Parameters
+    ----------
+    conf : callable
+        Returns the options.
+    api_engine, cell_engine, clock, heartbeats
+        As `NovaDBSource` has them.
+
+    Attributes
+    ----------
+    lock : threading.RLock
+        Held while what was read is applied to the table, and while databases change.
+    api : ApiDatabase
+    """
+
+    def __init__(
+        self,
+        conf: Callable[[], cfg.ConfigOpts],
+        api_engine: sa.Engine,
+        cell_engine: Callable[[str], sa.Engine],
+        clock: Callable[[], float],
+        heartbeats: BaseHeartbeats | None,
+    ) -> None:
+        self.lock = threading.RLock()
+        self.api = ApiDatabase(api_engine, self.lock, clock)
+        self._conf = conf
+        self._cell_engine = cell_engine
+        self._clock = clock
+        self._heartbeats = heartbeats
+        self._cells: dict[str, CellDatabase] = {}
+        self._merged = MergedCells()
+
+    def all(self) -> list[PolledDatabase]:
+        """Return the API database and those of the enabled cells."""
+        return [self.api, *self.cells()]
+
+    def cells(self) -> tuple[CellDatabase, ...]:
+        """Return the databases of the enabled cells, in the order of the mappings."""
+        with self.lock:
+            return tuple(self._cells.values())
+
+    def cell(self, cell_uuid: str) -> CellDatabase | None:
+        """Return the database of an enabled cell; None: there is no such cell."""
+        return self._cells.get(cell_uuid)
+
+    def n_hosts(self, cell: CellDatabase) -> int:
+        """Return how many rows of the table a cell has."""
+        return self._merged.n_rows(cell.mapping.uuid)
+
+    def read_all(self, table: HostTable) -> None:
+        """Read everything, including unavailable cells.
+
+        Raises
+        ------
+        ConfigurationError
+            The API database cannot be read.
+        """
+        conf = self._conf()
+        timeout_s = conf.moorage.cell_timeout
+        self.api.local_connection = conf.database.connection
+        self.api.reset()
+        self._read(table, [self.api], timeout_s, is_forced=True)
+        if not self.api.is_up:
+            url = self.api.engine().url.set(query={})
+            failure = Failure.of(API_OPTION, url, self.api.reason, AS_API_DATABASE)
+            raise ConfigurationError(f"{failure}")
+        with self.lock:
+            cells = list(self._cells.values())
+            for cell in cells:
+                cell.ratios = Ratios.of(conf)
+                if cell.attempt is None:
+                    cell.reset()
+        self._read(table, cells, timeout_s, is_forced=True)
+        self._drop_unavailable_cells(table)
+
+    def poll(
+        self, table: HostTable, timeout_s: float, *, only_in_memory: bool = False
+    ) -> None:
+        """Read what has changed; wait for the databases that are available.
+
+        Parameters
+        ----------
+        timeout_s : float
+            Wait at most that long for each group of databases.
+        only_in_memory : bool
+            Whether to read only those that background threads must not read.
+        """
+
+        def databases() -> list[PolledDatabase]:
+            every = self.all()
+            return [each for each in every if each.is_in_memory or not only_in_memory]
+
+        at_once, were_on = databases(), are_weighed(self._conf(), table)
+        self._read(table, at_once, timeout_s)
+        # The API database may have added cells, or an aggregate for which the image
+        # properties of all cells are read.
+        is_on = not were_on and are_weighed(self._conf(), table)
+        cells = [each for each in databases() if isinstance(each, CellDatabase)]
+        more = [cell for cell in cells if is_on or cell not in at_once]
+        if more:
+            self._read(table, more, timeout_s)
+        self._drop_unavailable_cells(table)
+
+    def start_polls(self, table: HostTable) -> None:
+        """Start reading the databases that are due, without waiting."""
+        timeout_s = self._conf().moorage.cell_timeout
+        for database in self.all():
+            database.check_timeout(timeout_s)
+            if database.is_in_memory:
+                continue
+            database.start_attempt(self._read_factory(table, database))
+        self._drop_unavailable_cells(table)
+
+    def _read(
+        self,
+        table: HostTable,
+        databases: Sequence[PolledDatabase],
+        timeout_s: float,
+        *,
+        is_forced: bool = False,
+    ) -> None:
+        """Read the databases that are due; wait for those that were available."""
+        deadline = time.monotonic() + timeout_s
+        awaited = [database for database in databases if database.is_up or is_forced]
+        for database in awaited:
+            running = database.attempt
+            if running is not None:  # it may have begun before the caller's change
+                running.wait(deadline - time.monotonic())
+        # SQLite comes last: it is read in this thread, while others read the rest.
+        begun = {
+            database: database.start_attempt(
+                self._read_factory(table, database, in_full=is_forced),
+                is_forced=is_forced,
+            )
+            for database in sorted(databases, key=lambda database: database.is_local)
+        }
+        limit_s = self._conf().moorage.cell_timeout
+        for database in awaited:
+            attempt = begun[database]
+            in_time = attempt is None or attempt.wait(deadline - time.monotonic())
+            if not in_time:
+                database.check_timeout(limit_s, is_timed_out=timeout_s >= limit_s)
+        for database in databases:
+            database.check_timeout(limit_s)
+
+    def _read_factory(
+        self, table: HostTable, database: PolledDatabase, *, in_full: bool = False
+    ) -> Callable[[], Read]:
+        """Return the callable for `PolledDatabase.start_attempt`.
+
+        `in_full` applies to the API database only.
+        """
+        if isinstance(database, CellDatabase):
+            return lambda: self._cell_read(table, database)
+        return lambda: self._api_read(table, in_full=in_full)
+
+    def _api_read(self, table: HostTable, *, in_full: bool = False) -> Read:
+        reader = self.api.reader
+        in_full = in_full or self._is_old(self.api.compared_at)
+
+        def read(connection: sa.Connection, began_at: float) -> Apply:
+            directory = reader.read(connection, began_at, in_full=in_full)
+
+            def apply() -> None:
+                self._apply_directory(table, directory)
+                if in_full:
+                    self.api.compared_at = began_at
+
+            return apply
+
+        return read
+
+    def _cell_read(self, table: HostTable, cell: CellDatabase) -> Read:
+        reader, in_full = cell.reader, self._is_old(cell.compared_at)
+        old, heartbeats = cell.old_computes, cell.heartbeats
+        images, are_on = cell.images, are_weighed(self._conf(), table)
+        limit_s = self._conf().moorage.cell_timeout
+
+        def read(connection: sa.Connection, began_at: float) -> Apply:
+            changes = reader.read(connection, began_at, in_full=in_full)
+            if heartbeats is not None:
+                changes = heartbeats.merge_into(changes)
+            checked = read_old_computes(connection) if old is None else old
+            properties = images.read_changes(
+                connection, changes, is_on=are_on, limit_s=limit_s, in_full=in_full
+            )
+
+            def apply() -> None:
+                self._merged.apply(table, cell.mapping.uuid, changes)
+                write_properties(table, properties)
+                cell.row_errors = reader.row_errors
+                cell.old_computes = checked
+                if in_full or changes.is_whole:
+                    cell.compared_at = began_at
+
+            return apply
+
+        return read
+
+    def _is_old(self, compared_at: float | None) -> bool:
+        if compared_at is None:
+            return True
+        interval_s: float = self._conf().moorage.full_comparison_interval
+        return abs(self._clock() - compared_at) >= interval_s
+
+    def _cell_heartbeats(self) -> CellHeartbeats | None:
+        if self._heartbeats is None:
+            return None
+        return CellHeartbeats(self._heartbeats, self._conf().report_interval)
+
+    def _apply_directory(self, table: HostTable, directory: Directory) -> None:
+        if sorted(table.aggregates, key=lambda a: a.id) != list(directory.aggregates):
+            table.put_aggregates(directory.aggregates)
+        cells: dict[str, CellDatabase] = {}
+        gone = dict(self._cells)  # a copy: other threads read the original
+        for mapping in directory.cells:
+            cell = gone.pop(mapping.uuid, None)
+            if cell is None or cell.mapping != mapping:
+                previous = cell
+                cell = CellDatabase(
+                    mapping,
+                    self._cell_engine,
+                    Ratios.of(self._conf()),
+                    self.lock,
+                    self._clock,
+                    self._cell_heartbeats,
+                )
+                if previous is not None:  # its hosts stay until the new one is read
+                    previous.retire()
+                    cell.seen_at = previous.seen_at
+            cells[mapping.uuid] = cell
+        for uuid, cell in gone.items():
+            LOG.info("%s is deleted or disabled; its hosts are dropped", cell.what)
+            cell.retire()
+            self._merged.drop_cell(table, uuid)
+        self._cells = cells
+
+    def _drop_unavailable_cells(self, table: HostTable) -> None:
+        """Drop the rows of cells that have been unavailable for too long."""
+        grace_s = self._conf().moorage.cell_grace
+        with self.lock:
+            for uuid, cell in self._cells.items():
+                if cell.is_up or cell.seen_at is None or not self.n_hosts(cell):
+                    continue
+                if self._clock() - cell.seen_at > grace_s:
+                    LOG.error(
+                        "%s; its %d hosts are left out until it does",
+                        cell.describe(),
+                        self.n_hosts(cell),
+                    )
+                    cell.abandon()
+                    cell.reset()
+                    self._merged.drop_cell(table, uuid)

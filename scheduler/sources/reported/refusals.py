@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hosts whose newest reports were refused, each logged once."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ...clock import utc_text
+from ..report_columns import RefusedReport
+
+LOG = logging.getLogger(__name__)
+
+#: Hosts whose refusal is remembered, to log it once; further ones are only counted.
+_MAX_REFUSED: Final = 10_000
+#: Seconds for which the refusal of a message of no known host is reported.
+_UNKNOWN_S: Final = 60.0
+
+
+@dataclass(slots=True)
+class _Refusal:
+    """When a host's reports were first and last refused."""
+
+    since: float
+    newest: float
+
+
+class Refusals:
+    """Log the first refused report of each host, and when its reports are valid again.
+
+    Parameters
+    ----------
+    forget_after_s : float
+        Seconds after which a refusal of a known host is forgotten; 0: never. Those of
+        unknown hosts are forgotten sooner, as no later valid report can clear them.
+    """
+
+    def __init__(self, forget_after_s: float) -> None:
+        self._forget_after_s = forget_after_s or math.inf
+        self._by_name: dict[str, _Refusal] = {}
+
+    def add(self, error: Exception, now: float, origin: str) -> None:
+        """Record that a report received at `now` was refused.
+
+        Parameters
+        ----------
+        origin : str
+            Where it was read from; "": there is no such place.
+        """
+        host = error.host if isinstance(error, RefusedReport) else "?"
+        if host in self._by_name:
+            self._by_name[host].newest = now
+            return
+        if len(self._by_name) >= _MAX_REFUSED:
+            return
+        self._by_name[host] = _Refusal(now, now)
+        LOG.warning(
+            "A report is refused, and the host stays as it was: %s",
+            f"{error} ({origin})" if origin else error,
+        )
+
+    def clear(self, host: str, node_uuid: str) -> None:
+        """Record that a report of a host was accepted."""
+        if self._by_name:
+            for name in (host, node_uuid):
+                if self._by_name.pop(name, None) is not None:
+                    LOG.info("Reports of host '%s' are accepted again", host)
+
+    def expire(self, now: float, is_known: Callable[[str], bool]) -> None:
+        """Forget the refusals that are too old.
+
+        Parameters
+        ----------
+        is_known : callable
+            Returns whether a host name, or the UUID of a node, is known.
+        """
+        for name, refusal in list(self._by_name.items()):
+            age_s = abs(now - refusal.newest)
+            if age_s > (self._forget_after_s if is_known(name) else _UNKNOWN_S):
+                del self._by_name[name]
+
+    def notes(self) -> list[str]:
+        """Return a line on the hosts whose newest reports were refused, if any are."""
+        refused = list(self._by_name.values())
+        if not refused:
+            return []
+        since = utc_text(min(each.since for each in refused))
+        n = len(refused)
+        return [f"reports of {n} hosts cannot be used, the first since {since}"]
