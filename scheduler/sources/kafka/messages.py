@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ....objects import (
     Aggregate,
@@ -19,6 +18,7 @@ from ....objects import (
     UnsupportedReportVersion,
     report_data,
 )
+from ...decoding import loads
 from ...hosts import HostAggregate, HostTable
 from ...hosts.columns import read_time, read_uuid
 from ..reported.hosts import ReceivedReport, ReportedHosts
@@ -131,7 +131,7 @@ class MessageApplier:
         if message.value is None:
             self._table.drop_aggregate(aggregate_id)
             return
-        primitive = json.loads(_text(message.value, "value"))
+        primitive = loads(_text(message.value, "value"))
         aggregate = self._serializer.deserialize_entity({}, primitive)
         if not isinstance(aggregate, Aggregate):
             raise MalformedObject("an Aggregate", primitive)
@@ -167,7 +167,7 @@ class MessageApplier:
 def _report(message: TopicMessage) -> ReceivedReport:
     """Return a message's report; raise ValueError if it is none of the key's node."""
     node_uuid = _node_uuid(message)
-    primitive: Any = json.loads(_text(message.value, "value"))
+    primitive = loads(_text(message.value, "value"))
     _, data = report_data(primitive)
     if read_uuid(data.get("uuid")) != node_uuid:
         raise ValueError(f"uuid: {data['uuid']} is not the key, {node_uuid}")

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+
+from ..report_columns import IDENTITY
 
 #: Earlier incarnations that are remembered for a node.
 _MAX_EARLIER: Final = 8
@@ -55,6 +58,14 @@ class ReportedNode:
         known = dict.fromkeys((before.incarnation, *before.earlier))
         known.pop(self.incarnation, None)
         self.earlier = tuple(known)[:_MAX_EARLIER]
+
+    def is_continued_by(self, incarnation: str, data: Mapping[str, Any]) -> bool:
+        """Return whether a whole report is the same agent's, host's and columns'."""
+        return (
+            self.incarnation == incarnation
+            and self.data.keys() <= data.keys()
+            and all(data[name] == self.data[name] for name in IDENTITY)
+        )
 
     @property
     def host(self) -> str:

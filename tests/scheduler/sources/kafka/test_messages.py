@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from moorage.agent.reporter import Reporter
 from moorage.objects import Aggregate
-from moorage.scheduler.hosts import COLUMNS, HostTable
+from moorage.scheduler.hosts import COLUMNS, Consumption, HostTable
 from moorage.scheduler.sources.kafka.messages import (
     MessageApplier,
     TopicMessage,
@@ -316,6 +316,54 @@ def test_message_without_a_value_removes_host_and_instances(
     log.report("h1", B)
     reading.applier.apply(log.messages[-1:])
     assert reading.value("instances") == {B}
+
+
+def test_changed_report_releases_the_claims_that_it_includes_and_no_others() -> None:
+    log = Log()
+    log.report("h1", A)
+    reading = Reading(log.messages)
+    # A is resized to its own host, and B is built.
+    reading.table.consume(NODE, A, Consumption(512, 0, 2))
+    reading.table.consume(NODE, B, Consumption(512, 0, 1))
+    log.report("h1", A, vcpus_used=6)
+    reading.applier.apply(log.messages[-1:])
+    [left] = reading.table.claims()
+    assert left.instance_uuid == B
+    assert reading.value("vcpus_used") == 6 + 1
+    assert reading.value("instances") == {A, B}
+
+
+def test_changed_report_restores_its_instances() -> None:
+    log = Log()
+    log.report("h1", A)
+    reading = Reading(log.messages)
+    reading.table.release_claim("h1", A)
+    reading.table.add_instances("h1", [B])
+    log.report("h1", A, vcpus_used=6)
+    reading.applier.apply(log.messages[-1:])
+    assert reading.value("instances") == {A}
+
+
+def test_column_that_a_report_no_longer_has_gets_its_default() -> None:
+    log = Log()
+    log.report("h1", num_io_ops=3)
+    report = _report_of(log, revision=2)
+    del report["moorage_object.data"]["num_io_ops"]
+    log.add(TOPICS.hosts, NODE, json.dumps(report).encode())
+    reading = Reading(log.messages)
+    assert reading.value("num_io_ops") == 0
+
+
+@pytest.mark.parametrize("instances", [None, "", {}, [A, 1], [A, []], [A, "b"]])
+def test_changed_report_with_invalid_instances_is_refused(instances: object) -> None:
+    log = Log()
+    log.report("h1", A)
+    report = _report_of(log, revision=2, vcpus_used=6, instances=instances)
+    log.add(TOPICS.hosts, NODE, json.dumps(report).encode())
+    reading = Reading(log.messages)
+    assert reading.hosts.counts.refused == 1
+    assert reading.value("vcpus_used") == 2
+    assert reading.value("instances") == {A}
 
 
 def _aggregate(**changes: Any) -> bytes:
