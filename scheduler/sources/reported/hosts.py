@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from ....objects import MalformedObject, ReportKind, report_data
-from ...hosts import HostRecord, HostTable, UnreportedClaim
+from ...hosts import HostRecord, HostTable, ImageProperties, UnreportedClaim
 from ...hosts.columns import read_count, read_uuid, read_uuids
 from ..report_columns import (
     IDENTITY,
@@ -23,6 +23,7 @@ from ..report_columns import (
     reported_name,
     serializable,
 )
+from ..report_images import IMAGE_PROPERTIES, read_image_properties
 from .revisions import ReportedNode, ReportStatus, classify_delta, classify_report
 
 LOG = logging.getLogger(__name__)
@@ -100,6 +101,8 @@ class _TableUpdate:
     #: Hosts whose instances changed, and the added instances by node.
     hosts: set[str] = field(default_factory=set)
     added: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    #: Image properties by instance.
+    images: dict[str, ImageProperties] = field(default_factory=dict)
     #: Nodes that must be written to the store.
     unsaved: set[str] = field(default_factory=set)
 
@@ -212,6 +215,7 @@ class ReportedHosts:
             seen_at = batch.now if node is None else _seen_at(node, batch)
             record = read_record(data, seen_at, self._table.columns)
             instances = set(read_field(data, "instances", read_uuids, name))
+            images = _read_images(data, name)
             if node is not None:
                 batch.hosts.add(node.host)  # its name may have changed
             values = {**serializable(data, self._table.columns), "uuid": uuid}
@@ -224,9 +228,11 @@ class ReportedHosts:
                     instances,
                     seen_at,
                     is_relayed="seen_at" in data,
+                    image_properties=images,
                 ),
             )
             self._put(record, batch)
+            batch.images.update(images)
             self.counts.whole += 1
         self._requester.discard(uuid)
         self._clear_refusal(uuid, name)
@@ -300,6 +306,7 @@ class ReportedHosts:
             added = read_field(data, "instances_added", read_uuids, host)
         if data.get("instances_removed"):
             removed = read_field(data, "instances_removed", read_uuids, host)
+        images = _read_images(data, host)
         if uuid in batch.records:
             self._write(batch)
         node.data.update(new_data)
@@ -308,6 +315,11 @@ class ReportedHosts:
             node.instances.update(added)
             batch.hosts.add(host)
             batch.added[uuid].update(added)
+        if images:
+            node.image_properties.update(images)
+            batch.images.update(images)
+        for instance in removed:
+            node.image_properties.pop(instance, None)
         changes = batch.changes.get(uuid)
         if changes is None:
             batch.changes[uuid] = values
@@ -352,6 +364,8 @@ class ReportedHosts:
             self._table.change_many(batch.changes)
         if batch.hosts:
             self._table.set_instances_of({h: self._instances(h) for h in batch.hosts})
+        if batch.images:
+            self._table.set_image_properties(batch.images)
         for uuid, added in batch.added.items():
             self._table.mark_reported(uuid, added)
         if batch.unsaved:
@@ -361,6 +375,7 @@ class ReportedHosts:
             batch.changes,
             batch.hosts,
             batch.added,
+            batch.images,
             batch.unsaved,
         ):
             collected.clear()
@@ -445,6 +460,7 @@ class ReportedHosts:
             node.seen_at = min(node.seen_at, now)
         last_report_at = max((node.seen_at for node, _ in stored), default=now)
         records = []
+        images: dict[str, ImageProperties] = {}
         with self._lock:
             shift = now - last_report_at
             for node, record in stored:
@@ -452,12 +468,14 @@ class ReportedHosts:
                     continue
                 node.seen_at += shift
                 self._set_node(record, node)
+                images.update(node.image_properties)
                 disabled = self._is_disabled(node)
                 records.append(
                     replace(record, last_seen_up=node.seen_at, disabled=disabled)
                 )
             hosts = {record.host for record in records}
             self._table.put_many(records, {h: self._instances(h) for h in hosts})
+            self._table.set_image_properties(images)
         return len(records)
 
     def _is_lost(self, node: ReportedNode, now: float) -> bool:
@@ -558,7 +576,12 @@ class ReportedHosts:
         with self._lock:
             found = {uuid: self._nodes.get(uuid) for uuid in node_uuids}
             return {
-                uuid: replace(node, data=dict(node.data), instances=set(node.instances))
+                uuid: replace(
+                    node,
+                    data=dict(node.data),
+                    instances=set(node.instances),
+                    image_properties=dict(node.image_properties),
+                )
                 for uuid, node in found.items()
                 if node is not None
             }
@@ -575,6 +598,12 @@ class ReportedHosts:
 def _seen_at(node: ReportedNode, batch: _TableUpdate) -> float:
     """Return when a known node was last seen: a report that is read late is older."""
     return max(batch.now, min(node.seen_at, batch.applied_at))
+
+
+def _read_images(data: Mapping[str, Any], name: str) -> dict[str, ImageProperties]:
+    if not data.get(IMAGE_PROPERTIES):
+        return {}
+    return read_field(data, IMAGE_PROPERTIES, read_image_properties, name)
 
 
 def _numbered(data: Mapping[str, Any], name: str) -> tuple[str, str, int]:
