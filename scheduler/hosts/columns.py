@@ -196,8 +196,8 @@ def _as_json(value: Any) -> str | None:
     if value is None or type(value) is str:
         return value
     if isinstance(value, HostTopology):
-        value = value.to_object()
-    elif isinstance(value, HostPools):
+        return value.write()
+    if isinstance(value, HostPools):
         value = value.to_dicts()
     primitive = getattr(value, "obj_to_primitive", None)
     return json.dumps(primitive() if callable(primitive) else value, sort_keys=True)
