@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..objects import ReportKind, report_primitive
-from ..scheduler.hosts import COLUMNS, Columns, HostRecord
+from ..scheduler.hosts import COLUMNS, Columns, HostRecord, ImageProperties
 from ..scheduler.sources.report_columns import (
     IDENTITY,
     RefusedReport,
@@ -19,6 +19,14 @@ from ..scheduler.sources.report_columns import (
     reported_name,
     serializable,
 )
+from ..scheduler.sources.report_images import (
+    IMAGE_PROPERTIES,
+    read_image_properties,
+    write_image_properties,
+)
+
+#: UUIDs, or the image properties of each, texts by name.
+Instances = Collection[str] | Mapping[str, Mapping[str, str]]
 
 #: Casts reports in their wire form to all schedulers.
 Send = Callable[[list[dict[str, Any]]], object]
@@ -41,8 +49,20 @@ class _LastReport:
     given: Mapping[str, Any]
     values: dict[str, Any]
     instances: frozenset[str]
+    images: dict[str, ImageProperties]
     revision: int = 0
     is_sent: bool = False
+
+    def replace(
+        self,
+        given: Mapping[str, Any],
+        values: dict[str, Any],
+        instances: frozenset[str],
+        images: dict[str, ImageProperties],
+    ) -> None:
+        """Replace the state, as it is reported next."""
+        self.given, self.values = given, values
+        self.instances, self.images = instances, images
 
 
 class _OutgoingReport(NamedTuple):
@@ -99,7 +119,7 @@ class Reporter:
         self._lock = threading.Lock()
 
     def report(
-        self, host: HostRecord | Mapping[str, Any], instances: Collection[str] = ()
+        self, host: HostRecord | Mapping[str, Any], instances: Instances = ()
     ) -> None:
         """Report the state of a compute node: whole at first, then the changes.
 
@@ -109,8 +129,9 @@ class Reporter:
             A mapping has the values by column, and may omit those that have a default.
             `last_seen_up` is not sent: a scheduler uses the time at which it receives
             the report.
-        instances : collection of str
-            UUIDs of all instances on the node.
+        instances : collection of str, or mapping
+            UUIDs of all instances on the node. A mapping has the image properties of
+            each, texts by name, which ImagePropertiesWeigher counts.
 
         Raises
         ------
@@ -122,14 +143,17 @@ class Reporter:
 
     def report_many(
         self,
-        hosts: Iterable[tuple[HostRecord | Mapping[str, Any], Collection[str]]],
+        hosts: Iterable[tuple[HostRecord | Mapping[str, Any], Instances]],
     ) -> None:
         """Report the states of several compute nodes, (host, instances) each.
 
         For agents that collect the state of many nodes; a cast has up to 500 reports.
         """
         with self._lock:
-            read = [(*self._read(host), frozenset(its)) for host, its in hosts]
+            read = [
+                (*self._read(host), frozenset(its), _read_images(its))
+                for host, its in hosts
+            ]
             self._cast([self._report_of(*each) for each in read])
 
     def send_whole_report(self, node_uuid: str) -> bool:
@@ -186,12 +210,13 @@ class Reporter:
         given: Mapping[str, Any],
         values: dict[str, Any],
         instances: frozenset[str],
+        images: dict[str, ImageProperties],
     ) -> _OutgoingReport:
         before = self._nodes.get(values["uuid"])
         if before is None or not before.is_sent or _is_renamed(before.values, values):
             after = self._forgotten_at if before is None else before.revision
             node = self._nodes[values["uuid"]] = _LastReport(
-                given, values, instances, after + 1
+                given, values, instances, images, after + 1
             )
             return self._whole(node)
         changes = {
@@ -200,11 +225,12 @@ class Reporter:
             if before.values.get(name) != value
         }
         since = before.revision
-        has_changed = bool(changes) or instances != before.instances
+        new_images = dict(images.items() - before.images.items())
+        has_changed = bool(changes or new_images) or instances != before.instances
         if has_changed:
             before.revision += 1
         if has_changed and not self._sends_deltas:
-            before.given, before.values, before.instances = given, values, instances
+            before.replace(given, values, instances, images)
             return self._whole(before)
         delta = {
             **self._address(before),
@@ -212,8 +238,9 @@ class Reporter:
             "changes": serializable(changes, self._columns),
             "instances_added": sorted(instances - before.instances),
             "instances_removed": sorted(before.instances - instances),
+            **_images_field(new_images),
         }
-        before.given, before.values, before.instances = given, values, instances
+        before.replace(given, values, instances, images)
         return _OutgoingReport(before, ReportKind.DELTA, delta)
 
     def _whole(self, node: _LastReport) -> _OutgoingReport:
@@ -221,6 +248,7 @@ class Reporter:
             **serializable(node.values, self._columns),
             **self._address(node),
             "instances": sorted(node.instances),
+            **_images_field(node.images),
         }
         return _OutgoingReport(node, ReportKind.WHOLE, data)
 
@@ -243,6 +271,18 @@ class Reporter:
             self._send([report_primitive(each.kind, each.data) for each in some])
             for report in some:
                 report.node.is_sent = True
+
+
+def _read_images(instances: Instances) -> dict[str, ImageProperties]:
+    if not isinstance(instances, Mapping):
+        return {}
+    return read_image_properties(
+        [{"properties": p, "instances": [u]} for u, p in instances.items()]
+    )
+
+
+def _images_field(images: Mapping[str, ImageProperties]) -> dict[str, Any]:
+    return {IMAGE_PROPERTIES: write_image_properties(images)} if images else {}
 
 
 def _is_renamed(before: Mapping[str, Any], values: Mapping[str, Any]) -> bool:

@@ -23,8 +23,9 @@ _VERSION: Final = "moorage_object.version"
 _DATA: Final = "moorage_object.data"
 
 #: The version of both kinds of report. An optional column does not change it: readers
-#: ignore unknown columns, and use the default of a missing one.
-VERSION: Final = "1.0"
+#: ignore unknown columns, and use the default of a missing one. 1.1 has
+#: `image_properties`.
+VERSION: Final = "1.1"
 _MAJOR: Final = 1
 
 
@@ -46,6 +47,11 @@ class ReportKind(enum.Enum):
         When the host was last seen up, seconds since the epoch; 0: never. Only
         ``moorage-relay`` sends it, which also removes a host that is gone. Missing: at
         the receipt of the report.
+    image_properties : list of dict, optional
+        The image properties of instances, as far as they are known, once for all
+        instances that have the same: texts by name in `properties`, and UUIDs in
+        `instances`. Those of other instances, or of all if it is missing, stay as they
+        were.
     """
 
     #: The reported columns as further fields, and in `instances` the UUIDs of all
@@ -66,6 +72,7 @@ REPORT_KEYS: Final = frozenset(
         "reply_server",
         "seen_at",
         "instances",
+        "image_properties",
         "since",
         "changes",
         "instances_added",

@@ -134,7 +134,8 @@ def read_uuids(value: object) -> list[str]:
     return [read_uuid(each) for each in value]
 
 
-def _texts(value: object) -> Mapping[str, str]:
+def read_texts(value: object) -> Mapping[str, str]:
+    """Read texts by name."""
     if type(value) is dict and all(
         type(k) is str and type(v) is str for k, v in value.items()
     ):
@@ -195,8 +196,8 @@ def _as_json(value: Any) -> str | None:
     if value is None or type(value) is str:
         return value
     if isinstance(value, HostTopology):
-        value = value.to_object()
-    elif isinstance(value, HostPools):
+        return value.write()
+    if isinstance(value, HostPools):
         value = value.to_dicts()
     primitive = getattr(value, "obj_to_primitive", None)
     return json.dumps(primitive() if callable(primitive) else value, sort_keys=True)
@@ -246,7 +247,7 @@ NAME = ColumnType("text", object, _name, _NAME_SCHEMA)
 TEXT = ColumnType("text or null", object, _text, {"type": ["string", "null"]})
 OPTIONAL_NAME = ColumnType("text or null", object, _text, _NAME_SCHEMA)
 UUID = ColumnType("UUID", object, read_uuid, _UUID_SCHEMA)
-TEXTS = ColumnType("texts by name", object, _texts, _by_name("string"), _as_dict)
+TEXTS = ColumnType("texts by name", object, read_texts, _by_name("string"), _as_dict)
 NUMBERS = ColumnType(
     "numbers by name, or null", object, _numbers, _by_name("number"), _as_dict
 )

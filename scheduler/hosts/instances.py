@@ -26,6 +26,9 @@ class InstanceMap:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        #: The number of the last change, and by host.
+        self._revision = 0
+        self._changed_at: dict[str, int] = {}
         self._of_host: dict[str, set[str]] = {}
         #: Hosts that an instance has left since `take_left`.
         self._left: set[str] = set()
@@ -47,7 +50,10 @@ class InstanceMap:
             for uuid in before.difference(uuids):
                 self._remove(host, uuid)
             alone = (host,)  # one object, shared by nearly all of them
-            for uuid in set(uuids).difference(before):
+            new = set(uuids).difference(before)
+            if new:
+                self._touch(host)
+            for uuid in new:
                 if uuid in self._hosts_of:
                     self._add(host, uuid)
                 else:  # it is new, so it has no image properties
@@ -69,6 +75,7 @@ class InstanceMap:
         if host not in hosts:
             self._hosts_of[uuid] = (*hosts, host)
             self._of_host.setdefault(host, set()).add(uuid)
+            self._touch(host)
             self._tally(host, self._properties.get(uuid, NO_PROPERTIES), 1)
 
     def _remove(self, host: str, uuid: str) -> None:
@@ -77,6 +84,7 @@ class InstanceMap:
             return
         self._of_host[host].discard(uuid)
         self._left.add(host)
+        self._touch(host)
         self._tally(host, self._properties.get(uuid, NO_PROPERTIES), -1)
         left = tuple(other for other in hosts if other != host)
         if left:
@@ -84,6 +92,19 @@ class InstanceMap:
         else:
             del self._hosts_of[uuid]
             self._properties.pop(uuid, None)
+
+    def _touch(self, host: str) -> None:
+        self._revision += 1
+        self._changed_at[host] = self._revision
+
+    def changed_since(self, revision: int) -> tuple[int, frozenset[str]]:
+        """Return the present revision, and the hosts that changed since one.
+
+        A change is of the instances of a host, or of their image properties.
+        """
+        with self._lock:
+            changed = (h for h, at in self._changed_at.items() if at > revision)
+            return self._revision, frozenset(changed)
 
     def contents(
         self,
@@ -129,14 +150,23 @@ class InstanceMap:
     def set_image_properties(self, uuid: str, properties: ImageProperties) -> None:
         """Set an instance's image properties; unknown instances are ignored."""
         with self._lock:
-            before = self._properties.get(uuid, NO_PROPERTIES)
+            before = self._properties.get(uuid)
             hosts = self._hosts_of.get(uuid, ())
+            # That an instance has none is a fact, too: others are not known yet.
             if not hosts or properties == before:
                 return
+            counted = before or NO_PROPERTIES
             for host in hosts:
-                self._tally(host, before - properties, -1)
-                self._tally(host, properties - before, 1)
+                self._touch(host)
+                self._tally(host, counted - properties, -1)
+                self._tally(host, properties - counted, 1)
             self._properties[uuid] = properties
+
+    def image_properties_of(self, host: str) -> dict[str, ImageProperties]:
+        """Return the properties of a host's instances, as far as they are known."""
+        with self._lock:
+            known = self._properties
+            return {u: known[u] for u in self._of_host.get(host, ()) if u in known}
 
     def _tally(self, host: str, properties: ImageProperties, change: int) -> None:
         index = self._index(host)

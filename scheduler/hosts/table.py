@@ -413,9 +413,16 @@ class HostTable:
             self._arrays.revision += 1
             for uuid in uuids:
                 self.instances.add(host, uuid)
-            for uuid, its in (properties or {}).items():
-                self.instances.set_image_properties(uuid, its)
+            if properties:
+                self.set_image_properties(properties)
             self.claims.end_builds(host, uuids)
+
+    def set_image_properties(self, properties: Mapping[str, ImageProperties]) -> None:
+        """Set the image properties of instances; those on no host are ignored."""
+        with self._lock:
+            self._arrays.revision += 1
+            for uuid, its in properties.items():
+                self.instances.set_image_properties(uuid, its)
 
     # -- aggregates --------------------------------------------------------------------
 

@@ -7,15 +7,16 @@ import dataclasses
 import logging
 import math
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from ...objects import Aggregate, ReportKind, report_primitive
-from ..hosts import HostAggregate, HostRecord, HostTable
+from ..hosts import HostAggregate, HostRecord, HostTable, ImageProperties
 from ..sources.base import BaseHostSource
 from ..sources.report_columns import RefusedReport, read_record, report_values
+from ..sources.report_images import IMAGE_PROPERTIES, write_image_properties
 from .topics import KnownNode, TopicState, digest_of
 from .writer import OutgoingMessage
 
@@ -28,16 +29,32 @@ AGGREGATE: Final = "aggregate"
 
 #: Seconds between heartbeats of hosts whose source has none.
 _INTERVAL_S: Final = 10.0
-_NO_INSTANCES: Final = frozenset[str]()
+
+
+class _Instances(NamedTuple):
+    """The instances that a node's report has, and their image properties."""
+
+    uuids: frozenset[str] = frozenset()
+    images: dict[str, ImageProperties] = {}  # noqa: RUF012 - never changed
+
+
+_NO_INSTANCES: Final = _Instances()
 
 
 class _TableNode(NamedTuple):
-    """A row of the table, and the instances that its report has."""
+    """A row of the table, and the instances that its report has.
+
+    Attributes
+    ----------
+    is_carrier : bool
+        Whether it reports the instances of its service host.
+    """
 
     record: HostRecord
-    instances: frozenset[str]
+    instances: _Instances
+    is_carrier: bool
 
-    def is_as(self, record: HostRecord, instances: frozenset[str]) -> bool:
+    def is_as(self, record: HostRecord, instances: _Instances) -> bool:
         """Return whether nothing differs but when the host was seen."""
         seen_at = record.last_seen_up
         return instances == self.instances and record == dataclasses.replace(
@@ -77,6 +94,7 @@ class TableReporter:
         self._n_reports = 0
         #: The revision of the table that was compared; None: none was.
         self._revision: int | None = None
+        self._instances_revision = -1
         self._compared: dict[str, _TableNode] = {}
         self._aggregates: dict[int, HostAggregate] = {}
         self._beat_at = -math.inf
@@ -113,14 +131,20 @@ class TableReporter:
         hosts = dict(zip(batch.uuid, batch.host, strict=True))
         # The nodes of a host share its instances, which one of them reports.
         carriers = {host: node for node, host in sorted(hosts.items(), reverse=True)}
+        since = self._instances_revision
+        self._instances_revision, moved = self._table.instances.changed_since(since)
         for node, host in hosts.items():
-            instances = _NO_INSTANCES
-            if carriers[host] == node:
-                instances = self._table.instances.of_host(host)
+            is_carrier = carriers[host] == node
             before = self._compared.get(node)
-            is_same = before is not None and before.instances == instances
-            if not is_same or node in changed:
-                yield from self._compare(node, instances, now)
+            is_same = before is not None and before.is_carrier == is_carrier
+            if not is_same or node in changed or (is_carrier and host in moved):
+                instances = self._instances_of(host) if is_carrier else _NO_INSTANCES
+                yield from self._compare(node, instances, is_carrier, now)
+
+    def _instances_of(self, host: str) -> _Instances:
+        instances = self._table.instances
+        images = instances.image_properties_of(host)
+        return _Instances(instances.of_host(host), images)
 
     def _removals(self) -> Iterator[OutgoingMessage]:
         absent = self._table.missing(self._state.nodes)
@@ -140,7 +164,7 @@ class TableReporter:
         )
 
     def _compare(
-        self, node: str, instances: frozenset[str], now: float
+        self, node: str, instances: _Instances, is_carrier: bool, now: float
     ) -> Iterator[OutgoingMessage]:
         record = self._table.as_reported(node)
         if record is None:  # removed since the batch was read
@@ -153,19 +177,22 @@ class TableReporter:
             self._compared.pop(node, None)
             return
         before = self._compared.get(node)
-        self._compared[node] = _TableNode(record, instances)
+        self._compared[node] = _TableNode(record, instances, is_carrier)
         if known is not None and before is not None and before.is_as(record, instances):
             yield from self._heartbeat(node, known, seen_at)
         else:
             yield from self._report(node, record, instances, seen_at)
 
     def _report(
-        self, node: str, record: HostRecord, instances: Iterable[str], seen_at: float
+        self, node: str, record: HostRecord, instances: _Instances, seen_at: float
     ) -> Iterator[OutgoingMessage]:
         content: dict[str, Any]
         try:
             content = report_values(record, self._table.columns)
-            content["instances"] = sorted(instances)
+            content["instances"] = sorted(instances.uuids)
+            if instances.images:
+                images = write_image_properties(instances.images)
+                content[IMAGE_PROPERTIES] = images
             digest = digest_of(content)
             known = self._state.nodes.get(node)
             if known is not None and known.digest == digest and known.is_relayed:
@@ -213,9 +240,9 @@ class TableReporter:
 
     def _beat(self, now: float) -> Iterator[OutgoingMessage]:
         """Return heartbeats of the hosts that count as up without any."""
-        for node, (record, _) in self._compared.items():
+        for node, compared in self._compared.items():
             known = self._state.nodes.get(node)
-            if record.last_seen_up == math.inf and known is not None:
+            if compared.record.last_seen_up == math.inf and known is not None:
                 yield from self._heartbeat(node, known, now)
 
     # -- aggregates ----------------------------------------------------------------

@@ -198,6 +198,24 @@ def test_missing_column_is_reported(reporter: Reporter) -> None:
         reporter.report(less)
 
 
+def test_image_properties_are_sent_once_and_when_they_change(
+    reporter: Reporter, sent: Sent
+) -> None:
+    linux, windows = {"os_type": "linux"}, {"os_type": "windows"}
+    reporter.report(host(host="h1"), {A: linux, B: linux})
+    whole = {"properties": linux, "instances": sorted([A, B])}
+    assert sent.last["image_properties"] == [whole]
+    reporter.report(host(host="h1"), {A: linux, B: linux})
+    assert "image_properties" not in sent.last
+    assert sent.last["since"] == sent.last["revision"], "it is a heartbeat"
+    reporter.report(host(host="h1"), {A: windows, B: linux})
+    changed = {"properties": windows, "instances": [A]}
+    assert sent.last["image_properties"] == [changed]
+    assert sent.last["since"] < sent.last["revision"]
+    with pytest.raises(ValueError, match="texts by name"):
+        reporter.report(host(host="h1"), {A: {"hw_boot_menu": True}})  # type: ignore[dict-item]
+
+
 def test_record_is_read_as_it_was_written() -> None:
     record = host(
         stats={"a": "b"},
@@ -220,7 +238,8 @@ def test_wire_form_is_pinned() -> None:
         incarnation="c0a80101-0000-4000-8000-000000000000",
     )
     record = host(host="h1", stats={"a": "1"}, metrics={"cpu.percent": 0.5})
-    reporter.report(record, ["c0a80101-0000-4000-8000-000000000001"])
+    instances = [f"c0a80101-0000-4000-8000-00000000000{i}" for i in (1, 2)]
+    reporter.report(record, {uuid: {"os_type": "linux"} for uuid in instances})
     reporter.report(dataclasses.replace(record, free_ram_mb=1, metrics=None))
     path = Path(__file__).parents[1] / "data" / "host_reports.json"
     assert sent == json.loads(path.read_text())

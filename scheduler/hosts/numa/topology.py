@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ....objects import NUMATopology
 from .cells import HostCell
 from .guest import FittedGuest
-from .wire import read_cells, to_object
+from .wire import read_cells, to_object, write_cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,10 @@ class HostTopology:
     def to_object(self) -> NUMATopology:
         """Return the object that computes report."""
         return to_object(self.cells)
+
+    def write(self) -> str:
+        """Return what a nova compute reports, as JSON text."""
+        return write_cells(self.cells)
 
     def describe(self) -> str:
         """Return what is free in each cell, for users."""

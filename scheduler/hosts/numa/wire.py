@@ -13,6 +13,7 @@ from typing import Any, Final, SupportsInt
 import msgspec
 
 from ....objects import NetworkMetadata, NUMACell, NUMAPagesTopology, NUMATopology
+from ....objects.base import WireObject
 from ....objects.image_names import parse_cpus
 from ...decoding import loads
 from .cells import CellHardware, Cpus, HostCell, Pages, cpus_of, mask_of
@@ -187,6 +188,51 @@ def _between(least: int, value: SupportsInt | str, most: int) -> int:
     if not least <= number <= most:
         raise ValueError(f"{number} is not between {least} and {most}")
     return number
+
+
+def write_cells(cells: Iterable[HostCell]) -> str:
+    """Return the JSON text that computes report, as of `to_object`, but faster."""
+    written = {"cells": list(map(_written_cell, cells))}
+    return _encode(_written(NUMATopology, written)).decode()
+
+
+def _written_cell(cell: HostCell) -> dict[str, Any]:
+    data = {
+        **_written_hardware(cell.hardware),
+        "cpu_usage": cell.cpu_usage,
+        "memory_usage": cell.memory_usage,
+        "pinned_cpus": cpus_of(cell.pinned),
+        "mempages": [_written(NUMAPagesTopology, p._asdict()) for p in cell.pages],
+    }
+    return _written(NUMACell, data)
+
+
+@functools.lru_cache(4096)
+def _written_hardware(hardware: CellHardware) -> Mapping[str, Any]:
+    written: dict[str, Any] = {
+        "id": hardware.id,
+        "cpuset": sorted(hardware.cpus),
+        "pcpuset": sorted(hardware.pcpus),
+        "siblings": [sorted(threads) for threads in hardware.siblings],
+        "memory": hardware.memory_mb,
+        "socket": hardware.socket,
+    }
+    if hardware.physnets or hardware.is_tunneled:
+        networks = {
+            "physnets": sorted(hardware.physnets),
+            "tunneled": hardware.is_tunneled,
+        }
+        written["network_metadata"] = _written(NetworkMetadata, networks)
+    return written
+
+
+def _written(kind: type[WireObject], data: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "nova_object.name": kind.__name__,
+        "nova_object.namespace": "nova",
+        "nova_object.version": kind.VERSION,
+        "nova_object.data": data,
+    }
 
 
 def to_object(cells: Iterable[HostCell]) -> NUMATopology:

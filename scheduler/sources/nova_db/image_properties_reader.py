@@ -57,8 +57,7 @@ def are_weighed(conf: cfg.ConfigOpts, table: HostTable) -> bool:
 def write_properties(table: HostTable, properties: PropertiesByInstance) -> None:
     """Write properties to the table, except those of instances it has on no host."""
     for some in chunks(properties):  # decisions may run in between
-        # Adds no instance to a host: only the properties of known ones are set.
-        table.add_instances("", (), {uuid: properties[uuid] for uuid in some})
+        table.set_image_properties({uuid: properties[uuid] for uuid in some})
 
 
 class ImagePropertiesReader:

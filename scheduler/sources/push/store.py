@@ -19,6 +19,11 @@ from ...database import StoreDatabase, StoreSchema
 from ...hosts import COLUMNS, Columns, HostRecord
 from ...hosts.columns import read_count, read_uuid, read_uuids
 from ..report_columns import RefusedReport, read_field, read_record, serializable
+from ..report_images import (
+    IMAGE_PROPERTIES,
+    read_image_properties,
+    write_image_properties,
+)
 from ..reported.revisions import ReportedNode
 
 LOG = logging.getLogger(__name__)
@@ -248,6 +253,8 @@ def _is_newer(
 
 def _row(uuid: str, node: ReportedNode) -> dict[str, Any]:
     report = {**node.data, "instances": sorted(node.instances)}
+    if node.image_properties:
+        report[IMAGE_PROPERTIES] = write_image_properties(node.image_properties)
     return {
         "node_uuid": uuid,
         "incarnation": node.incarnation,
@@ -282,5 +289,6 @@ def _read(
         instances=instances,
         seen_at=seen_at,
         stored_at=seen_at,
+        image_properties=read_image_properties(data.get(IMAGE_PROPERTIES, [])),
     )
     return node, record

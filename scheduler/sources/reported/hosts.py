@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from ....objects import MalformedObject, ReportKind, report_data
-from ...hosts import HostRecord, HostTable, UnreportedClaim
+from ...hosts import HostRecord, HostTable, ImageProperties, UnreportedClaim
 from ...hosts.columns import read_count, read_uuid, read_uuids
 from ..report_columns import (
     IDENTITY,
@@ -23,6 +23,7 @@ from ..report_columns import (
     reported_name,
     serializable,
 )
+from ..report_images import IMAGE_PROPERTIES, read_image_properties
 from .refusals import Refusals
 from .revisions import ReportedNode, ReportStatus, classify_delta, classify_report
 from .table_update import TableUpdate
@@ -196,7 +197,9 @@ class ReportedHosts:
         }
         instances = _read_instances(data, node)
         added, removed = instances - node.instances, node.instances - instances
-        self._change(uuid, node, changes, added, removed, batch)
+        images = _read_images(data, node.host)
+        self._change(uuid, node, changes, added, removed, images, batch)
+        node.image_properties = images
         # Whatever claims have added and removed since, and also claims on instances
         # that were there before.
         batch.hosts.add(node.host)
@@ -217,6 +220,7 @@ class ReportedHosts:
         seen_at = batch.now if node is None else _seen_at(node, batch)
         record = read_record(data, seen_at, self._table.columns)
         instances = set(read_field(data, "instances", read_uuids, record.host))
+        images = _read_images(data, record.host)
         if node is not None:
             batch.hosts.add(node.host)  # its name may have changed
         values = {**serializable(data, self._table.columns), "uuid": uuid}
@@ -229,9 +233,11 @@ class ReportedHosts:
                 instances,
                 seen_at,
                 is_relayed="seen_at" in data,
+                image_properties=images,
             ),
         )
         batch.replace(record)
+        batch.images.update(images)
         self._note_report(batch)
 
     def _set_node(self, record: HostRecord, node: ReportedNode) -> None:
@@ -293,7 +299,8 @@ class ReportedHosts:
             added = read_field(data, "instances_added", read_uuids, host)
         if data.get("instances_removed"):
             removed = read_field(data, "instances_removed", read_uuids, host)
-        self._change(uuid, node, reported, added, removed, batch)
+        images = _read_images(data, host)
+        self._change(uuid, node, reported, added, removed, images, batch)
 
     def _change(
         self,
@@ -302,6 +309,7 @@ class ReportedHosts:
         reported: Mapping[str, Any],
         added: Collection[str],
         removed: Collection[str],
+        images: Mapping[str, ImageProperties],
         batch: TableUpdate,
     ) -> None:
         """Change columns and instances; all is validated before anything is changed."""
@@ -316,6 +324,10 @@ class ReportedHosts:
             node.instances.update(added)
             batch.hosts.add(host)
             batch.added[uuid].update(added)
+        node.image_properties.update(images)
+        batch.images.update(images)
+        for instance in removed:
+            node.image_properties.pop(instance, None)
         batch.change(uuid, values)
 
     def _mark_alive(self, uuid: str, batch: TableUpdate) -> None:
@@ -394,6 +406,7 @@ class ReportedHosts:
             node.seen_at = min(node.seen_at, now)
         last_report_at = max((node.seen_at for node, _ in stored), default=now)
         records = []
+        images: dict[str, ImageProperties] = {}
         with self._lock:
             shift = now - last_report_at
             for node, record in stored:
@@ -401,12 +414,14 @@ class ReportedHosts:
                     continue
                 node.seen_at += shift
                 self._set_node(record, node)
+                images.update(node.image_properties)
                 disabled = self._is_disabled(node)
                 records.append(
                     replace(record, last_seen_up=node.seen_at, disabled=disabled)
                 )
             hosts = {record.host for record in records}
             self._table.put_many(records, {h: self._instances(h) for h in hosts})
+            self._table.set_image_properties(images)
         return len(records)
 
     def _is_lost(self, node: ReportedNode, now: float) -> bool:
@@ -512,7 +527,12 @@ class ReportedHosts:
         with self._lock:
             found = {uuid: self._nodes.get(uuid) for uuid in node_uuids}
             return {
-                uuid: replace(node, data=dict(node.data), instances=set(node.instances))
+                uuid: replace(
+                    node,
+                    data=dict(node.data),
+                    instances=set(node.instances),
+                    image_properties=dict(node.image_properties),
+                )
                 for uuid, node in found.items()
                 if node is not None
             }
@@ -539,6 +559,12 @@ def _read_instances(data: Mapping[str, Any], node: ReportedNode) -> set[str]:
             known = node.instances.intersection(reported)
             data = {"instances": [each for each in reported if each not in known]}
     return known | set(read_field(data, "instances", read_uuids, node.host))
+
+
+def _read_images(data: Mapping[str, Any], name: str) -> dict[str, ImageProperties]:
+    if not data.get(IMAGE_PROPERTIES):
+        return {}
+    return read_field(data, IMAGE_PROPERTIES, read_image_properties, name)
 
 
 def _numbered(data: Mapping[str, Any], name: str) -> tuple[str, str, int]:

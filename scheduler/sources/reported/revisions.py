@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ...hosts import ImageProperties
 from ..report_columns import IDENTITY
 
 #: Earlier incarnations that are remembered for a node.
@@ -32,6 +33,8 @@ class ReportedNode:
     data : dict
         Values by column, in wire format.
     instances : set of str
+    image_properties : dict
+        Those of instances, as far as they were reported.
     seen_at : float
         When its newest message was received, seconds since the epoch.
     stored_at : float
@@ -51,6 +54,7 @@ class ReportedNode:
     stored_at: float = 0.0
     is_relayed: bool = False
     earlier: tuple[str, ...] = ()
+    image_properties: dict[str, ImageProperties] = field(default_factory=dict)
 
     def succeed(self, before: ReportedNode) -> None:
         """Copy `stored_at` and the earlier incarnations from the previous state."""

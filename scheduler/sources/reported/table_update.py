@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...hosts import HostRecord, HostTable
+from ...hosts import HostRecord, HostTable, ImageProperties
 
 
 @dataclass(slots=True)
@@ -31,6 +31,8 @@ class TableUpdate:
     #: Hosts whose instances changed, and the added instances by node.
     hosts: set[str] = field(default_factory=set)
     added: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    #: Image properties by instance.
+    images: dict[str, ImageProperties] = field(default_factory=dict)
     #: Nodes that must be written to the store.
     unsaved: set[str] = field(default_factory=set)
 
@@ -73,6 +75,8 @@ class TableUpdate:
             table.change_many(self.changes)
         if others := self.hosts - hosts:
             table.set_instances_of({host: instances_of(host) for host in others})
+        if self.images:
+            table.set_image_properties(self.images)
         for uuid, added in self.added.items():
             table.claims.mark_reported(uuid, added)
 
@@ -82,4 +86,5 @@ class TableUpdate:
         self.changes.clear()
         self.hosts.clear()
         self.added.clear()
+        self.images.clear()
         self.unsaved.clear()

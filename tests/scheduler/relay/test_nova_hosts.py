@@ -16,8 +16,10 @@ import sqlalchemy as sa
 from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.sources.kafka import KafkaSource
 from moorage.scheduler.sources.nova_db import NovaDBSource, schema
+from moorage.testing import image
+from moorage.weighers.image_properties import ImagePropertiesWeigher
 
-from ...conftest import instance_uuid, node_uuid
+from ...conftest import instance_uuid, node_uuid, spec
 from ...fixtures.kafka import Kafka
 from ...fixtures.nova_rows import THEN, Rows
 from ...fixtures.waiting import wait_until
@@ -28,6 +30,9 @@ from .test_relay import RelayedCloud
 pytestmark = [pytest.mark.kafka, pytest.mark.deep, pytest.mark.xdist_group("kafka")]
 
 N_HOSTS = 60
+METADATA = schema.instance_system_metadata
+MULTIPLIER = "image_props_weight_multiplier"
+REQUEST = spec(image=image(os_distro="ubuntu", hw_disk_bus="virtio", hw_boot_menu=True))
 
 
 class NovaCloud(RelayedCloud):
@@ -37,6 +42,7 @@ class NovaCloud(RelayedCloud):
         super().__init__(kafka, folder)
         self.nova = nova
         self.clock = nova.clock
+        self.conf.set_override(MULTIPLIER, 1.0, "filter_scheduler")
 
     def source(self) -> NovaDBSource:
         return self.nova.source(self.conf)
@@ -54,6 +60,22 @@ class NovaCloud(RelayedCloud):
         source.start(table)
         source.stop()
         return table
+
+    def weights(self, table: HostTable) -> dict[str, float]:
+        """What ImagePropertiesWeigher returns, by node."""
+        batch = table.batch()
+        weights = ImagePropertiesWeigher(self.conf).weigh_all(batch, REQUEST).tolist()
+        return dict(zip(batch.nodename, weights, strict=True))
+
+    def keep_image(self, instance: str, **properties: str) -> None:
+        """Write an instance's image properties in place of others."""
+        cell = self.nova.cells["cell1"]
+        self.nova.delete(cell, METADATA, METADATA.c.instance_uuid == instance)
+        for name, text in properties.items():
+            self.nova.insert(
+                cell, METADATA,
+                instance_uuid=instance, key=f"image_{name}", value=text, deleted=0,
+            )  # fmt: skip
 
     def leading(self) -> Any:
         return self.leader(self.source)
@@ -78,7 +100,10 @@ class NovaCloud(RelayedCloud):
         self._insert(cell, SERVICES, rows.service(name, THEN), created_at=us(-99999),
                      updated_at=us(), last_seen_up=seen_at)  # fmt: skip
         for _ in range(rng.randrange(4)):
-            self.nova.instance(rows.uuid(), name, cell=cell)
+            uuid = rows.uuid()
+            self.nova.instance(uuid, name, cell=cell)
+            for row in rows.system_metadata(uuid, THEN):
+                self._insert(cell, METADATA, row)
 
     def _insert(self, cell: str, table: sa.Table, row: Any, **changes: Any) -> None:
         columns = {n: v for n, v in row.items() if n in table.c} | changes
@@ -115,7 +140,9 @@ def contents(table: HostTable) -> dict[str, Any]:
         assert record is not None
         if math.isnan(record.last_seen_up):  # that has no form in JSON
             record = dataclasses.replace(record, last_seen_up=0.0)
-        found[state.uuid] = record, state.aggregates, sorted(state.instances)
+        images = table.instances.image_properties_of(record.host)
+        instances = sorted(state.instances)
+        found[state.uuid] = record, state.aggregates, instances, images
     return found | {"aggregates": sorted(table.aggregates, key=lambda a: a.id)}
 
 
@@ -148,6 +175,22 @@ def test_all_columns_instances_and_aggregates_agree(cloud: NovaCloud) -> None:
         wait_until(
             lambda: difference() == [], describe=lambda: f"{difference()[:5]} differ"
         )
+        weights = cloud.weights(cloud.polled())
+        assert len(set(weights.values())) > 3, "the hosts' images differ"
+        wait_until(lambda: cloud.weights(cloud.read()) == weights)
+
+
+def test_rebuild_with_another_image_is_passed_on(cloud: NovaCloud) -> None:
+    one = instance_uuid("one")
+    cloud.nova.host("a", "cell1")
+    cloud.nova.instance(one, "a", updated_at=us(-50))
+    cloud.keep_image(one, os_distro="ubuntu")
+    with cloud.leading():
+        wait_until(lambda: cloud.weights(cloud.read()) == {"a": 1.0})
+        cloud.keep_image(one, os_distro="arch")
+        cloud.clock.now += 20
+        cloud.nova.change_instance(one, updated_at=us(19))
+        wait_until(lambda: cloud.weights(cloud.read()) == {"a": 0.0})
 
 
 def test_heartbeats_are_passed_on_and_silence_stays_silence(cloud: NovaCloud) -> None:

@@ -12,7 +12,7 @@ import hypothesis
 import msgspec
 from hypothesis import strategies as st
 
-from moorage.scheduler.hosts import HostAggregate, HostTable
+from moorage.scheduler.hosts import HostAggregate, HostTable, ImageProperties
 from moorage.scheduler.relay.reports import TableReporter
 from moorage.scheduler.relay.topics import TopicState
 from moorage.scheduler.sources.base import BaseHostSource
@@ -52,6 +52,7 @@ class Source(BaseHostSource):
         self.hosts: dict[str, tuple[Any, Collection[str]]] = {}
         self.aggregates: dict[int, HostAggregate] = {}
         self.unread: set[str] = set()
+        self.images: dict[str, ImageProperties] = {}
 
     def is_gone(self, node_uuid: str, cell_uuid: str) -> bool:
         return cell_uuid not in self.unread
@@ -70,6 +71,7 @@ class Source(BaseHostSource):
             if table.as_reported(record.uuid) != record:
                 table.put(record)
             table.set_instances(record.host, instances)
+        table.set_image_properties(self.images)
         table.put_aggregates(self.aggregates.values())
 
 
@@ -138,18 +140,22 @@ def contents(table: HostTable) -> dict[str, Any]:
         assert record is not None
         if math.isnan(record.last_seen_up):
             record = dataclasses.replace(record, last_seen_up=0.0)
-        found[state.uuid] = record, state.aggregates, set(state.instances)
+        images = table.instances.image_properties_of(record.host)
+        found[state.uuid] = record, state.aggregates, set(state.instances), images
     return found | {"aggregates": sorted(table.aggregates, key=lambda a: a.id)}
 
 
 _names = st.sampled_from(NAMES)
 _cells = st.sampled_from(["cell1", "cell2"]).map(node_uuid)
-_instances = st.frozensets(st.sampled_from(["i", "j", "k"]).map(instance_uuid))
+_instance = st.sampled_from(["i", "j", "k"]).map(instance_uuid)
+_instances = st.frozensets(_instance)
+_images = st.dictionaries(st.sampled_from("xyz"), st.sampled_from(["1", "2"]))
 _changes = st.one_of(
     st.tuples(st.just("host"), _names, st.integers(1, 3), _cells, _instances),
     st.tuples(st.just("seen"), _names, st.sampled_from([0.0, 1.0, math.nan])),
     st.tuples(st.just("mark"), _names, st.booleans(), st.booleans()),
     st.tuples(st.just("instances"), _names, _instances),
+    st.tuples(st.just("image"), _instance, _images),
     st.tuples(st.just("remove"), _names),
     st.tuples(st.just("aggregate"), st.integers(1, 2), st.frozensets(_names)),
     st.tuples(st.just("no aggregate"), st.integers(1, 2)),
@@ -158,7 +164,7 @@ _changes = st.one_of(
 )
 
 
-def _make(cloud: Cloud, change: tuple[Any, ...]) -> None:
+def _make(cloud: Cloud, change: tuple[Any, ...]) -> None:  # noqa: C901 - a case for each change
     kind, *what = change
     hosts = cloud.source.hosts
     cloud.now += 1
@@ -177,6 +183,8 @@ def _make(cloud: Cloud, change: tuple[Any, ...]) -> None:
             )  # fmt: skip
         case "instances", [name, instances] if name in hosts:
             hosts[name] = hosts[name][0], instances
+        case "image", [instance, properties]:
+            cloud.source.images[instance] = frozenset(properties.items())
         case "remove", [name]:
             hosts.pop(name, None)
         case "aggregate", [id_, names]:
@@ -262,6 +270,19 @@ def test_change_of_instances_alone_is_written() -> None:
     _make(cloud, ("instances", "a", instances))
     assert cloud.relay() == 1
     assert cloud.topics.table.instances.of_host("a") == instances
+
+
+def test_change_of_image_properties_alone_is_written() -> None:
+    cloud = Cloud()
+    i, j = map(instance_uuid, "ij")
+    _make(cloud, ("host", "a", 2, node_uuid("cell1"), frozenset([i, j])))
+    _make(cloud, ("image", i, {"x": "1"}))
+    assert cloud.relay() == 1
+    assert contents(cloud.topics.table) == contents(cloud.table)
+    _make(cloud, ("image", i, {}))
+    assert cloud.relay() == 1
+    images = cloud.topics.table.instances.image_properties_of("a")
+    assert images == {i: frozenset()}, "those of the other one are unknown"
 
 
 def test_hosts_of_a_cell_that_is_not_read_stay() -> None:

@@ -84,6 +84,10 @@ def test_report_round_trips_unchanged() -> None:
 def test_any_host_survives_the_wire(topology: HostTopology) -> None:
     text = json.dumps(topology.to_object().obj_to_primitive())
     assert HostTopology.read(text) == topology
+    written = topology.write()
+    assert HostTopology.read(written) == topology
+    of_text = NUMATopology.obj_from_primitive(json.loads(written))
+    assert _plain(of_text) == _plain(topology.to_object())
 
 
 def test_all_of_a_report_is_read() -> None:

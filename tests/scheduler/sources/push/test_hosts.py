@@ -97,6 +97,52 @@ def test_instances_come_and_go(scheduler: Scheduler, wire: Wire) -> None:
         assert scheduler.table.instances.of_host("h1") == set(its)
 
 
+LINUX, WINDOWS = {"os_type": "linux"}, {"os_type": "windows"}
+
+
+def n_linux(scheduler: Scheduler) -> float:
+    """How many instances of the host run Linux."""
+    batch = scheduler.table.batch([NODE])
+    return float(batch.sum_image_properties({("os_type", "linux"): 1.0})[0])
+
+
+def test_image_properties_come_and_go(
+    scheduler: Scheduler, wire: Wire, make: Callable[..., Scheduler]
+) -> None:
+    for properties, n in (
+        ({A: LINUX, B: LINUX}, 2),
+        ({A: LINUX, B: WINDOWS}, 1),
+        ({A: LINUX, B: WINDOWS, C: LINUX}, 2),
+        ({A: LINUX, C: {}}, 1),
+    ):
+        wire.reporter.report(host(host="h1"), properties)
+        scheduler.receive(*wire.casts())
+        assert n_linux(scheduler) == n
+    scheduler.source.start_polling(scheduler.table)
+    scheduler.source.stop()
+    assert n_linux(make()) == 1, "a restarted scheduler reads them from the store"
+    wire.restart()
+    wire.reporter.report(host(host="h1"), {A: WINDOWS, C: LINUX, B: LINUX})
+    scheduler.receive(*wire.casts())
+    assert n_linux(scheduler) == 2
+
+
+def test_report_without_image_properties_leaves_them(
+    scheduler: Scheduler, wire: Wire
+) -> None:
+    """As an agent of an earlier version sends it; a claim has set them."""
+    claim = dataclasses.replace(CLAIM, image_properties=frozenset(LINUX.items()))
+    wire.reporter.report(host(host="h1"), [])
+    scheduler.receive(*wire.casts())
+    scheduler.table.consume(NODE, A, claim)
+    wire.reporter.report(host(host="h1"), [A])
+    scheduler.receive(*wire.casts())
+    wire.restart()
+    wire.reporter.report(host(host="h1"), [A])
+    scheduler.receive(*wire.casts())
+    assert n_linux(scheduler) == 1
+
+
 def test_nodes_of_one_host_have_their_instances_together(
     scheduler: Scheduler, wire: Wire
 ) -> None:
@@ -190,6 +236,9 @@ BAD_WHOLE = [
     ("revision", -1),
     ("revision", None),
     ("incarnation", "first"),
+    ("image_properties", {"os_type": "linux"}),
+    ("image_properties", [{"properties": {"os_type": "linux"}}]),
+    ("image_properties", [{"properties": {"os_type": 7}, "instances": []}]),
 ]
 
 
@@ -219,6 +268,7 @@ def test_bad_whole_report_is_refused_by_name(
         {"changes": {"host": "other"}},
         {"instances_added": ["x"]},
         {"instances_removed": 7},
+        {"image_properties": [7]},
         {"since": "1"},
         {"revision": -3},
     ],

@@ -82,7 +82,8 @@ def rows(url: str, statement: str) -> Any:
 
 
 def test_hosts_are_read_as_they_were_written(store: HostStore) -> None:
-    hosts = dict(held(f"h{i}", i) for i in range(400))
+    images = {A: frozenset({("os_type", "linux")}), ONE: frozenset()}
+    hosts = dict(held(f"h{i}", i, image_properties=images) for i in range(400))
     store.write(hosts)
     for uuid_, its in kept(store).items():
         its.stored_at = 0.0

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The image properties of instances in reports: once for all that have the same."""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..hosts import ImageProperties
+from ..hosts.columns import read_texts, read_uuids
+
+#: The field of a report.
+IMAGE_PROPERTIES: Final = "image_properties"
+_MAX_SHARED: Final = 4096
+
+
+def write_image_properties(
+    properties: Mapping[str, ImageProperties],
+) -> list[dict[str, Any]]:
+    """Return image properties, given by instance, as a report has them."""
+    groups: defaultdict[ImageProperties, list[str]] = defaultdict(list)
+    for uuid in sorted(properties):
+        groups[properties[uuid]].append(uuid)
+    return [
+        {"properties": dict(sorted(each)), "instances": uuids}
+        for each, uuids in groups.items()
+    ]
+
+
+def read_image_properties(value: object) -> dict[str, ImageProperties]:
+    """Return a report's image properties by instance.
+
+    Raises
+    ------
+    ValueError
+        They do not have the form of a report.
+    """
+    if type(value) is not list or not all(type(each) is dict for each in value):
+        raise ValueError("a list of properties with their instances is needed")
+    found: dict[str, ImageProperties] = {}
+    for group in value:
+        properties = _shared(frozenset(read_texts(group.get("properties")).items()))
+        found.update(dict.fromkeys(read_uuids(group.get("instances")), properties))
+    return found
+
+
+@functools.lru_cache(_MAX_SHARED)
+def _shared(properties: ImageProperties) -> ImageProperties:
+    """Return one object for equal properties: many hosts have the same images."""
+    return properties
