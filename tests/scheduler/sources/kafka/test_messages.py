@@ -323,11 +323,11 @@ def test_changed_report_releases_the_claims_that_it_includes_and_no_others() -> 
     log.report("h1", A)
     reading = Reading(log.messages)
     # A is resized to its own host, and B is built.
-    reading.table.consume(NODE, A, Consumption(512, 0, 2))
-    reading.table.consume(NODE, B, Consumption(512, 0, 1))
+    reading.table.claims.consume(NODE, A, Consumption(512, 0, 2))
+    reading.table.claims.consume(NODE, B, Consumption(512, 0, 1))
     log.report("h1", A, vcpus_used=6)
     reading.applier.apply(log.messages[-1:])
-    [left] = reading.table.claims()
+    [left] = reading.table.claims.unreported()
     assert left.instance_uuid == B
     assert reading.value("vcpus_used") == 6 + 1
     assert reading.value("instances") == {A, B}
@@ -337,7 +337,7 @@ def test_changed_report_restores_its_instances() -> None:
     log = Log()
     log.report("h1", A)
     reading = Reading(log.messages)
-    reading.table.release_claim("h1", A)
+    reading.table.claims.release("h1", A)
     reading.table.add_instances("h1", [B])
     log.report("h1", A, vcpus_used=6)
     reading.applier.apply(log.messages[-1:])

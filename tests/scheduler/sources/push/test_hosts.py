@@ -134,7 +134,7 @@ def test_report_without_image_properties_leaves_them(
     claim = dataclasses.replace(CLAIM, image_properties=frozenset(LINUX.items()))
     wire.reporter.report(host(host="h1"), [])
     scheduler.receive(*wire.casts())
-    scheduler.table.consume(NODE, A, claim)
+    scheduler.table.claims.consume(NODE, A, claim)
     wire.reporter.report(host(host="h1"), [A])
     scheduler.receive(*wire.casts())
     wire.restart()
