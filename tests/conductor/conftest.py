@@ -39,4 +39,4 @@ def client(embedded: EmbeddedPlacementFixture) -> ConductorClient:
 @pytest.fixture
 def remote(server: MisbehavingServer) -> ConductorClient:
     """A conductor that reaches Placement through the server."""
-    return conductor(adapter_to(server.url, timeout_s=2.0))
+    return conductor(adapter_to(server.url))

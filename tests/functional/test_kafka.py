@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import signal
 import socket
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from keystoneauth1.adapter import Adapter
 
 from moorage.objects import Selection
 from moorage.scheduler.conf import load
@@ -24,7 +26,7 @@ from ..fixtures.clouds import CONTEXT, new_uuids, request
 from ..fixtures.kafka import Kafka
 from ..fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingServer
 from ..fixtures.rabbitmq import Broker
-from ..fixtures.scheduler_process import SchedulerProcess
+from ..fixtures.scheduler_process import SchedulerProcess, has_ended
 from ..fixtures.waiting import wait_until
 
 DOC = Path(__file__).parents[2] / "doc"
@@ -39,7 +41,10 @@ PLACEMENT = "http://127.0.0.1:8778"
 class Cloud:
     """The brokers, a Placement, and the files of the documentation."""
 
-    def __init__(self, broker: Broker, kafka: Kafka, url: str, folder: Path) -> None:
+    def __init__(
+        self, broker: Broker, kafka: Kafka, url: str, placement: Adapter, folder: Path
+    ) -> None:
+        self._placement = placement
         self.conf = load([], config_files=[])
         kafka.configure(self.conf)
         claims = f"{kafka.name}-claims"
@@ -64,12 +69,15 @@ class Cloud:
         return [name for name, _ in self.kafka.messages(self.claims)]
 
     def select(self) -> Selection | None:
-        """Return the host of a tiny instance, if there is any."""
+        """Return the host of a tiny instance, if any, and delete the instance."""
         spec = request(memory_mb=16, root_gb=0, vcpus=1)
+        [uuid] = new_uuids()
         try:
-            [[chosen]] = self._api.select_destinations(CONTEXT, spec, new_uuids())
+            [[chosen]] = self._api.select_destinations(CONTEXT, spec, [uuid])
         except NoValidHost:
             return None
+        gone = self._placement.delete(f"/allocations/{uuid}")
+        assert gone.status_code == 204, gone.text
         return chosen
 
 
@@ -81,7 +89,7 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
         EmbeddedPlacementFixture() as embedded,
         MisbehavingServer(embedded.placement.wsgi_app) as server,
     ):
-        made = Cloud(broker, kafka, server.url, tmp_path)
+        made = Cloud(broker, kafka, server.url, embedded.adapter, tmp_path)
         yield made
         made.transport.cleanup()
 
@@ -99,12 +107,15 @@ def test_machine_that_reports_over_kafka_is_selected(
         with SchedulerProcess(file, n_workers=2) as scheduler:
             chosen: Any = wait_until(cloud.select)
             assert chosen.service_host == socket.gethostname()
-            # Requests go to the workers in turn.
-            assert all(cloud.select() for _ in range(8))
+            # Requests go to the workers in turn; each reads the report by itself.
+            wait_until(lambda: all(cloud.select() for _ in range(8)))
             # Each worker has announced its claims under a name of its own.
             wait_until(lambda: len(set(cloud.announcers())) == 2)
             scheduler.send(signal.SIGKILL)
             scheduler.wait()
+            # They would take requests of the next one, and end before they answer.
+            for worker in scheduler.workers:
+                wait_until(functools.partial(has_ended, worker))
         # It reads the topics again; there is no store.
         with SchedulerProcess(file) as scheduler:
             assert cloud.select() is not None

@@ -115,7 +115,8 @@ def test_placement_killed_under_load_loses_no_claim(
         Claimers(cloud, tmp_path, load, timeout_s=30) as claimers,
     ):
         claimers.start_all()
-        wait_until_used(cloud, cloud.vcpus // 3)
+        # Each thread of a scheduler may have a claim that it has not answered yet.
+        wait_until_used(cloud, cloud.vcpus // 4 + N_SCHEDULERS * load.n_threads)
         killed_at = time.monotonic()
         cloud.server.kill()
         time.sleep(AWAY_S)

@@ -14,6 +14,7 @@ import pytest
 from moorage.objects import Serializer
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler import errors
+from moorage.scheduler.placement.embedded import TOKEN
 from moorage.scheduler.rpc import SchedulerAPI, get_transport
 
 from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
@@ -25,7 +26,9 @@ from ..fixtures.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
 
-PLACEMENT_TIMEOUT_S = 5
+PLACEMENT_TIMEOUT_S = 8
+#: Without heartbeats, a caller gives up after it.
+MONITOR_S = 5
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +56,10 @@ def config(bus: Any, tmp_path: Path) -> list[str]:
 def _placement_at(url: str) -> list[str]:
     return [
         "[placement]",
-        "auth_type = none",
+        "auth_type = admin_token",
+        f"endpoint = {url}",
         f"endpoint_override = {url}",
+        f"token = {TOKEN}",
         f"timeout = {PLACEMENT_TIMEOUT_S}",
     ]
 
@@ -87,42 +92,41 @@ def test_failures_arrive_as_a_stock_client_rebuilds_them(
             api.select_destinations(CONTEXT, request(vcpus=99), new_uuids())
         with pytest.raises(errors.InvalidRequest, match="memory_mb"):
             api.select_destinations(CONTEXT, request(memory_mb=-1), new_uuids())
-        [[chosen]] = api.select_destinations(CONTEXT, request(), new_uuids())
+        [uuid] = new_uuids()
+        [[chosen]] = api.select_destinations(CONTEXT, request(), [uuid])
         assert chosen.service_host == "h1"
+        scheduler.wait_for(f"{uuid}.* Decision ")  # the last line about requests
         n_lines = len(scheduler.log)
         assert scheduler.stop() == 0
     assert not [line for line in scheduler.log[n_lines:] if " INFO " not in line]
 
 
 def test_slow_call_is_kept_alive_and_ends_in_a_typed_error(
-    bus: Any, config: list[str], tmp_path: Path
+    bus: Any, config: list[str], tmp_path: Path, server: MisbehavingServer
 ) -> None:
-    with MisbehavingServer() as placement:
-        placement.misbehave(Misbehaviour.HANG, times=2)
-        config += _placement_at(placement.url)
-        api = SchedulerAPI(bus, timeout_s=60, call_monitor_timeout_s=2)
-        with _serving(tmp_path, config) as scheduler:
-            assert any(
-                "Placement does not answer yet" in line for line in scheduler.log
-            )
-            # Without heartbeats the monitor would give up after 2 s.
-            with pytest.raises(errors.PlacementUnavailable, match="timed out"):
-                api.select_destinations(CONTEXT, request(), new_uuids())
+    server.misbehave(Misbehaviour.HANG)
+    config += _placement_at(server.url)
+    api = SchedulerAPI(bus, timeout_s=60, call_monitor_timeout_s=MONITOR_S)
+    with _serving(tmp_path, config) as scheduler:
+        assert scheduler.count("Placement does not answer yet")
+        scheduler.wait_for("Placement answers")  # it is polled no more
+        server.misbehave(Misbehaviour.HANG, times=100)
+        with pytest.raises(errors.PlacementUnavailable, match="timed out"):
+            api.select_destinations(CONTEXT, request(), new_uuids())
 
 
 def test_running_request_is_finished_before_the_end(
-    bus: Any, config: list[str], tmp_path: Path
+    bus: Any, config: list[str], tmp_path: Path, server: MisbehavingServer
 ) -> None:
-    with MisbehavingServer() as placement:
-        placement.misbehave(Misbehaviour.HANG, times=2)
-        config += _placement_at(placement.url)
-        api = SchedulerAPI(bus, timeout_s=60)
-        with _serving(tmp_path, config) as scheduler, ThreadPoolExecutor(1) as pool:
-            call = pool.submit(api.select_destinations, CONTEXT, request(), new_uuids())
-            wait_until(lambda: len(placement.seen) >= 2)
-            assert scheduler.stop() == 0
-            with pytest.raises(errors.PlacementUnavailable):
-                call.result(60)
+    config += _placement_at(server.url)
+    api = SchedulerAPI(bus, timeout_s=60)
+    with _serving(tmp_path, config) as scheduler, ThreadPoolExecutor(1) as pool:
+        server.misbehave(Misbehaviour.HANG, times=100)
+        call = pool.submit(api.select_destinations, CONTEXT, request(), new_uuids())
+        wait_until(lambda: any("allocation_cand" in path for _, path, _ in server.seen))
+        assert scheduler.stop() == 0
+        with pytest.raises(errors.PlacementUnavailable):
+            call.result(60)
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])

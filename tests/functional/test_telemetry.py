@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import socket
-import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -110,15 +109,15 @@ def metric(port: int, name: str, **labels: str) -> float:
     )
 
 
-def shared_folders() -> set[str]:
-    found = Path(tempfile.gettempdir()).glob("moorage-metrics-*")
-    return {str(path) for path in found}
-
-
-def test_one_port_serves_the_sum_of_all_workers(cloud: Cloud) -> None:
+def test_one_port_serves_the_sum_of_all_workers(cloud: Cloud, tmp_path: Path) -> None:
     cloud.option("http_port = 0")
-    folders = shared_folders()
-    with SchedulerProcess(cloud.config, n_workers=2) as scheduler:
+    # Other tests that run now have folders of metrics as well.
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    with SchedulerProcess(
+        cloud.config, n_workers=2, environment={"TMPDIR": str(temporary)}
+    ) as scheduler:
+        assert len(list(temporary.glob("moorage-metrics-*"))) == 1
         [port] = [
             int(found[1])
             for line in list(scheduler.log)
@@ -138,7 +137,7 @@ def test_one_port_serves_the_sum_of_all_workers(cloud: Cloud) -> None:
 
         # What a worker counted outlives it; what it had does not.
         os.kill(scheduler.workers[0], signal.SIGKILL)
-        scheduler.wait_for("All 2 workers serve|Worker 0 is process", times=3)
+        scheduler.wait_for(f"Serving {N_HOSTS} hosts", times=3)
         cloud.api.select_destinations(CONTEXT, request(), new_uuids())
         wait_until(lambda: n_decided() == 7)
         assert metric(port, "moorage_hosts") == N_HOSTS
@@ -149,7 +148,7 @@ def test_one_port_serves_the_sum_of_all_workers(cloud: Cloud) -> None:
         assert scheduler.stop() == 0
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.1", port), timeout=10)
-    assert shared_folders() == folders
+    assert not list(temporary.glob("moorage-metrics-*"))
 
 
 class Collector(fixtures.Fixture):

@@ -35,6 +35,7 @@ from ..fixtures.database_servers import Database, database_server
 from ..fixtures.placement_servers import PlacementServer
 from ..fixtures.rabbitmq import Broker
 from ..fixtures.scheduler_process import SchedulerProcess
+from ..fixtures.waiting import wait_until
 
 N_HOSTS = 12
 N_CALLS = 50
@@ -141,7 +142,7 @@ def test_concurrent_calls_lose_no_claim(cloud: Cloud) -> None:
     assert max(resources["VCPU"] for resources in used.values()) <= 8, used
     assert 1 <= len(failed) < N_CALLS, "the cloud is too small for all, not for any"
     assert sum(r["VCPU"] for r in used.values()) >= 0.7 * 8 * N_HOSTS
-    n_decided = [sum("Decision" in line for line in s.log) for s in cloud.schedulers]
-    assert sum(n_decided) == N_CALLS
-    assert all(n_decided), "both schedulers had their share"
+    n_decided = lambda: [each.count("Decision") for each in cloud.schedulers]  # noqa: E731 - as short as its use
+    wait_until(lambda: sum(n_decided()) == N_CALLS)
+    assert all(n_decided()), "both schedulers had their share"
     assert [scheduler.stop() for scheduler in cloud.schedulers] == [0, 0]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 OPTION = "[web] port"
+#: A limit, not an expectation.
+TIMEOUT_S = 60.0
 
 
 def _hello(_environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
@@ -61,8 +63,7 @@ def test_ipv6_can_be_listened_on() -> None:
 def test_a_stop_does_not_wait_for_idle_connections() -> None:
     with _serving() as client:
         assert _get(client) == b"hello"
-        began = time.monotonic()
-    assert time.monotonic() - began < 3
+    # It would end with the connection, and `stop` would give up waiting for it.
     assert not [t for t in threading.enumerate() if t.name == "served"]
 
 
@@ -131,7 +132,7 @@ def test_a_request_that_arrives_too_slowly_is_given_up(
         address = ("127.0.0.1", client.port)
         with socket.create_connection(address, timeout=0.1) as slow:
             slow.sendall(b"GET / HTTP/1.1\r\nX: ")
-            end = time.monotonic() + 10
+            end = time.monotonic() + TIMEOUT_S
             while time.monotonic() < end:
                 try:
                     slow.sendall(b"a")

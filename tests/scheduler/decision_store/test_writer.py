@@ -72,7 +72,7 @@ def count_of(url: str) -> int:
 def test_decisions_are_written_in_the_background(store: DecisionStore) -> None:
     store.start()
     store.add(make_record())
-    assert wait_until(lambda: store.get("req-1"), timeout_s=30)
+    assert wait_until(lambda: store.get("req-1"))
 
 
 def test_stop_writes_what_is_queued(database: str) -> None:

@@ -380,7 +380,7 @@ def test_hosts_that_instances_left_are_read_again(cloud: FollowedCloud) -> None:
     scheduler.table.set_instances("a", [])
     cloud.select(scheduler, vcpus=1)
     # It is read in the background, long before its turn in the minute.
-    wait_until(lambda: cloud.used_in(scheduler, "a") < 8, timeout_s=20)
+    wait_until(lambda: cloud.used_in(scheduler, "a") < 8)
 
 
 def test_embedded_placement_is_followed_in_process(tmp_path: Path) -> None:

@@ -63,6 +63,11 @@ def test_wrong_answer_to_a_query_is_typed(server, wrong, error, message):
     assert not isinstance(raised.value, AnswerLost)
 
 
+def _timeout_s(wrong: Misbehaviour) -> float:
+    """Of a client: short only where a server does not answer."""
+    return 0.2 if wrong is Misbehaviour.HANG else 60.0
+
+
 def test_hanging_placement_is_unavailable_after_the_timeout(server):
     server.misbehave(Misbehaviour.HANG)
     with pytest.raises(PlacementUnavailable, match="timed out"):
@@ -96,7 +101,7 @@ def test_refused_connection_loses_no_write():
 def test_write_without_a_clear_answer_is_lost(server, wrong, is_in_flight):
     server.misbehave(wrong)
     with pytest.raises(AnswerLost) as raised:
-        server.client(timeout_s=0.2).put_allocations(CONSUMER, EMPTY)
+        server.client(timeout_s=_timeout_s(wrong)).put_allocations(CONSUMER, EMPTY)
     assert raised.value.is_in_flight is is_in_flight
     assert f"PUT /allocations/{CONSUMER}" in str(raised.value)
 
@@ -224,7 +229,7 @@ def test_endpoint_alone_sends_no_token(tmp_path, server):
 
 def test_each_thread_keeps_a_connection(tmp_path, caplog):
     n_threads = 32
-    together = threading.Barrier(n_threads, timeout=10.0)
+    together = threading.Barrier(n_threads, timeout=60.0)
 
     def app(_environ, start_response):
         together.wait()
@@ -248,7 +253,6 @@ def test_admin_token_is_sent(tmp_path, embedded):
         assert server.seen[-1][2]["X-Auth-Token"] == "admin"
 
 
-@pytest.mark.timeout(20)
 def test_password_authentication_calls_keystone_first(tmp_path, server):
     text = (
         f"auth_type = password\nauth_url = {server.url}/v3\nusername = nova\n"

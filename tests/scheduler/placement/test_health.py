@@ -122,7 +122,8 @@ def _assert_refused(client: PlacementClient, message: str = "") -> str:
 def test_failures_in_a_row_open_it_and_nothing_is_sent_any_more(
     server: MisbehavingServer, clock: Clock, wrong: Misbehaviour, message: str
 ) -> None:
-    client = _client(server.url, clock, timeout_s=0.1)
+    timeout_s = 0.1 if wrong is Misbehaviour.HANG else 60.0
+    client = _client(server.url, clock, timeout_s=timeout_s)
     server.misbehave(wrong, times=MANY)
     _fail(client)
     n_seen = len(server.seen)

@@ -19,6 +19,7 @@ from ...fixtures.placement_servers import (
 from ...fixtures.ports import refusing_url
 from ...fixtures.waiting import wait_until
 
+ALWAYS = 1000
 CONSUMER = "7f1d7d0a-41a9-4e2b-8f6b-2f0c9d3b6a10"
 
 
@@ -49,13 +50,14 @@ def test_placement_that_is_away_at_the_start_is_warned_of_and_waited_for(
     wrong: Misbehaviour,
     message: str,
 ) -> None:
-    server.misbehave(wrong)
-    client = server.client(timeout_s=0.3)
+    server.misbehave(wrong, times=ALWAYS)
+    client = server.client(timeout_s=0.5 if wrong is Misbehaviour.HANG else 60.0)
     health = client.health
     health.start(client.probe)
     assert not health.is_ready
     assert message in health.note
     assert "Placement does not answer yet" in caplog.text
+    server.behave()
     wait_until(lambda: health.is_ready)
     assert health.note == ""
 
@@ -66,12 +68,13 @@ def test_placement_that_goes_away_makes_it_unready_until_it_is_back(
     client = server.client()
     health = client.health
     health.start(client.probe)
-    server.misbehave(Misbehaviour.BAD_GATEWAY, times=CIRCUIT_MAX_FAILURES + 1)
+    server.misbehave(Misbehaviour.BAD_GATEWAY, times=ALWAYS)
     for _ in range(CIRCUIT_MAX_FAILURES):
         with pytest.raises(PlacementError):
             client.allocations(CONSUMER)
     assert not health.is_ready
     assert "since" in health.note
+    server.behave()
     wait_until(lambda: health.is_ready)  # without any request
     client.allocations(CONSUMER)
     health.stop()

@@ -7,7 +7,6 @@ import contextlib
 import http.client
 import socket
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -30,13 +29,13 @@ def test_it_stops_while_a_browser_keeps_its_connection(
     conf.set_override("port", 0, group="web")
     server = make_web_server(conf, _app)
     server.start()
-    kept = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    kept = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     with contextlib.closing(kept):
         kept.request("GET", "/")
         assert kept.getresponse().read() == b"ok"
-        began = time.monotonic()
         server.stop()
-        assert time.monotonic() - began < 4
+        # It would end with the connection, and `stop` would give up waiting for it.
+        assert not [t for t in threading.enumerate() if t.name == "moorage web"]
         assert kept.sock.recv(1000) == b""
     assert failures == []
     with pytest.raises(ConnectionRefusedError):

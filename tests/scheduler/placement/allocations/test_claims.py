@@ -260,7 +260,7 @@ def test_claim_that_placement_failed_to_make_is_sent_again(server):
 def test_claim_that_arrives_late_is_claimed_once(client, server):
     server.misbehave(Misbehaviour.LATE, verb="PUT")
     consumer = _consumer()
-    answer = _claim(server.client(timeout_s=0.5), consumer, _request(HOSTS[0]))
+    answer = _claim(server.client(), consumer, _request(HOSTS[0]))
     assert answer.result is ClaimResult.CLAIMED
     server.let_late_ones_go()
     assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
@@ -272,7 +272,7 @@ def test_evacuation_that_arrives_late_is_claimed_once(client, server):
     consumer = _consumer()
     _claim(client, consumer, _request(HOSTS[0]))
     server.misbehave_second(Misbehaviour.LATE, verb="PUT")
-    remote = server.client(timeout_s=0.5)
+    remote = server.client()
     answer = _claim(remote, consumer, _request(HOSTS[1]), evacuated_from={HOSTS[0]})
     assert answer.result is ClaimResult.CLAIMED
     server.let_late_ones_go()
@@ -285,7 +285,7 @@ def test_late_claim_is_rejected_by_generation_after_a_refused_one(client, server
     rival = _claim(client, _consumer(), _request(HOSTS[0], 4))
     server.misbehave(Misbehaviour.LATE, verb="PUT")
     consumer = _consumer()
-    answer = _claim(server.client(timeout_s=0.5), consumer, _request(HOSTS[0]))
+    answer = _claim(server.client(), consumer, _request(HOSTS[0]))
     assert answer.result is ClaimResult.REFUSED
     _release(client, rival)  # now the late one would fit
     server.let_late_ones_go()
@@ -302,7 +302,7 @@ def test_generation_of_the_source_rejects_a_late_evacuation(client, server, n_la
         server.misbehave_second(Misbehaviour.LATE, verb="PUT")
     else:
         server.misbehave(Misbehaviour.LATE, verb="PUT", times=2)
-    remote = server.client(timeout_s=0.5)
+    remote = server.client()
     answer = _claim(remote, consumer, _request(HOSTS[1]), evacuated_from={HOSTS[0]})
     assert answer.result is ClaimResult.REFUSED
     _release(client, rival)  # now the late one would fit
@@ -317,7 +317,7 @@ def test_release_that_others_kept_from_ending_goes_on(client, server):
     answer = _claim(client, consumer, _request(HOSTS[0]))
     server.misbehave_second(Misbehaviour.LATE, verb="PUT")
     server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=MAX_WRITES - 1)
-    remote = server.client(timeout_s=0.5)
+    remote = server.client()
     with pytest.raises(AllocationsInDoubt, match=consumer):
         _release(remote, answer)
     _release(remote, answer)
@@ -328,7 +328,7 @@ def test_release_that_arrives_late_spares_the_next_claim(client, server):
     consumer = _consumer()
     first = _claim(client, consumer, _request(HOSTS[0]))
     server.misbehave_second(Misbehaviour.LATE, verb="PUT")
-    _release(server.client(timeout_s=0.5), first)
+    _release(server.client(), first)
     assert client.allocations(consumer).resources == {}
     _claim(client, consumer, _request(HOSTS[0]))
     server.let_late_ones_go()
@@ -368,7 +368,7 @@ def test_late_claim_is_reported_where_another_request_was_faster(client, server)
 
     with pytest.raises(AllocationUpdateFailed, match=HOSTS[1]) as raised:
         _claim(
-            server.client(timeout_s=0.5),
+            server.client(),
             consumer,
             _request(HOSTS[0]),
             before_write=sending,
@@ -448,7 +448,7 @@ def test_one_foreign_consumer_among_several_is_a_conflict(client):
 def test_several_that_arrive_late_are_claimed_once(client, server):
     requests = {_consumer(): _request(HOSTS[i]) for i in range(3)}
     server.misbehave(Misbehaviour.LATE, verb="POST")
-    answer = _claim_all(server.client(timeout_s=0.5), requests)
+    answer = _claim_all(server.client(), requests)
     assert answer.result is ClaimResult.CLAIMED
     server.let_late_ones_go()
     for consumer, request in requests.items():

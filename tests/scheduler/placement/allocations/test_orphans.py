@@ -68,7 +68,7 @@ def _doubted(claim: Claim) -> Claim:
 def _doubtful(server: MisbehavingServer, consumer: str, **more: Any) -> Claim:
     """A claim that arrives late, while Placement cannot be queried about it."""
     is_evacuated, n_late = bool(more), more.pop("n_late", 1)
-    client = server.client(timeout_s=1.5)
+    client = server.client()
     allocations, n_reads = client.allocations, itertools.count(0)
 
     def away_after_the_first(*args: Any, **kwargs: Any) -> Any:
@@ -176,12 +176,12 @@ def test_claim_of_a_new_request_is_not_mistaken_for_the_orphan(
         held = allocations(uuid, **more)
         if threading.current_thread().name == "orphans":
             has_looked.set()
-            may_go_on.wait(20)
+            may_go_on.wait(60)
         return held
 
     placement.client.allocations = slow  # type: ignore[assignment]  # accepts any
     orphans.add(consumer, _orphaned(claim))
-    assert has_looked.wait(20)
+    assert has_looked.wait(60)
 
     def claim_anew() -> None:
         orphans.release_before_new_claim([consumer])
@@ -467,7 +467,7 @@ def in_use(placement: EmbeddedPlacementFixture, watched: Watched) -> Any:
     with MisbehavingServer(placement.placement.wsgi_app) as server:
         server.misbehave(Misbehaviour.LATE, verb="PUT")
         consumer = _consumer()
-        client = server.client(timeout_s=0.5)
+        client = server.client()
         answer = claim_one(client, consumer, request_of(HOST), waiter=HandTime())
         claim = answer.claims[consumer]
         assert claim.is_late

@@ -375,10 +375,10 @@ def test_poll_of_a_caller_does_not_wait_for_a_slow_one_in_the_background(
 
     follower = placement.follower(run_work=run_work)
     follower.start()
-    assert is_polling.wait(10)
+    assert is_polling.wait(60)
     caller = threading.Thread(target=follower.poll, daemon=True)
     caller.start()
-    caller.join(5)
+    caller.join(60)
     is_waiting = caller.is_alive()
     is_over.set()
     follower.stop()

@@ -135,7 +135,7 @@ def test_follower_catches_up_once_the_database_answers_again(
             url.set(port=proxy.port).render_as_string(hide_password=False)
         )
         time = placement.time
-        follower = ProviderFollower(engine, waiter=time, clock=time, timeout_s=1.0)
+        follower = ProviderFollower(engine, waiter=time, clock=time)
         follower.load()
         for wrong in (Wrong.CUT, Wrong.STOP):
             proxy.do(wrong)

@@ -140,7 +140,7 @@ def test_agent_that_restarts_after_the_clock_was_set_back_is_stored(
 
 
 def test_silent_host_is_forgotten(make: Make, wire: Wire, clock: Clock) -> None:
-    scheduler = polling(make(forget_hosts_after=1000))
+    scheduler = make(forget_hosts_after=1000)
     hosts = scheduler.hosts
     wire.reporter.report_many([(host(host=name), [A]) for name in ("h1", "h2")])
     scheduler.receive(*wire.casts())
@@ -213,20 +213,23 @@ def test_unavailable_store_stops_nothing(
 def test_hosts_of_a_store_that_comes_late_are_known_then(
     make: Make, wire: Wire, tmp_path: Path
 ) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "folder").symlink_to("elsewhere")
     url = f"sqlite:///{tmp_path}/folder/hosts.sqlite"
     first = polling(make(url))
     wire.reporter.report_many([(host(host=name), []) for name in ("h1", "h2")])
     first.receive(*wire.casts())
     first.source.stop()
-    (tmp_path / "folder").rename(tmp_path / "elsewhere")
-    (tmp_path / "folder").write_text("in the way")
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "file").rename(tmp_path / "folder")
     second = polling(make(url))
     assert len(second.table) == 0
     wire.restart()
     wire.reporter.report(host(host="h1", vcpus_used=7))
     second.receive(*wire.casts())
-    (tmp_path / "folder").unlink()
-    (tmp_path / "elsewhere").rename(tmp_path / "folder")
+    # At once: the source would create a folder that is missing.
+    (tmp_path / "again").symlink_to("elsewhere")
+    (tmp_path / "again").rename(tmp_path / "folder")
     second.source.refresh(second.table)
     wait_until(lambda: len(second.table) == 2)
     assert second.value(NODE, "vcpus_used") == 7

@@ -187,6 +187,7 @@ def test_hosts_are_grouped_by_links_that_the_keyboard_reaches(tab: WatchedPage) 
     assert links.all_inner_texts() == ["zone", "cell", "rack"]
     links.last.focus()
     page.keyboard.press("Enter")
+    page.wait_for_url("**/?by=rack")
     expect(links.last).to_have_attribute("aria-current", "true")
     [group] = page.evaluate("data.groups")
     assert (group["name"], len(group["hosts"])) == ("no rack", N_HOSTS)
@@ -243,7 +244,7 @@ def test_why_not_is_asked_with_a_form(tab: WatchedPage, url: str) -> None:
     page.get_by_role("link", name="Why not another host?").click()
     page.get_by_label("Host").fill(NAMES[0])
     page.get_by_role("button", name="Ask").click()
-    expect(page).to_have_url(f"{url}/why-not?host={NAMES[0]}&request={FAILED}")
+    page.wait_for_url(f"{url}/why-not?host={NAMES[0]}&request={FAILED}")
     answer = _api(url, "/v1/why-not", host=NAMES[0], stored=FAILED)
     reasons = answer["nodes"][0]["reasons"]
     checks = page.locator("tbody th").all_inner_texts()
@@ -255,6 +256,7 @@ def test_the_closest_hosts_are_asked_for_from_a_refusal(
 ) -> None:
     page = tab.open(f"/decisions/{FAILED}")
     page.get_by_role("link", name="What would have to change?").click()
+    page.wait_for_url("**/closest?*")
     [stored] = api.store.get(FAILED)
     assert stored.request is not None
     report = api.scheduler.explainer.closest({}, stored.request)
