@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 #: Characters of a name that are shown; names may have any length.
@@ -28,6 +28,12 @@ def _visible(character: str) -> str:
     if unicodedata.category(character) not in _HIDDEN:
         return character
     return character.encode("unicode_escape").decode("ascii")
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return names as a list: of more than `most` the first, and how many more."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def number(value: float | None, digits: int = 4) -> str:

@@ -12,7 +12,7 @@ from ..clock import now_s
 from ..database import IncompatibleSchema, StoreDatabase
 from ..drivers.record import DecisionRecord
 from ..waiting import Spawner, ThreadSpawner
-from .queries import DecisionPage, DecisionQuery, StoredDecision, find_page
+from .queries import DecisionPage, DecisionQuery, find_page
 from .schema import MAX_ID, OPTION, SCHEMA
 from .views import read_view
 from .writer import DecisionWriter
@@ -145,31 +145,13 @@ class DecisionStore:
 
     # -- reading -----------------------------------------------------------------------
 
-    def get(self, request_id: str) -> list[StoredDecision]:
-        """Return the decisions of a request, the newest first.
-
-        Raises
-        ------
-        StoreUnavailable
-        """
-        return self.find(DecisionQuery(request_id=request_id))
-
-    def find(self, query: DecisionQuery) -> list[StoredDecision]:
-        """Return decisions, the newest first; see `DecisionQuery`.
-
-        Raises
-        ------
-        StoreUnavailable
-            The database fails or does not answer; the message is one line.
-        """
-        return self.page(query).decisions
-
     def page(self, query: DecisionQuery) -> DecisionPage:
         """Return decisions, the newest first, and how to continue.
 
         Raises
         ------
         StoreUnavailable
+            The database fails or does not answer; the message is one line.
         """
         self._prepare()
         with self._database.reading() as connection:

@@ -26,7 +26,7 @@ from .cloud_fill import (
 from .dry_run import dry_run
 from .explainer import Explainer, UnknownHost
 from .flavors import FlavorRequest, request_of_flavor, requests_of_decisions
-from .funnel import FunnelStep, funnel
+from .funnel import FunnelStep, funnel, with_funnel
 from .host_list import HostCondition, HostPage, HostSummary, summarize
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
 from .rejections import RejectionCount, count_rejections
@@ -75,4 +75,5 @@ __all__ = [
     "request_of_flavor",
     "requests_of_decisions",
     "summarize",
+    "with_funnel",
 ]

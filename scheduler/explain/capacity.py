@@ -15,7 +15,7 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -117,10 +117,6 @@ class CapacityReport:
     n_hosts: int
     zones: tuple[str, ...]
     flavors: tuple[FlavorCapacity, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data that JSON can hold."""
-        return dataclasses.asdict(self)
 
 
 def capacity(

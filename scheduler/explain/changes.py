@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import os_resource_classes as orc
 
@@ -49,10 +49,6 @@ class Change:
     check: str
     text: str
     less_by: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the change as plain data that JSON can hold."""
-        return dataclasses.asdict(self)
 
 
 def _same(params: Pairs) -> Pairs:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from ..drivers.record import DecisionRecord, FilterStep
 
@@ -42,6 +43,14 @@ def funnel(record: DecisionRecord) -> list[FunnelStep]:
         FunnelStep(s.name, s.n_in, s.n_out, s.reason if s.n_out < s.n_in else "")
         for s in steps.values()
     ]
+
+
+def with_funnel(record: DecisionRecord) -> dict[str, Any]:
+    """Return a record as plain data, with its funnel."""
+    return {
+        **record.to_dict(),
+        "funnel": [dataclasses.asdict(step) for step in funnel(record)],
+    }
 
 
 def _placement(record: DecisionRecord) -> FunnelStep | None:

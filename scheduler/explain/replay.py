@@ -17,7 +17,7 @@ from ..drivers.decision import Decision
 from ..drivers.record import DecisionRecord, Outcome, ReplayKey, WeigherPart
 from ..errors import NoValidHost, SchedulerError
 from ..views import OfflineParts, UnreadableView
-from .funnel import funnel
+from .funnel import funnel, with_funnel
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class Replay:
     def to_dict(self) -> dict[str, Any]:
         """Return both decisions and the differences as plain data."""
         return {
-            "recorded": _with_funnel(self.recorded),
-            "replayed": _with_funnel(self.replayed),
+            "recorded": with_funnel(self.recorded),
+            "replayed": with_funnel(self.replayed),
             "differences": [dataclasses.asdict(each) for each in self.differences],
             "identical": self.is_identical,
             "assumed_claims": self.n_assumed,
@@ -217,8 +217,3 @@ def _score(part: WeigherPart | None) -> dict[str, float] | None:
 def hosts_of(record: DecisionRecord) -> list[str]:
     """Return the host of each instance; none: no host was found."""
     return [each.host for each in record.instances]
-
-
-def _with_funnel(record: DecisionRecord) -> dict[str, Any]:
-    steps = [dataclasses.asdict(step) for step in funnel(record)]
-    return {**record.to_dict(), "funnel": steps}

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ..display import listed
 from ..hosts import HostBatch
 from ..request.locality import AtMost, InPlaces, Rule, Spread, WithInstances
 from .joint import NOT_ALLOWED, EvenPlaces, JointRule, OnePlace, RoomOfPlaces
@@ -140,13 +141,14 @@ class Masks:
         name = self.places.name(level, code)
         here = f"{level} {name}" if code >= 0 else name
         if isinstance(rule, InPlaces):
-            listed = _listed(rule.places)
-            needed = listed if rule.is_allowing else f"not {listed}"
+            places = listed(sorted(rule.places), _SHOWN)
+            needed = places if rule.is_allowing else f"not {places}"
             return level, f"{needed} ({rule.hint})", here
         if isinstance(rule, WithInstances):
             counts = self._counts_with(rule)
             with_some = [self.places.names(level)[i] for i in np.flatnonzero(counts)]
-            needed = _listed(with_some) if with_some else "an instance that is known"
+            places = listed(sorted(with_some), _SHOWN)
+            needed = places or "an instance that is known"
             return level, f"{needed} ({rule.hint})", here
         return level, *self._of_number(rule, code, self._counts(rule), here)
 
@@ -218,9 +220,3 @@ def _standing(uuid: str, others: Collection[str], n_leaving: int) -> Standing:
         return Standing.STAYS
     n_higher = sum(each > uuid for each in others)
     return Standing.LEAVES if n_higher < n_leaving else Standing.WAITS
-
-
-def _listed(names: Collection[str]) -> str:
-    some = sorted(names)
-    more = f" and {len(some) - _SHOWN} more" if len(some) > _SHOWN else ""
-    return ", ".join(some[:_SHOWN]) + more

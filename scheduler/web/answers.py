@@ -14,20 +14,15 @@ from typing import Any, Final, Protocol
 from ...objects import RequestSpec
 from ..database import StoreUnavailable
 from ..decision_store import DecisionPage, DecisionQuery, StoredDecision
-from ..drivers.record import DecisionRecord
 from ..errors import SchedulerError, excerpt
 from ..explain import (
-    BY_ZONE,
     CapacityReport,
-    CloudFill,
     Explainer,
     FlavorRequest,
-    HostSummary,
-    funnel,
     request_of_flavor,
     requests_of_decisions,
+    with_funnel,
 )
-from ..locality import HostPlaces
 from ..request import set_field
 from ..sources.base import NoFlavors
 from .specs import notes_on, read_flavor, read_request
@@ -50,12 +45,6 @@ class NotFound(SchedulerError):
 class ReadsDecisions(Protocol):
     """The part of the store of decisions that is read."""
 
-    def get(self, request_id: str) -> list[StoredDecision]:
-        """Return the decisions of a request, the newest first."""
-
-    def find(self, query: DecisionQuery) -> list[StoredDecision]:
-        """Return decisions, the newest first."""
-
     def page(self, query: DecisionQuery) -> DecisionPage:
         """Return decisions, the newest first, and how to continue."""
 
@@ -69,15 +58,6 @@ class _BoundedReads:
     def __init__(self, store: ReadsDecisions, max_reads: int) -> None:
         self._store = store
         self._free = threading.BoundedSemaphore(max_reads)
-
-    def get(self, request_id: str) -> list[StoredDecision]:
-        """Return the decisions of a request, the newest first."""
-        with self._reading():
-            return self._store.get(request_id)
-
-    def find(self, query: DecisionQuery) -> list[StoredDecision]:
-        """Return decisions, the newest first."""
-        return self.page(query).decisions
 
     def page(self, query: DecisionQuery) -> DecisionPage:
         """Return decisions, the newest first, and how to continue."""
@@ -122,11 +102,18 @@ class Answers:
         *,
         max_reads: int = _MAX_READS,
     ) -> None:
-        self._explainer = explainer
+        self.explainer = explainer
         self._given_store = store and _BoundedReads(store, max_reads)
 
     @property
-    def _store(self) -> ReadsDecisions:
+    def store(self) -> ReadsDecisions:
+        """The store of decisions.
+
+        Raises
+        ------
+        NotFound
+            No decision is stored.
+        """
         if self._given_store is None:
             raise NotFound(
                 "No decision is stored: [moorage] decision_store_connection is empty"
@@ -135,7 +122,7 @@ class Answers:
 
     def decisions(self, query: DecisionQuery) -> dict[str, Any]:
         """Return a page of decisions in short, and the id to continue after."""
-        page = self._store.page(query)
+        page = self.store.page(query)
         return {
             "decisions": [_short(each) for each in page.decisions],
             "next": _next(page),
@@ -159,7 +146,7 @@ class Answers:
             A request id or an instance: those of it; None: those of the query.
         """
         if id_ is None:
-            page = self._store.page(query)
+            page = self.store.page(query)
         else:
             page = DecisionPage(self._find(id_), None)
         return {
@@ -177,7 +164,7 @@ class Answers:
         ------
         NotFound
         """
-        data = self._explainer.view() if id_ == NOW else self._store.view(id_)
+        data = self.explainer.view() if id_ == NOW else self.store.view(id_)
         if data is None:
             raise NotFound(
                 f"The view {id_} is not stored: [moorage] stored_views keeps only the "
@@ -194,19 +181,19 @@ class Answers:
             With ``stored``, the id of a decision, or ``request``.
         """
         spec, context, notes = self._request(body)
-        verdicts = self._explainer.why_not(context, spec, host)
+        verdicts = self.explainer.why_not(context, spec, host)
         return {"nodes": [each.to_dict() for each in verdicts], "notes": notes}
 
     def dry_run(self, count: int, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return where `count` instances would go now; see `why_not`."""
         spec, context, notes = self._request(body)
-        record = self._explainer.dry_run(context, spec, count)
-        return {"decision": _record(record), "notes": notes}
+        record = self.explainer.dry_run(context, spec, count)
+        return {"decision": with_funnel(record), "notes": notes}
 
     def closest(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return what would have to change for a request to fit; see `why_not`."""
         spec, context, notes = self._request(body)
-        report = self._explainer.closest(context, spec).to_dict()
+        report = self.explainer.closest(context, spec).to_dict()
         n_checked, n_known = report["n_checked"], report["n_known"]
         if n_checked < n_known:
             notes = [
@@ -229,7 +216,7 @@ class Answers:
         if "flavors" in body:
             flavors = [request_of_flavor(read_flavor(f)) for f in body["flavors"]]
         elif body.get("from") == "nova":
-            flavors = self._explainer.nova_flavors(None if name is None else [name])
+            flavors = self.explainer.nova_flavors(None if name is None else [name])
         else:
             flavors = self._recent_flavors()
         chosen = [f for f in flavors if name in (None, _name(f))]
@@ -242,7 +229,7 @@ class Answers:
                     f" in the {MAX_DECISIONS} newest stored decisions: pass flavors"
                 )
             raise NotFound(f"There is no flavor{among}")
-        return self._explainer.capacity(chosen).to_dict()
+        return dataclasses.asdict(self.explainer.capacity(chosen))
 
     def capacity_of(self, names: Collection[str]) -> CapacityReport:
         """Return the capacity of the flavors of these names that are found.
@@ -251,7 +238,7 @@ class Answers:
         decisions, of each name the newest.
         """
         try:
-            flavors = self._explainer.nova_flavors(names)
+            flavors = self.explainer.nova_flavors(names)
         except NoFlavors:
             flavors = self._recent_flavors()
         chosen: dict[str, FlavorRequest] = {}
@@ -259,50 +246,26 @@ class Answers:
             found = _name(each)
             if found is not None and found in names:
                 chosen.setdefault(found, each)
-        return self._explainer.capacity(list(chosen.values()))
+        return self.explainer.capacity(list(chosen.values()))
 
     def _recent_flavors(self) -> list[FlavorRequest]:
-        recent = self._store.find(DecisionQuery(limit=MAX_DECISIONS))
+        recent = self.store.page(DecisionQuery(limit=MAX_DECISIONS)).decisions
         stored = (each.request for each in recent)
         return requests_of_decisions(each for each in stored if each is not None)
 
     def hosts(self, after: str, limit: int) -> dict[str, Any]:
         """Return a page of compute nodes by host and node, and how to continue."""
-        return dataclasses.asdict(self._explainer.hosts(after=after, limit=limit))
-
-    def fill(self, by: str = BY_ZONE) -> CloudFill:
-        """Return how full all compute nodes are; see `cloud_fill`.
-
-        Raises
-        ------
-        InvalidRequest
-            There is no such level.
-        """
-        return self._explainer.fill(by)
-
-    def places_of(self, hosts: Collection[str]) -> Mapping[str, HostPlaces]:
-        """Return the places of some service hosts by level; of unknown ones, none."""
-        return self._explainer.places_of(hosts)
-
-    def nodes_of_host(self, host: str) -> list[HostSummary]:
-        """Return the compute nodes of a service host.
-
-        Raises
-        ------
-        UnknownHost
-        """
-        return self._explainer.nodes_of_host(host)
-
-    def decision_page(self, query: DecisionQuery) -> DecisionPage:
-        """Return stored decisions, the newest first, and how to continue."""
-        return self._store.page(query)
+        return dataclasses.asdict(self.explainer.hosts(after=after, limit=limit))
 
     def _find(self, id_: str) -> list[StoredDecision]:
-        query = DecisionQuery(instance_uuid=id_, limit=MAX_WHOLE)
-        found = self._store.get(id_) or self._store.find(query)
-        if not found:
-            raise NotFound(f"No decision is stored for {excerpt(id_)}")
-        return found
+        queries = (
+            DecisionQuery(request_id=id_),
+            DecisionQuery(instance_uuid=id_, limit=MAX_WHOLE),
+        )
+        for query in queries:
+            if found := self.store.page(query).decisions:
+                return found
+        raise NotFound(f"No decision is stored for {excerpt(id_)}")
 
     def _request(
         self, body: Mapping[str, Any]
@@ -311,7 +274,7 @@ class Answers:
         if "request" in body:
             document = body["request"]
             context = {"project_id": document.get("project_id")}
-            self._explainer.require_zone(document.get("availability_zone"))
+            self.explainer.require_zone(document.get("availability_zone"))
             return read_request(document), context, notes_on(document)
         found = self._find(body["stored"])
         stored = next((each for each in found if each.request is not None), None)
@@ -360,13 +323,8 @@ def _whole(stored: StoredDecision) -> dict[str, Any]:
         "id": str(stored.id),
         "decided_at": stored.decided_at,
         "project_id": stored.project_id,
-        **_record(stored.record),
+        **with_funnel(stored.record),
     }
-
-
-def _record(record: DecisionRecord) -> dict[str, Any]:
-    steps = [dataclasses.asdict(step) for step in funnel(record)]
-    return {**record.to_dict(), "funnel": steps}
 
 
 def finite(value: Any) -> Any:  # noqa: ANN401 - plain data of any shape

@@ -4,9 +4,21 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Final
+import dataclasses
+import types
+from collections.abc import Mapping
+from typing import Any, Final, Union, cast, get_args, get_origin, get_type_hints
 
 from ... import __version__
+from ..drivers.record import DecisionRecord
+from ..explain import (
+    CapacityReport,
+    ClosestGroup,
+    ClosestReport,
+    FunnelStep,
+    HostPage,
+    HostVerdict,
+)
 from .specs import FLAVOR_SCHEMA, REQUEST_SCHEMA
 
 Schema = dict[str, Any]
@@ -118,16 +130,21 @@ BODIES["/v1/capacity"] = {
 
 _TEXT: Final[Schema] = {"type": "string"}
 _OPTIONAL_TEXT: Final[Schema] = {"type": ["string", "null"]}
-_NUMBER: Final[Schema] = {"type": "number"}
-_OPTIONAL_NUMBER: Final[Schema] = {"type": ["number", "null"]}
+#: A number that JSON does not have, such as infinity, is null.
+_NUMBER: Final[Schema] = {"type": ["number", "null"]}
 _COUNT: Final[Schema] = {"type": "integer"}
+_BOOLEAN: Final[Schema] = {"type": "boolean"}
+_PLAIN: Final[dict[object, Schema]] = {
+    str: _TEXT,
+    int: _COUNT,
+    float: _NUMBER,
+    bool: _BOOLEAN,
+    type(None): {"type": "null"},
+}
 
 
 def _list(of: Schema) -> Schema:
     return {"type": "array", "items": of}
-
-
-_TEXTS: Final[Schema] = _list(_TEXT)
 
 
 def _object(**properties: Schema) -> Schema:
@@ -138,68 +155,42 @@ def _object(**properties: Schema) -> Schema:
     }
 
 
-_FUNNEL = _object(
-    name=_TEXT, n_in={"type": ["integer", "null"]}, n_out=_COUNT, reason=_TEXT
-)
-_PART = _object(
-    name=_TEXT,
-    raw=_OPTIONAL_NUMBER,
-    normalized=_OPTIONAL_NUMBER,
-    weighted=_OPTIONAL_NUMBER,
-)
-_WEIGHED = _object(
-    host=_TEXT,
-    node=_TEXT,
-    weight=_OPTIONAL_NUMBER,
-    parts=_list(_PART),
-)
-_PLACED = _object(
-    instance_uuid=_OPTIONAL_TEXT,
-    host=_TEXT,
-    weight=_OPTIONAL_NUMBER,
-    top_hosts=_list(_WEIGHED),
-    alternates=_TEXTS,
-    node=_TEXT,
-)
-_CLAIM = _object(
-    instance_uuids=_TEXTS,
-    hosts=_TEXTS,
-    result=_TEXT,
-    n_attempts=_COUNT,
-    detail=_TEXT,
-    at_ms=_OPTIONAL_NUMBER,
-)
-_ATTACHMENT = _object(
-    hint=_TEXT,
-    uuid=_TEXT,
-    level=_TEXT,
-    places=_list(_TEXTS),
-    problem=_TEXT,
-    detail=_TEXT,
-)
-_RECORD = _object(
-    request_id=_OPTIONAL_TEXT,
-    instance_uuids=_TEXTS,
-    n_instances=_COUNT,
-    started_at=_NUMBER,
-    queries=_TEXTS,
-    n_hosts=_COUNT,
-    funnel=_list(_FUNNEL),
-    instances=_list(_PLACED),
-    claims=_list(_CLAIM),
-    attachments=_list(_ATTACHMENT),
-    times_ms={"type": "object", "additionalProperties": _NUMBER},
-    outcome=_OPTIONAL_TEXT,
-    reason=_TEXT,
-    user_message=_TEXT,
-)
-_STORED_RECORD = {
-    "allOf": [
-        _object(id=_TEXT, decided_at=_NUMBER, project_id=_OPTIONAL_TEXT),
-        _RECORD,
-    ]
-}
-_SHORT = _object(
+def _fields(of: type) -> dict[str, Schema]:
+    """Return the schemas of the fields of a dataclass by name."""
+    hints = get_type_hints(of)
+    return {each.name: _schema(hints[each.name]) for each in dataclasses.fields(of)}
+
+
+def _schema(kind: Any) -> Schema:  # noqa: ANN401 - an annotation
+    """Return the schema of the values of a type, as JSON has them."""
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if dataclasses.is_dataclass(kind):
+        return _object(**_fields(cast("type", kind)))
+    origin, of = get_origin(kind), get_args(kind)
+    if origin is None:
+        return _TEXT  # an enum
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_schema(each) for each in of]}
+    if issubclass(origin, Mapping):
+        return {"type": "object", "additionalProperties": _schema(of[1])}
+    if origin is tuple and of[-1] is not Ellipsis:
+        parts = [_schema(each) for each in of]
+        each = parts[0] if all(part == parts[0] for part in parts) else {}
+        return {**_list(each), "minItems": len(of), "maxItems": len(of)}
+    return _list(_schema(of[0]))
+
+
+_TEXTS: Final = _list(_TEXT)
+
+
+def _record() -> dict[str, Schema]:
+    properties = _fields(DecisionRecord)
+    del properties["request"]
+    return {**properties, "funnel": _list(_schema(FunnelStep))}
+
+
+_SHORT: Final = _object(
     id=_TEXT,
     request_id=_OPTIONAL_TEXT,
     decided_at=_NUMBER,
@@ -211,65 +202,13 @@ _SHORT = _object(
     n_instances=_COUNT,
     hosts=_TEXTS,
     n_hosts=_COUNT,
-    total_ms=_OPTIONAL_NUMBER,
+    total_ms=_NUMBER,
 )
-_REASON = _object(
-    stage=_TEXT,
-    check=_TEXT,
-    reason=_TEXT,
-    required=_OPTIONAL_TEXT,
-    available=_OPTIONAL_TEXT,
-)
-_VERDICT = _object(
-    host=_TEXT,
-    node=_TEXT,
-    node_uuid=_TEXT,
-    passes={"type": "boolean"},
-    reasons=_list(_REASON),
-    providers_from=_TEXT,
-)
-_PAIR = {"type": "array", "items": _COUNT, "minItems": 2, "maxItems": 2}
-_RATIOS = {"type": "array", "items": _NUMBER, "minItems": 3, "maxItems": 3}
-_HOST = _object(
-    host=_TEXT,
-    node=_TEXT,
-    node_uuid=_TEXT,
-    cell_uuid=_TEXT,
-    zone=_TEXT,
-    condition=_TEXT,
-    seen_s=_OPTIONAL_NUMBER,
-    vcpus=_PAIR,
-    memory_mb=_PAIR,
-    disk_gb=_PAIR,
-    allocation_ratios=_RATIOS,
-    n_instances=_COUNT,
-    n_claims=_COUNT,
-    places={"type": "object", "additionalProperties": _TEXTS},
-)
-
-
-_CHANGE = _object(
-    stage=_TEXT, check=_TEXT, text=_TEXT, less_by={"type": ["integer", "null"]}
-)
-_CLOSEST_GROUP = _object(
-    text=_TEXT,
-    changes=_list(_CHANGE),
-    n_hosts=_COUNT,
-    hosts=_TEXTS,
-    zones=_list({"type": "array"}),
-)
-_PLACE = _object(zone=_TEXT, cell_uuid=_TEXT, n_instances=_COUNT, n_hosts=_COUNT)
-_CAPACITY = _object(
-    flavor=_TEXT,
-    vcpus=_COUNT,
-    memory_mb=_COUNT,
-    disk_gb=_COUNT,
-    n_instances=_COUNT,
-    n_hosts=_COUNT,
-    is_exact={"type": "boolean"},
-    places=_list(_PLACE),
-    notes=_TEXTS,
-)
+_VERDICT: Final = _object(**_fields(HostVerdict), passes=_BOOLEAN)
+_CLOSEST: Final = _fields(ClosestReport) | {
+    "groups": _list(_object(**_fields(ClosestGroup), text=_TEXT)),
+    "notes": _TEXTS,
+}
 
 _ANSWERS: Final[dict[str, tuple[str, str, Schema]]] = {
     "/v1/decisions": (
@@ -280,7 +219,7 @@ _ANSWERS: Final[dict[str, tuple[str, str, Schema]]] = {
     "/v1/decisions/{id}": (
         "get",
         "The decisions of a request id or an instance, with funnel, scores and claims.",
-        _object(decisions=_list(_STORED_RECORD)),
+        _object(decisions=_list(_object(**_record(), id=_TEXT, decided_at=_NUMBER))),
     ),
     "/v1/records": (
         "get",
@@ -300,30 +239,22 @@ _ANSWERS: Final[dict[str, tuple[str, str, Schema]]] = {
     "/v1/dry-run": (
         "post",
         "Where instances would go now: a decision that claims nothing.",
-        _object(decision=_RECORD, notes=_TEXTS),
+        _object(decision=_object(**_record()), notes=_TEXTS),
     ),
     "/v1/closest": (
         "post",
         "The changes that would admit the hosts closest to a request.",
-        _object(
-            n_known=_COUNT,
-            n_checked=_COUNT,
-            n_passing=_COUNT,
-            n_changes=_COUNT,
-            groups=_list(_CLOSEST_GROUP),
-            providers_from=_TEXT,
-            notes=_TEXTS,
-        ),
+        _object(**_CLOSEST),
     ),
     "/v1/capacity": (
         "post",
         "How many more instances of flavors fit now, by zone and cell.",
-        _object(n_hosts=_COUNT, zones=_TEXTS, flavors=_list(_CAPACITY)),
+        _schema(CapacityReport),
     ),
     "/v1/hosts": (
         "get",
         "Compute nodes: state, age, fill and pending claims.",
-        _object(hosts=_list(_HOST), n_hosts=_COUNT, next=_OPTIONAL_TEXT),
+        _schema(HostPage),
     ),
     "/v1/openapi.json": ("get", "This document.", {"type": "object"}),
 }

@@ -19,7 +19,7 @@ import pytest
 
 from moorage.objects import Selection, Serializer
 from moorage.scheduler import conf as moorage_conf
-from moorage.scheduler.decision_store import DecisionQuery, DecisionStore
+from moorage.scheduler.decision_store import DecisionStore
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.placement.embedded import TOKEN
 from moorage.scheduler.placement.seed import seed
@@ -40,6 +40,7 @@ from ..fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingSe
 from ..fixtures.ports import refusing_url
 from ..fixtures.rabbitmq import Broker, DedicatedBroker
 from ..fixtures.scheduler_process import SchedulerProcess, has_ended
+from ..fixtures.stored_decisions import decisions_in
 from ..fixtures.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
@@ -189,8 +190,8 @@ def test_workers_share_a_store_of_decisions(cloud: Cloud, tmp_path: Path) -> Non
     api = cloud.api()
     store = DecisionStore(url)
 
-    def stored() -> set[str]:
-        decisions = store.find(DecisionQuery(limit=1000))
+    def recorded() -> set[str]:
+        decisions = decisions_in(store, limit=1000)
         return {uuid for decision in decisions for uuid in decision.instance_uuids}
 
     first, *others = new_uuids(20)
@@ -198,13 +199,13 @@ def test_workers_share_a_store_of_decisions(cloud: Cloud, tmp_path: Path) -> Non
         cloud.config(), n_workers=2, environment=environment
     ) as scheduler:
         select(api, [first])
-        wait_until(lambda: first in stored())
+        wait_until(lambda: first in recorded())
         os.kill(scheduler.workers[1], signal.SIGKILL)
         scheduler.wait_for("Serving 8 hosts", times=3)
         for uuid in others:
             select(api, [uuid])
         assert scheduler.stop() == 0
-    assert {first, *others} <= stored()
+    assert {first, *others} <= recorded()
     store.stop()
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import click
 from rich.console import Console
+
+from .tables import Answer
+from .text import cell
 
 #: Columns of the output if it is not a terminal: files and pipes need no wrapping.
 _WIDTH: Final = 160
@@ -32,13 +35,19 @@ def age_s(_context: object, _option: object, text: str | None) -> float | None:
 
 
 def print_answer(
-    as_json: bool, answer: object, show: Callable[[Console], None]
+    as_json: bool, answer: Answer, show: Callable[[Console, Answer], None]
 ) -> None:
     """Print an answer as JSON, or as `show` does."""
     if as_json:
         click.echo(json.dumps(answer, indent=2))
     else:
-        show(console())
+        show(console(), answer)
+
+
+def print_notes(console: Console, notes: Iterable[str]) -> None:
+    """Print what limits an answer."""
+    for note in notes:
+        console.print(cell(f"Note: {note}", "yellow"))
 
 
 def console() -> Console:

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 from rich.console import Console
 from rich.text import Text
 
+from ...display import listed
 from . import tables
 from .tables import Answer
 from .text import safe, timestamp, why
@@ -62,10 +63,8 @@ def _attachment(attachment: Answer) -> str:
     if attachment["problem"]:
         result = "failed" if attachment["level"] else "dropped"
         return f"{named} {result}: {safe(attachment['detail'], _MAX_DETAIL)}"
-    places = (f"{level} {name}" for level, name in attachment["places"][:_MAX_PLACES])
-    n_more = len(attachment["places"]) - _MAX_PLACES
-    more = f" and {n_more} more" if n_more > 0 else ""
-    return f"{named}: {safe(', '.join(places))}{more}"
+    places = [safe(f"{level} {name}") for level, name in attachment["places"]]
+    return f"{named}: {listed(places, _MAX_PLACES)}"
 
 
 def _queries(decision: Answer) -> Iterator[str]:

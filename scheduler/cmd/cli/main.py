@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import sys
 import time
@@ -18,10 +17,11 @@ from rich.console import Console
 
 from .... import __version__
 from . import explaining, replaying, snapshotting, tables, what_if
-from .answering import age_s, console, json_option, print_answer
-from .client import ApiClient, find_api
+from .answering import age_s, console, json_option, print_answer, print_notes
+from .client import ApiClient
 from .locality.commands import locality
 from .place_tree import show_tree
+from .session import CommandSession
 from .tables import Answer
 from .text import cell
 
@@ -33,27 +33,6 @@ _PAGE: Final = 1000
 #: The exit status of a dry run that finds no host.
 _NO_VALID_HOST: Final = 3
 _SHELLS: Final = ("bash", "zsh", "fish")
-
-
-@dataclasses.dataclass(slots=True)
-class _Session:
-    """What all commands share."""
-
-    url: str | None
-    token_file: str | None
-    config_files: Sequence[str]
-    snapshot: Path | None = None
-    _api: ApiClient | None = None
-
-    def api(self) -> ApiClient:
-        """Return a client of the API, or of a snapshot's in this process."""
-        if self._api is None and self.snapshot is not None:
-            from .offline import offline_api
-
-            self._api = offline_api(self.snapshot, self.config_files)
-        if self._api is None:
-            self._api = find_api(self.url, self.token_file, self.config_files)
-        return self._api
 
 
 def main() -> None:
@@ -115,7 +94,7 @@ def cli(
 
     The commands ask the API of moorage-api.
     """
-    context.obj = _Session(url, token_file, config_files, snapshot)
+    context.obj = CommandSession(url, token_file, config_files, snapshot)
 
 
 cli.add_command(replaying.replay)
@@ -149,7 +128,7 @@ cli.add_command(locality)
 @json_option
 @click.pass_obj
 def decisions(
-    session: _Session,
+    session: CommandSession,
     /,
     follow: bool,
     since: float | None,
@@ -168,15 +147,15 @@ def decisions(
     answer = api.get("decisions", **query)
     found = list(reversed(answer["decisions"]))
     if not follow:
-        print_answer(as_json, {**answer, "decisions": found}, lambda c: _list(c, found))
+        print_answer(as_json, {**answer, "decisions": found}, _list)
         return
     with contextlib.suppress(KeyboardInterrupt):
         _follow(api, query, found, as_json=as_json)
 
 
-def _list(console: Console, found: Sequence[Answer]) -> None:
-    if found:
-        console.print(tables.decisions_table(found))
+def _list(console: Console, answer: Answer) -> None:
+    if answer["decisions"]:
+        console.print(tables.decisions_table(answer["decisions"]))
     else:
         console.print("No stored decision matches.")
 
@@ -216,7 +195,9 @@ def _follow(
 )
 @json_option
 @click.pass_obj
-def explain(session: _Session, id_: str, html: Path | None, as_json: bool) -> None:
+def explain(
+    session: CommandSession, id_: str, html: Path | None, as_json: bool
+) -> None:
     """Show why an instance is where it is, or found no host.
 
     Funnel, scores by weigher, claims, alternates and times of the newest decision on an
@@ -231,10 +212,11 @@ def explain(session: _Session, id_: str, html: Path | None, as_json: bool) -> No
             raise click.ClickException(f"--html {html}: {e.strerror}") from e
         click.echo(f"{html} written.", err=True)
         return
-    print_answer(as_json, answer, lambda console: _show(console, answer["decisions"]))
+    print_answer(as_json, answer, _show)
 
 
-def _show(console: Console, found: Sequence[Answer]) -> None:
+def _show(console: Console, answer: Answer) -> None:
+    found = answer["decisions"]
     explaining.show(console, found[0])
     if len(found) > 1:
         console.print(f"There are {len(found) - 1} earlier decisions: see --json.")
@@ -245,14 +227,14 @@ def _show(console: Console, found: Sequence[Answer]) -> None:
 @click.argument("id_", metavar="INSTANCE|REQUEST_ID")
 @json_option
 @click.pass_obj
-def why_not(session: _Session, host: str, id_: str, as_json: bool) -> None:
+def why_not(session: CommandSession, host: str, id_: str, as_json: bool) -> None:
     """Show every reason why HOST cannot serve a stored request now.
 
     Each check runs alone: resources, traits and aggregates in Placement, restrictions
     of the request, and all filters.
     """
     answer = session.api().post("why-not", {"host": host, "stored": id_})
-    print_answer(as_json, answer, lambda console: _verdicts(console, answer))
+    print_answer(as_json, answer, _verdicts)
 
 
 def _verdicts(console: Console, answer: Answer) -> None:
@@ -264,12 +246,7 @@ def _verdicts(console: Console, answer: Answer) -> None:
         console.print(tables.reasons_table(verdict))
         if verdict["providers_from"] == "placement":
             console.print("Placement's part was read from Placement now.", style="dim")
-    _notes(console, answer)
-
-
-def _notes(console: Console, answer: Answer) -> None:
-    for note in answer["notes"]:
-        console.print(cell(f"Note: {note}", "yellow"))
+    print_notes(console, answer["notes"])
 
 
 @cli.command()
@@ -303,7 +280,7 @@ def _notes(console: Console, answer: Answer) -> None:
 @json_option
 @click.pass_obj
 def schedule(
-    session: _Session, /, dry_run: bool, count: int, as_json: bool, **options: Any
+    session: CommandSession, /, dry_run: bool, count: int, as_json: bool, **options: Any
 ) -> None:
     """Show where instances would go now, without claiming anything.
 
@@ -314,14 +291,14 @@ def schedule(
         raise click.UsageError("moorage schedules nothing by itself: add --dry-run")
     body = {"count": count, **_request_body(options)}
     answer = session.api().post("dry-run", body)
-    print_answer(as_json, answer, lambda console: _dry(console, answer))
+    print_answer(as_json, answer, _dry)
     if answer["decision"]["outcome"] != "selected":
         sys.exit(_NO_VALID_HOST)
 
 
 def _dry(console: Console, answer: Answer) -> None:
     explaining.show(console, answer["decision"])
-    _notes(console, answer)
+    print_notes(console, answer["notes"])
 
 
 def _request_body(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -376,12 +353,7 @@ def hosts(context: click.Context, limit: int, tree: bool, as_json: bool) -> None
         if after is None or (len(found) == limit and not tree):
             break
     answer = {"hosts": found, "n_hosts": answer["n_hosts"]}
-    show = _tree if tree else _hosts
-    print_answer(as_json, answer, lambda console: show(console, answer))
-
-
-def _tree(console: Console, answer: Answer) -> None:
-    show_tree(console, answer["hosts"])
+    print_answer(as_json, answer, show_tree if tree else _hosts)
 
 
 def _hosts(console: Console, answer: Answer) -> None:
@@ -395,7 +367,7 @@ def _hosts(console: Console, answer: Answer) -> None:
 @click.argument("host")
 @click.option("--reason", required=True, help="Why, for other operators.")
 @click.pass_obj
-def disable(session: _Session, host: str, reason: str) -> None:
+def disable(session: CommandSession, host: str, reason: str) -> None:
     """Give HOST no more instances; those that it has stay.
 
     With the source push, its store keeps that; with file, the inventory file is edited.
@@ -403,7 +375,7 @@ def disable(session: _Session, host: str, reason: str) -> None:
     """
     from .switching import switch  # takes a second: it reads inventories
 
-    _refuse_snapshot(session)
+    session.refuse_snapshot()
     click.echo(switch(session.config_files, host, reason, off=True))
 
 
@@ -411,17 +383,12 @@ def disable(session: _Session, host: str, reason: str) -> None:
 @click.argument("host")
 @click.option("--reason", default="", help="Why; it is not kept.")
 @click.pass_obj
-def enable(session: _Session, host: str, reason: str) -> None:
+def enable(session: CommandSession, host: str, reason: str) -> None:
     """Undo `disable`."""
     from .switching import switch  # takes a second: it reads inventories
 
-    _refuse_snapshot(session)
+    session.refuse_snapshot()
     click.echo(switch(session.config_files, host, reason, off=False))
-
-
-def _refuse_snapshot(session: _Session) -> None:
-    if session.snapshot is not None:
-        raise click.UsageError("A snapshot is only read: --snapshot cannot be changed")
 
 
 @cli.command()

@@ -71,16 +71,8 @@ class SnapshotDecisions:
         self._found = [StoredDecision.read(*each) for each in snapshot.records]
         self._found.sort(key=lambda each: each.id, reverse=True)
 
-    def get(self, request_id: str) -> list[StoredDecision]:
-        """Return the decisions of a request, the newest first."""
-        return self.find(DecisionQuery(request_id=request_id))
-
-    def find(self, query: DecisionQuery) -> list[StoredDecision]:
-        """Return decisions, the newest first, or the oldest with `newer_than`."""
-        return self.page(query).decisions
-
     def page(self, query: DecisionQuery) -> DecisionPage:
-        """Return decisions, and how to continue."""
+        """Return decisions, the newest first, or the oldest with `newer_than`."""
         found = [each for each in self._found if _is_found(query, each)]
         if query.newer_than is not None:
             found.reverse()

@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.tree import Tree
 
+from .answering import print_notes
 from .tables import Answer
 from .text import cell
 
 
-def show_tree(console: Console, hosts: Sequence[Answer]) -> None:
+def show_tree(console: Console, answer: Answer) -> None:
     """Print rooms, rows and racks with their hosts, and what conflicts."""
     from ...locality.conflicts import find_conflicts  # NumPy is slow to import
 
+    hosts = answer["hosts"]
     levels = list(hosts[0]["places"]) if hosts else []
     if not levels:
         console.print("No level is configured: see [locality] levels.")
@@ -24,8 +26,7 @@ def show_tree(console: Console, hosts: Sequence[Answer]) -> None:
     tree = Tree(cell(f"{len(hosts)} hosts"))
     _grow(tree, hosts, levels[::-1])
     console.print(tree)
-    for conflict in find_conflicts({h["node"]: h["places"] for h in hosts}):
-        console.print(cell(f"Note: {conflict}", "yellow"))
+    print_notes(console, find_conflicts({h["node"]: h["places"] for h in hosts}))
 
 
 def _grow(tree: Tree, hosts: Sequence[Answer], levels: Sequence[str]) -> None:

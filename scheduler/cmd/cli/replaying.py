@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from rich.console import Console
 
-from .answering import age_s, console, json_option, print_answer
+from .answering import age_s, json_option, print_answer
 from .client import ApiClient, read_options
+from .session import CommandSession
+from .stored_records import read_record, stored_records
 from .tables import Answer, differences_table, scores_table
 from .text import names, safe
 
@@ -21,8 +24,6 @@ if TYPE_CHECKING:
     from ...explain import Replay, ReplaySummary
     from ...views import OfflineParts
 
-#: Decisions that are asked for at once.
-_PAGE: Final = 200
 _NOT_STORED: Final = (
     "No view is stored of the decision {}: [moorage] stored_views sets how many are "
     "kept, of failures and of one decision a minute"
@@ -46,7 +47,7 @@ _NOT_STORED: Final = (
 @json_option
 @click.pass_obj
 def replay(
-    session: Any,  # noqa: ANN401 - main's
+    session: CommandSession,
     id_: str | None,
     config_files: Sequence[str],
     since: float | None,
@@ -64,40 +65,21 @@ def replay(
     replays = _Replays(session.api(), config_files)
     if id_ is not None:
         made = replays.of(_stored(session.api(), id_))
-        print_answer(as_json, made.to_dict(), lambda _console: _show(made.to_dict()))
+        print_answer(as_json, made.to_dict(), _show)
         return
-    answer = replays.summary(_records(session.api(), since or 0.0, limit))
-    print_answer(as_json, answer, lambda _console: _show_summary(answer))
+    began = session.api().now() - (since or 0.0)
+    found = map(read_record, stored_records(session.api(), limit, since=began))
+    print_answer(as_json, replays.summary(found), _show_summary)
 
 
 def _stored(api: ApiClient, id_: str) -> StoredDecision:
     """Return the newest decision of a request or an instance that has a view."""
-    found = [_read(each) for each in api.get("records", id=id_)["records"]]
+    found = [read_record(each) for each in api.get("records", id=id_)["records"]]
     with_view = (each for each in found if each.record.replay is not None)
     stored = next(with_view, None)
     if stored is None:
         raise click.ClickException(_NOT_STORED.format(safe(id_)))
     return stored
-
-
-def _records(api: ApiClient, age: float, most: int) -> Iterator[StoredDecision]:
-    after, since = None, api.now() - age
-    while most > 0:
-        answer = api.get("records", since=since, after=after, limit=min(most, _PAGE))
-        yield from map(_read, answer["records"])
-        most -= len(answer["records"])
-        after = answer["next"]
-        if after is None:
-            return
-
-
-def _read(each: Answer) -> StoredDecision:
-    from ...decision_store import StoredDecision, UnreadableRecord
-
-    try:
-        return StoredDecision.read(int(each["id"]), b64decode(each["data"]))
-    except UnreadableRecord as e:
-        raise click.ClickException(f"A stored decision cannot be read: {e}") from e
 
 
 class _Replays:
@@ -189,8 +171,8 @@ def _request_of(stored: StoredDecision) -> RequestSpec | None:
 # -- what is shown -----------------------------------------------------------------
 
 
-def _show(answer: Mapping[str, Any]) -> None:
-    screen, replayed = console(), answer["replayed"]
+def _show(screen: Console, answer: Answer) -> None:
+    replayed = answer["replayed"]
     where = names(each["host"] for each in replayed["instances"])
     if answer["identical"]:
         what = f"selected {where}" if replayed["instances"] else replayed["outcome"]
@@ -216,8 +198,7 @@ def _show(answer: Mapping[str, Any]) -> None:
         )
 
 
-def _show_summary(answer: Mapping[str, Any]) -> None:
-    screen = console()
+def _show_summary(screen: Console, answer: Answer) -> None:
     screen.print(
         f"{answer['replayed']} decision(s) replayed, {answer['without_view']} without "
         f"a view: {answer['identical']} identical, {answer['elsewhere']} on other "

@@ -4,17 +4,16 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
 
 import click
 
 from .client import ApiClient
+from .session import CommandSession
 from .snapshot_file import Snapshot, write_snapshot
-
-#: Decisions that are asked for at once.
-_PAGE: Final = 200
+from .stored_records import read_record, stored_records
+from .tables import Answer
 
 
 @click.command()
@@ -28,7 +27,9 @@ _PAGE: Final = 200
     show_default=True, help="The number of views of these decisions, the newest.",
 )  # fmt: skip
 @click.pass_obj
-def snapshot(session: Any, file: Path, n_decisions: int, n_views: int) -> None:  # noqa: ANN401 - main's
+def snapshot(
+    session: CommandSession, file: Path, n_decisions: int, n_views: int
+) -> None:
     """Write hosts, providers, options and decisions to FILE.
 
     Every command works on it later, without any service: moorage --snapshot FILE ….
@@ -37,8 +38,9 @@ def snapshot(session: Any, file: Path, n_decisions: int, n_views: int) -> None: 
     """
     api = session.api()
     view = b64decode(api.get("views", "now")["data"])
-    records = list(_records(api, n_decisions))
-    views = _views(api, records, n_views)
+    found = list(stored_records(api, n_decisions))
+    records = [(int(each["id"]), b64decode(each["data"])) for each in found]
+    views = _views(api, found, n_views)
     taken = Snapshot(api.now(), view, records, views)
     size = write_snapshot(file, taken)
     click.echo(
@@ -47,29 +49,10 @@ def snapshot(session: Any, file: Path, n_decisions: int, n_views: int) -> None: 
     )
 
 
-def _records(api: ApiClient, most: int) -> Iterator[tuple[int, bytes]]:
-    after = None
-    while most > 0:
-        answer = api.get("records", limit=min(most, _PAGE), after=after)
-        for each in answer["records"]:
-            yield int(each["id"]), b64decode(each["data"])
-        most -= len(answer["records"])
-        after = answer["next"]
-        if after is None:
-            return
-
-
-def _views(
-    api: ApiClient, records: list[tuple[int, bytes]], most: int
-) -> dict[str, bytes]:
-    from ...decision_store import StoredDecision, UnreadableRecord
-
+def _views(api: ApiClient, records: Iterable[Answer], most: int) -> dict[str, bytes]:
     views: dict[str, bytes] = {}
-    for id_, data in records:
-        try:
-            key = StoredDecision.read(id_, data).record.replay
-        except UnreadableRecord as e:
-            raise click.ClickException(f"A stored decision cannot be read: {e}") from e
+    for each in records:
+        key = read_record(each).record.replay
         if key is None or key.view in views:
             continue
         if len(views) == most:

@@ -22,7 +22,7 @@ _OUTCOMES: Final = {"selected": "green", "no valid host": "yellow", "failed": "r
 _CONDITIONS: Final = {"up": "green", "disabled": "yellow"}
 
 
-def _table(title: str, *left: str, right: Sequence[str] = ()) -> Table:
+def make_table(title: str, *left: str, right: Sequence[str] = ()) -> Table:
     """Return a table; `right` are the columns of numbers among those of `left`."""
     table = Table(
         title=Text(title) if title else None,
@@ -38,8 +38,7 @@ def _table(title: str, *left: str, right: Sequence[str] = ()) -> Table:
 
 def decisions_table(decisions: Iterable[Answer]) -> Table:
     """Return the table of decisions in short; ids are whole at any width."""
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("time", overflow="fold")
+    table = make_table("", "time")
     table.add_column("request id, instance", no_wrap=True, overflow="fold")
     table.add_column("outcome: hosts, or the reason", overflow="fold")
     for each in decisions:
@@ -68,7 +67,7 @@ def _outcome(decision: Answer) -> Text:
 
 def funnel_table(record: Answer, title: str = "Hosts left after each step") -> Table:
     """Return the table of the steps of a decision."""
-    table = _table(
+    table = make_table(
         title,
         "step", "hosts in", "hosts out", "rejected because",
         right=("hosts in", "hosts out"),
@@ -119,7 +118,7 @@ def _node(placed: Answer) -> str:
 
 def placed_table(record: Answer) -> Table:
     """Return the table of the instances with their hosts and alternates."""
-    table = _table("Selected", "instance", "host", "weight", "alternates")
+    table = make_table("Selected", "instance", "host", "weight", "alternates")
     instances = record["instances"]
     for each in instances[:_MAX_PLACED]:
         table.add_row(
@@ -136,7 +135,7 @@ def placed_table(record: Answer) -> Table:
 
 def claims_table(claims: Iterable[Answer]) -> Table:
     """Return the table of claims and of Placement's answers."""
-    table = _table(
+    table = make_table(
         "Claims", "hosts", "instances", "result", "attempts", "detail",
         right=("instances", "attempts"),
     )  # fmt: skip
@@ -153,7 +152,7 @@ def claims_table(claims: Iterable[Answer]) -> Table:
 
 def reasons_table(verdict: Answer) -> Table:
     """Return the table of all reasons why a host cannot serve a request."""
-    table = _table(
+    table = make_table(
         f"{safe(verdict['host'])} ({safe(verdict['node'])})",
         "step", "check", "reason", "required", "available",
     )  # fmt: skip
@@ -171,7 +170,7 @@ def reasons_table(verdict: Answer) -> Table:
 def hosts_table(hosts: Iterable[Answer]) -> Table:
     """Return the table of compute nodes: state, age, fill, pending claims."""
     right = ("seen", "vCPU", "RAM", "disk", "instances", "claims")
-    table = _table(
+    table = make_table(
         "", "host", "node", "zone", "state", *right, right=right
     )  # fmt: skip
     for each in hosts:
@@ -200,7 +199,7 @@ def _fill(pair: Sequence[int], divisor: int = 1, unit: str = "") -> str:
 
 def differences_table(differences: Iterable[Answer]) -> Table:
     """Return the table of what a replay decided otherwise."""
-    table = _table("The replay differs", "what", "recorded", "replayed")
+    table = make_table("The replay differs", "what", "recorded", "replayed")
     for each in differences:
         table.add_row(
             cell(each["what"]), cell(_plain(each["recorded"])),

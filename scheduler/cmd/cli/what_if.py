@@ -3,51 +3,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import click
 import yaml
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from .answering import json_option, print_answer
-from .client import ApiClient
-from .tables import Answer
+from .answering import json_option, print_answer, print_notes
+from .session import CommandSession
+from .tables import Answer, make_table
 from .text import cell, names, safe
 
 _MAX_FILE: Final = 200 * 1024
-
-
-class FindsApi(Protocol):
-    """What the commands share: the API."""
-
-    def api(self) -> ApiClient:
-        """Return a client of the API."""
-
-
-def _table(*left: str, right: Sequence[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in left:
-        justify: Any = "right" if name in right else "left"
-        table.add_column(name, justify=justify, overflow="fold")
-    return table
 
 
 @click.command()
 @click.argument("id_", metavar="INSTANCE|REQUEST_ID")
 @json_option
 @click.pass_obj
-def closest(session: FindsApi, id_: str, as_json: bool) -> None:
+def closest(session: CommandSession, id_: str, as_json: bool) -> None:
     """Show what would have to change for a stored request to fit now.
 
     The hosts that fail one check only, by the change that would admit them; pairs of
     changes, if no single one does. Each change was tried on the hosts.
     """
     answer = session.api().post("closest", {"stored": id_})
-    print_answer(as_json, answer, lambda console: _show_closest(console, answer))
+    print_answer(as_json, answer, _show_closest)
 
 
 def _show_closest(console: Console, answer: Answer) -> None:
@@ -57,12 +41,11 @@ def _show_closest(console: Console, answer: Answer) -> None:
         console.print(_closest_table(answer))
     elif not answer["n_passing"]:
         console.print("No change of two checks at most admits a host.")
-    for note in answer["notes"]:
-        console.print(cell(f"Note: {note}", "yellow"))
+    print_notes(console, answer["notes"])
 
 
 def _closest_table(answer: Answer) -> Table:
-    table = _table("change", "hosts", "zones", "such as", right=("hosts",))
+    table = make_table("", "change", "hosts", "zones", "such as", right=("hosts",))
     for group in answer["groups"]:
         zones = (f"{safe(zone)} {n:,}" for zone, n in group["zones"])
         table.add_row(
@@ -89,7 +72,7 @@ def _closest_table(answer: Answer) -> Table:
 @json_option
 @click.pass_obj
 def capacity(
-    session: FindsApi,
+    session: CommandSession,
     path: Path | None,
     source: str | None,
     name: str | None,
@@ -108,7 +91,7 @@ def capacity(
     if name is not None:
         body["name"] = name
     answer = session.api().post("capacity", body)
-    print_answer(as_json, answer, lambda console: _show_capacity(console, answer))
+    print_answer(as_json, answer, _show_capacity)
 
 
 def _show_capacity(console: Console, answer: Answer) -> None:
@@ -120,7 +103,9 @@ def _show_capacity(console: Console, answer: Answer) -> None:
 
 def _capacity_table(answer: Answer) -> Table:
     right = ("vCPU", "RAM", "disk", "instances", "hosts")
-    table = _table("flavor", *right[:3], "zone", "cell", *right[3:], right=right)
+    table = make_table(
+        "", "flavor", *right[:3], "zone", "cell", *right[3:], right=right
+    )
     for flavor in answer["flavors"]:
         sizes = (
             f"{flavor['vcpus']:,}",

@@ -46,7 +46,7 @@ def make_page(answers: Answers) -> Blueprint:
     )
     page.register_error_handler(Exception, failed)
     page.after_request(_finished)
-    views = _Views(answers, LastHour(answers.decision_page))
+    views = _Views(answers, LastHour(lambda query: answers.store.page(query)))
     page.add_url_rule("/", view_func=views.cloud)
     page.add_url_rule("/decisions", view_func=views.decisions)
     page.add_url_rule("/decisions/<path:id_>", view_func=views.decision)
@@ -69,7 +69,7 @@ class _Views:
     def cloud(self) -> str:
         """Show how full the hosts are, the latest decisions and why hosts are out."""
         by = forms.text(request.args, "by") or BY_ZONE
-        fill = self._answers.fill(by)
+        fill = self._answers.explainer.fill(by)
         first = forms.number(request.args, "first")
         # The script asks for the small parts more often than for the heat map.
         is_small = "small" in request.args
@@ -125,7 +125,7 @@ class _Views:
     def _places(self, decisions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Return the places of the hosts that were selected."""
         placed = [each for one in decisions for each in one["instances"][:_PLACED]]
-        return self._answers.places_of({each["host"] for each in placed})
+        return self._answers.explainer.places_of({each["host"] for each in placed})
 
     def hosts(self) -> str:
         """Show the compute nodes in pages."""
@@ -142,7 +142,7 @@ class _Views:
     def host(self, host: str) -> str:
         """Show the compute nodes of one host, and decisions that selected it."""
         forms.check_name("host", host)
-        nodes = self._answers.nodes_of_host(host)
+        nodes = self._answers.explainer.nodes_of_host(host)
         query = forms.decision_query({"host": host})
         answer, error = _attempt(lambda: finite(self._answers.decisions(query)))
         found = answer["decisions"][:MAX_WHOLE] if answer else []

@@ -27,6 +27,7 @@ from moorage.scheduler.drivers.record import (
 )
 from moorage.testing.builders import group, spec
 
+from ...fixtures.stored_decisions import decisions_in
 from .conftest import make_record
 
 HOSTILE = [
@@ -69,7 +70,7 @@ def test_hostile_text_is_stored_found_and_read(store: DecisionStore, text: str) 
     )
     store.add(record)
     store.flush()
-    [decision] = store.get(f"req {text}")
+    [decision] = decisions_in(store, request_id=f"req {text}")
     assert decision.record == dataclasses.replace(record, request=None)
     assert decision.request is not None
     assert decision.request.scheduler_hints == {"query": [text]}

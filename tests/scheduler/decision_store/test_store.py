@@ -17,11 +17,12 @@ from moorage.scheduler.decision_store.schema import DECISIONS
 from moorage.scheduler.drivers.record import ClaimAttempt, Outcome
 from moorage.testing.builders import NOW, instance_uuid, spec
 
+from ...fixtures.stored_decisions import decisions_in
 from .conftest import make_record
 
 
 def found(store: DecisionStore, **query: Any) -> list[str | None]:
-    return [each.request_id for each in store.find(DecisionQuery(**query))]
+    return [each.request_id for each in decisions_in(store, **query)]
 
 
 def test_decision_is_read_as_it_was_stored(store: DecisionStore) -> None:
@@ -29,7 +30,7 @@ def test_decision_is_read_as_it_was_stored(store: DecisionStore) -> None:
     request = record.request
     store.add(record)
     store.flush()
-    [decision] = store.get("req-1")
+    [decision] = decisions_in(store, request_id="req-1")
     assert decision.record == dataclasses.replace(record, request=None)
     assert request is not None
     assert decision.request is not None
@@ -81,7 +82,7 @@ def test_pages_follow_each_other(store: DecisionStore) -> None:
         store.add(make_record(number))
     store.flush()
     pages, last = [], None
-    while page := store.find(DecisionQuery(limit=3, after=last)):
+    while page := decisions_in(store, limit=3, after=last):
         pages.append([each.request_id for each in page])
         last = page[-1].id
     assert pages == [
@@ -97,7 +98,7 @@ def test_unreadable_decisions_end_no_listing(
     for number in range(5):
         store.add(make_record(number))
     store.flush()
-    _damage(database, [each.id for each in store.find(DecisionQuery())[:3]])
+    _damage(database, [each.id for each in decisions_in(store)[:3]])
     pages, last = [], None
     while True:
         page = store.page(DecisionQuery(limit=2, after=last))
@@ -124,7 +125,7 @@ def _damage(url: str, ids: list[int]) -> None:
 def test_newer_decisions_come_in_the_order_of_time(store: DecisionStore) -> None:
     store.add(make_record(1))
     store.flush()
-    [first] = store.find(DecisionQuery())
+    [first] = decisions_in(store)
     for number in (2, 3, 4):
         store.add(make_record(number))
     store.flush()
@@ -137,7 +138,7 @@ def test_request_that_was_decided_again_is_found_newest_first(
     for number in (1, 2):
         store.add(make_record(number, request_id="req-1"))
     store.flush()
-    times = [each.decided_at for each in store.get("req-1")]
+    times = [each.decided_at for each in decisions_in(store, request_id="req-1")]
     assert times == [NOW + 2, NOW + 1]
 
 
@@ -147,7 +148,7 @@ def test_request_is_stored_without_the_providers_of_its_claim(
     group = RequestGroup(requester_id="port", provider_uuids=[instance_uuid(9)])
     store.add(make_record(request=spec(requested_resources=[group])))
     store.flush()
-    [decision] = store.get("req-1")
+    [decision] = decisions_in(store, request_id="req-1")
     assert decision.request is not None
     [stored] = decision.request.requested_resources
     assert stored.provider_uuids == []

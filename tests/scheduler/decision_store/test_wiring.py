@@ -12,13 +12,14 @@ import pytest
 
 from moorage.objects import RequestSpec
 from moorage.scheduler import conf as moorage_conf
-from moorage.scheduler.decision_store import DecisionQuery, DecisionStore
+from moorage.scheduler.decision_store import DecisionStore
 from moorage.scheduler.drivers.record import Outcome
 from moorage.scheduler.errors import ConfigurationError, NoValidHost
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.views import StoredView
 
 from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ...fixtures.stored_decisions import decisions_in
 
 Start = Callable[..., Scheduler]
 
@@ -50,7 +51,7 @@ def _decide(scheduler: Scheduler, uuid: str, **flavor: Any) -> None:
 def _stored(url: str, **query: Any) -> list[Any]:
     store = DecisionStore(url)
     try:
-        return store.find(DecisionQuery(**query))
+        return decisions_in(store, **query)
     finally:
         store.stop()
 

@@ -13,12 +13,13 @@ import pytest
 import sqlalchemy as sa
 
 from moorage.scheduler.database import IncompatibleSchema, StoreUnavailable
-from moorage.scheduler.decision_store import DecisionQuery, DecisionStore, writer
+from moorage.scheduler.decision_store import DecisionStore, writer
 from moorage.scheduler.decision_store.schema import METADATA
 from moorage.scheduler.sources.push.store import HostStore
 from moorage.testing.builders import NOW
 
 from ...fixtures.database_servers import Database, store_database
+from ...fixtures.stored_decisions import decisions_in
 from ...fixtures.tcp_proxy import TcpProxy, Wrong
 from ...fixtures.waiting import wait_until
 from .conftest import make_record
@@ -72,7 +73,7 @@ def count_of(url: str) -> int:
 def test_decisions_are_written_in_the_background(store: DecisionStore) -> None:
     store.start()
     store.add(make_record())
-    assert wait_until(lambda: store.get("req-1"))
+    assert wait_until(lambda: decisions_in(store, request_id="req-1"))
 
 
 def test_stop_writes_what_is_queued(database: str) -> None:
@@ -98,10 +99,10 @@ def test_store_that_is_away_costs_no_decision_and_comes_back(
             store.flush()
         assert store.failure
         with pytest.raises(StoreUnavailable):
-            store.get("req-1")
+            decisions_in(store, request_id="req-1")
         folder.unlink()
         store.flush()
-    assert [each.request_id for each in store.find(DecisionQuery())] == [
+    assert [each.request_id for each in decisions_in(store)] == [
         "req-2",
         "req-1",
         "req-0",
@@ -120,7 +121,7 @@ def test_queue_is_bounded_and_drops_the_oldest(
     for number in range(8):
         store.add(make_record(number))
     store.flush()
-    found = [each.request_id for each in store.find(DecisionQuery())]
+    found = [each.request_id for each in decisions_in(store)]
     assert found == ["req-7", "req-6", "req-5", "req-4", "req-3"]
     assert (store.n_written, store.n_dropped) == (5, 3)
     store.stop()
@@ -207,7 +208,7 @@ def test_old_decisions_are_removed(
     for number in range(7):
         store.add(make_record(number))
     store.flush()
-    found = [each.request_id for each in store.find(DecisionQuery())]
+    found = [each.request_id for each in decisions_in(store)]
     assert found == [f"req-{number}" for number in left]
     [(n_keys,)] = statement(database, "SELECT count(*) FROM decision_keys")
     assert n_keys == 4 * len(left), "request, project, instance and host"
@@ -217,7 +218,7 @@ def test_old_decisions_are_removed(
 def test_newer_schema_stops_the_start_in_one_line(
     store: DecisionStore, database: str
 ) -> None:
-    assert store.get("req-1") == []
+    assert decisions_in(store, request_id="req-1") == []
     statement(database, "UPDATE moorage_decisions_version SET version_num = '999'")
     later = DecisionStore(database)
     newer = r"newer Moorage \(revision 999\)"
@@ -229,7 +230,7 @@ def test_newer_schema_stops_the_start_in_one_line(
 def test_tables_of_the_migrations_are_those_that_are_used(
     store: DecisionStore, database: str
 ) -> None:
-    assert store.get("req-1") == []
+    assert decisions_in(store, request_id="req-1") == []
     engine = sa.create_engine(database)
     inspector = sa.inspect(engine)
     for table in METADATA.tables.values():
@@ -246,7 +247,7 @@ def test_two_stores_share_a_database(store: DecisionStore, database: str) -> Non
     assert hosts.load() == []
     hosts.close()
     store.prepare()
-    assert store.get("req-1") == []
+    assert decisions_in(store, request_id="req-1") == []
 
 
 def _end(processes: list[subprocess.Popen[str]]) -> list[list[str]]:
@@ -260,8 +261,10 @@ def test_eight_processes_write_to_one_store(database: str) -> None:
     assert [output[-2:] for output in outputs] == [["500", "0"]] * 8
     assert count_of(database) == 4000
     store = DecisionStore(database)
-    assert len(store.find(DecisionQuery(limit=1000))) == 1000
-    assert [len(store.get(f"req-{number}-499")) for number in range(8)] == [1] * 8
+    assert len(decisions_in(store, limit=1000)) == 1000
+    assert [
+        len(decisions_in(store, request_id=f"req-{number}-499")) for number in range(8)
+    ] == [1] * 8
     store.stop()
 
 
@@ -278,9 +281,9 @@ def test_killed_writer_loses_at_most_its_queue(database: str) -> None:
     store.prepare()
     assert count_of(database) >= last + 1
     for number in range(0, last + 1, 50):
-        [decision] = store.get(f"req-1-{number}")
+        [decision] = decisions_in(store, request_id=f"req-1-{number}")
         assert decision.request is not None
     store.add(make_record(7))
     store.flush()
-    assert len(store.get("req-7")) == 1
+    assert len(decisions_in(store, request_id="req-7")) == 1
     store.stop()

@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from werkzeug.test import Client
 
-from moorage.scheduler.decision_store import DecisionQuery, DecisionStore
+from moorage.scheduler.decision_store import DecisionStore
 from moorage.scheduler.web import Answers, make_app
 from moorage.scheduler.web.openapi import document
 
@@ -37,6 +37,7 @@ from ...fixtures.explaining_api import (
     explaining_api,
 )
 from ...fixtures.property_tests import examples
+from ...fixtures.stored_decisions import decisions_in
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +107,7 @@ def test_an_unreadable_decision_does_not_end_the_pages(
 ) -> None:
     file = tmp_path / "decisions.sqlite"
     store = DecisionStore(f"sqlite:///{file}")
-    for each in reversed(api.store.find(DecisionQuery())):
+    for each in reversed(decisions_in(api.store)):
         store.add(each.record)
     store.flush()
     with contextlib.closing(sqlite3.connect(file)) as connection, connection:

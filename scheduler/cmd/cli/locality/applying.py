@@ -13,6 +13,7 @@ from oslo_config import cfg
 from rich.console import Console
 from rich.progress import track
 
+from ....display import listed
 from ....errors import ConfigurationError, SchedulerError
 from .aggregate_places import AggregatePlaces
 from .changes import (
@@ -91,7 +92,7 @@ class Application:
         if self._refused:
             raise click.ClickException(
                 f"{len(self._refused):,} host(s) were refused: "
-                f"{_listed(list(self._refused))}. Run it again for what is left"
+                f"{listed(list(self._refused), _SHOWN)}. Run it again for what is left"
             )
 
     def _note_refused(self, host: str, e: HostRefused) -> None:
@@ -135,14 +136,9 @@ def _plan(
     if len(unknown) == len(wanted.of_host) > 0:
         raise ValueError(
             f"{wanted.where(unknown[0])}: {service.name} does not know the host(s) "
-            f"{_listed(unknown)}"
+            f"{listed(unknown, _SHOWN)}"
         )
     changes = plan(wanted, service.members(), unknown)
     created = [each.place for each in changes if each.kind is ChangeKind.CREATE]
     service.refuse_taken(created)
     return changes
-
-
-def _listed(hosts: Sequence[str]) -> str:
-    more = f" and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else ""
-    return ", ".join(hosts[:_SHOWN]) + more

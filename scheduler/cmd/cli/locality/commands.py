@@ -5,16 +5,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import click
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ..answering import json_option, print_answer
+from ..answering import json_option, print_answer, print_notes
 from ..client import read_options
-from ..tables import Answer
+from ..session import CommandSession
+from ..tables import Answer, make_table
 from ..text import cell, names
 
 
@@ -36,7 +35,7 @@ def locality() -> None:
 @json_option
 @click.pass_obj
 def apply(
-    session: Any,  # noqa: ANN401 - main's
+    session: CommandSession,
     file: Path,
     dry_run: bool,
     in_placement: bool,
@@ -60,8 +59,7 @@ def apply(
     """
     from .applying import Application  # oslo.config and keystoneauth1 are slow
 
-    if session.snapshot is not None:
-        raise click.UsageError("A snapshot is only read: --snapshot cannot be changed")
+    session.refuse_snapshot()
     conf = read_options(session.config_files)
     application = Application(conf, file, in_placement=in_placement)
     try:
@@ -70,7 +68,7 @@ def apply(
         application.raise_if_refused()
     finally:
         answer = application.answer(is_dry=dry_run)
-        print_answer(as_json, answer, lambda console: _show(console, answer))
+        print_answer(as_json, answer, _show)
 
 
 def _show(console: Console, answer: Answer) -> None:
@@ -88,8 +86,7 @@ def _show(console: Console, answer: Answer) -> None:
     else:
         done = "would be made" if answer["dry_run"] else "made"
         console.print(f"{len(changes):,} change(s) {done} for {hosts}.")
-    for note in answer["notes"]:
-        console.print(cell(f"Note: {note}.", "yellow"))
+    print_notes(console, (f"{note}." for note in answer["notes"]))
 
 
 def _table(changes: list[Answer]) -> Table:
@@ -99,9 +96,7 @@ def _table(changes: list[Answer]) -> Table:
         some = hosts[each["change"], each["level"], each["place"]]
         if "host" in each:
             some.append(each["host"])
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("change", "level", "place", "hosts"):
-        table.add_column(name, overflow="fold")
+    table = make_table("", "change", "level", "place", "hosts")
     for key, some in hosts.items():
         table.add_row(*map(cell, key), cell(names(some) if some else ""))
     return table

@@ -26,7 +26,7 @@ def _host(name: str, **places: list[str]) -> dict[str, Any]:
 
 def _shown(*hosts: dict[str, Any]) -> str:
     console = Console(width=100, file=StringIO(), record=True)
-    show_tree(console, hosts)
+    show_tree(console, {"hosts": hosts})
     return "\n".join(line.rstrip() for line in console.export_text().splitlines())
 
 

@@ -22,6 +22,7 @@ from moorage.scheduler.web import Answers, make_app, make_web_server
 
 from ....fixtures.explained_clouds import NAMES
 from ....fixtures.explaining_api import SELECTED, ExplainingAPI
+from ....fixtures.stored_decisions import decisions_in
 
 MALFORMED = "req-malformed"
 CAUSE = "The stored request cannot be read: "
@@ -46,7 +47,7 @@ def malformed(
 ) -> Iterator[str]:
     """The URL of an API whose only stored decision has a malformed request."""
     store = DecisionStore(f"sqlite:///{tmp_path_factory.mktemp('m')}/decisions.sqlite")
-    [selected] = api.store.get(SELECTED)
+    [selected] = decisions_in(api.store, request_id=SELECTED)
     request: Any = _MalformedRequest()
     store.add(
         dataclasses.replace(selected.record, request_id=MALFORMED, request=request)

@@ -15,7 +15,6 @@ import pytest
 import requests
 from playwright.sync_api import Browser, expect
 
-from moorage.scheduler.decision_store import DecisionQuery
 from moorage.scheduler.explain import requests_of_decisions
 from moorage.testing.builders import host as host_record
 from moorage.testing.builders import node_uuid
@@ -33,6 +32,7 @@ from ....fixtures.explaining_api import (
 )
 from ....fixtures.hostile_names import HOSTILE_NAMES, hostile_record
 from ....fixtures.served_page import served_page
+from ....fixtures.stored_decisions import decisions_in
 from ....fixtures.waiting import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
@@ -257,7 +257,7 @@ def test_the_closest_hosts_are_asked_for_from_a_refusal(
     page = tab.open(f"/decisions/{FAILED}")
     page.get_by_role("link", name="What would have to change?").click()
     page.wait_for_url("**/closest?*")
-    [stored] = api.store.get(FAILED)
+    [stored] = decisions_in(api.store, request_id=FAILED)
     assert stored.request is not None
     report = api.scheduler.explainer.closest({}, stored.request)
     shown = [
@@ -286,7 +286,7 @@ def test_the_capacity_is_that_of_recent_flavors(
     tab: WatchedPage, api: ExplainingAPI
 ) -> None:
     page = tab.open("/capacity")
-    stored = api.store.find(DecisionQuery())
+    stored = decisions_in(api.store)
     requests = [each.request for each in stored if each.request is not None]
     report = api.scheduler.explainer.capacity(requests_of_decisions(requests))
     rows = page.locator("tbody tr").all()

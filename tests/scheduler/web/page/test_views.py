@@ -36,6 +36,7 @@ from ....fixtures.explaining_api import (
 )
 from ....fixtures.hostile_names import HOSTILE_NAMES, hostile_record
 from ....fixtures.ports import free_port
+from ....fixtures.stored_decisions import decisions_in
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +238,7 @@ def test_places_are_named_where_hosts_are(api: ExplainingAPI, client: Client) ->
         assert "r<1>" in _elements(client.get(f"/hosts/{NAMES[0]}")).text
         hosts = _elements(client.get("/hosts")).text
         assert hosts.count("rack r<1>") == 3
-        stored = api.store.get(SELECTED)[0].record
+        stored = decisions_in(api.store, request_id=SELECTED)[0].record
         table.put_aggregate(aggregate(700, stored.instances[0].host, **place))
         assert "rack r<1>" in _elements(client.get(f"/decisions/{SELECTED}")).text
     finally:
