@@ -259,16 +259,20 @@ def _serialized(
 ) -> list[tuple[str, list[bytes]]]:
     """Return reports of hosts, in two parts between which a revision belongs."""
     instances = [instance_uuid(f"{i}") for i in range(_N_INSTANCES)]
-    used = {
-        "vcpus_used": n_used,
-        "free_ram_mb": 65536 - n_used,
-        "free_disk_mb": 65536 - n_used,
-        "disk_mb_used": n_used,
-        "num_io_ops": n_used,
-    }
+    states = (
+        dataclasses.replace(
+            each,
+            vcpus_used=n_used,
+            free_ram_mb=each.total_usable_ram_mb - n_used,
+            free_disk_mb=each.total_usable_disk_gb * 1024 - n_used,
+            disk_mb_used=n_used,
+            num_io_ops=n_used,
+        )
+        for each in hosts
+    )
     sent: list[dict[str, Any]] = []
     reporter = Reporter(sent.extend, sends_deltas=False, incarnation=_INCARNATION)
-    reporter.report_many((dataclasses.replace(h, **used), instances) for h in hosts)
+    reporter.report_many((each, instances) for each in states)
     texts = (json.dumps(each, separators=(",", ":")).encode() for each in sent)
     return [
         (each["moorage_object.data"]["uuid"], text.split(_REVISION))
