@@ -1,25 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source kafka on a real broker: its start, its speed, and its delay."""
+"""The source kafka on a real broker: its start, its speed, and its delay.
+
+The broker and the process that sends reports share the CPUs with the scheduler, which
+they would not in a cloud. So decisions are timed three times: alone, beside the load of
+broker and sender while no report is followed, and while reports are followed.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import multiprocessing
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.sharedctypes import Synchronized
+from typing import Any
 
+from confluent_kafka import Producer
 from rich.table import Table
 
 from moorage.agent import KafkaBus, Reporter
 from moorage.scheduler.conf import load
 from moorage.scheduler.drivers.record import DecisionRecord
 from moorage.scheduler.hosts import HostRecord, HostTable, HostTopology
+from moorage.scheduler.kafka_client import client_settings
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.kafka import KafkaSource
-from moorage.testing.builders import host, numa_cell, numa_topology
+from moorage.testing.builders import host, instance_uuid, numa_cell, numa_topology
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.waiting import wait_until
 
@@ -32,9 +42,13 @@ from .timing import Percentiles, Plan, elapsed_ms, format_percentiles, repeated
 
 #: Reports whose way to the host table is timed.
 _N_TIMED = 200
-#: Reports a second that are followed while decisions are timed, in so many parts.
+#: Reports a second that are sent while decisions are timed, in so many parts.
 _LOAD_PER_S = 5_000
-_LOAD_PARTS_PER_S = 10
+_LOAD_PARTS_PER_S = 100
+#: Instances in each of these reports.
+_N_INSTANCES = 8
+_REVISION = b'"revision":1'
+_INCARNATION = "6d1dbd0f-9f5c-4d3c-8a14-3c1c5d7a9d52"
 _N_DECISIONS = 300
 #: Between two decisions: a scheduler that has no pause follows nothing.
 _PAUSE_S = 0.01
@@ -67,12 +81,17 @@ class DecisionTimes:
 
     Attributes
     ----------
-    loaded : Percentiles
-        While `followed_per_s` reports are applied by the same process.
+    beside_load : Percentiles
+        While `sent_per_s` reports are sent to the broker, and none is followed: what
+        this machine's other processes cost.
+    following : Percentiles
+        While the same process applies `followed_per_s` of these reports.
     """
 
     alone: Percentiles
-    loaded: Percentiles
+    beside_load: Percentiles
+    following: Percentiles
+    sent_per_s: float
     followed_per_s: float
 
 
@@ -144,26 +163,34 @@ class _KafkaCloud:
         try:
             with daemon_gc_thresholds():
                 alone = _decisions(scheduler, request)
-                with self._load(source):
-                    n_before, began = _n_applied(source), time.perf_counter()
-                    loaded = _decisions(scheduler, request)
+                with self._load(source) as n_sent:
+                    sent_before, applied_before = n_sent.value, _n_applied(source)
+                    began = time.perf_counter()
+                    following = _decisions(scheduler, request)
                     elapsed_s = time.perf_counter() - began
-                    followed_per_s = (_n_applied(source) - n_before) / elapsed_s
+                    sent_per_s = (n_sent.value - sent_before) / elapsed_s
+                    followed_per_s = (_n_applied(source) - applied_before) / elapsed_s
+                    source.stop()
+                    beside_load = _decisions(scheduler, request)
         finally:
             scheduler.stop()
-        return DecisionTimes(alone, loaded, followed_per_s)
+        return DecisionTimes(alone, beside_load, following, sent_per_s, followed_per_s)
 
     @contextmanager
-    def _load(self, source: KafkaSource) -> Iterator[None]:
-        """Have another process report, from the first report that is applied on."""
+    def _load(self, source: KafkaSource) -> Iterator[Synchronized[int]]:
+        """Have another process report, from the second report of each host on.
+
+        Yields the number of reports that the broker has.
+        """
         n_before = _n_applied(source)
-        arguments = (self._kafka_options, len(self._hosts))
         spawned = multiprocessing.get_context("spawn")
+        n_sent = spawned.Value("q", 0)
+        arguments = (self._kafka_options, len(self._hosts), n_sent)
         agents = spawned.Process(target=report_steadily, args=arguments, daemon=True)
         agents.start()
         try:
-            wait_until(lambda: _n_applied(source) > n_before + _LOAD_PER_S)
-            yield
+            wait_until(lambda: _n_applied(source) > n_before + len(self._hosts))
+            yield n_sent
         finally:
             agents.terminate()
             agents.join()
@@ -193,22 +220,64 @@ def _decisions(scheduler: Scheduler, request: BenchRequest) -> Percentiles:
     return times(repeated(Plan(_N_DECISIONS, budget_s=60, warm_ups=20), run)).own
 
 
-def report_steadily(kafka_options: Mapping[str, str], n_hosts: int) -> None:
-    """Report new states of hosts, `_LOAD_PER_S`, until the process is ended."""
+def report_steadily(
+    kafka_options: Mapping[str, str], n_hosts: int, n_sent: Synchronized[int]
+) -> None:
+    """Send changed reports of hosts, `_LOAD_PER_S`, until the process is ended.
+
+    They are serialized before, so that sending them takes little of a CPU that the
+    scheduler would have to itself if the agents ran elsewhere.
+    """
     conf = load([], config_files=[])
     for name, value in kafka_options.items():
         several = name == "bootstrap_servers"
         conf.set_override(name, [value] if several else value, group="kafka")
-    reporter = Reporter(KafkaBus(conf).cast, sends_deltas=False)
-    hosts = itertools.cycle(_hosts(n_hosts))
+    settings = {"compression.type": "lz4", "partitioner": "murmur2_random"}
+    producer = Producer({**client_settings(conf), **settings})
+    reports = _reports(_hosts(n_hosts))
     due_at = time.monotonic()
-    for number in itertools.count(1):
-        part = itertools.islice(hosts, _LOAD_PER_S // _LOAD_PARTS_PER_S)
-        reporter.report_many(
-            (dataclasses.replace(each, vcpus_used=number), ()) for each in part
-        )
+    while True:
+        part = list(itertools.islice(reports, _LOAD_PER_S // _LOAD_PARTS_PER_S))
+        for node_uuid, report in part:
+            producer.produce(conf.kafka.hosts_topic, key=node_uuid, value=report)
+        producer.flush()
+        n_sent.value += len(part)
         due_at = max(due_at + 1 / _LOAD_PARTS_PER_S, time.monotonic() - 1)
         time.sleep(max(0.0, due_at - time.monotonic()))
+
+
+def _reports(hosts: Sequence[HostRecord]) -> Iterator[tuple[str, bytes]]:
+    """Yield endless reports, with their keys: each host's amounts change every time."""
+    parts = [_serialized(hosts, n_used) for n_used in (1, 2)]
+    for revision in itertools.count(1):
+        for key, (before, after) in parts[revision % 2]:
+            yield key, b'%b"revision":%d%b' % (before, revision, after)
+
+
+def _serialized(
+    hosts: Iterable[HostRecord], n_used: int
+) -> list[tuple[str, list[bytes]]]:
+    """Return reports of hosts, in two parts between which a revision belongs."""
+    instances = [instance_uuid(f"{i}") for i in range(_N_INSTANCES)]
+    states = (
+        dataclasses.replace(
+            each,
+            vcpus_used=n_used,
+            free_ram_mb=each.total_usable_ram_mb - n_used,
+            free_disk_mb=each.total_usable_disk_gb * 1024 - n_used,
+            disk_mb_used=n_used,
+            num_io_ops=n_used,
+        )
+        for each in hosts
+    )
+    sent: list[dict[str, Any]] = []
+    reporter = Reporter(sent.extend, sends_deltas=False, incarnation=_INCARNATION)
+    reporter.report_many((each, instances) for each in states)
+    texts = (json.dumps(each, separators=(",", ":")).encode() for each in sent)
+    return [
+        (each["moorage_object.data"]["uuid"], text.split(_REVISION))
+        for each, text in zip(sent, texts, strict=True)
+    ]
 
 
 @contextmanager
@@ -243,16 +312,22 @@ def kafka_table(found: KafkaTimes) -> Table:
         "of each host, with a cold reader. followed: changed whole reports a second, "
         "from the broker to the host table. visible: from an agent's call, whose "
         "report is acknowledged, to the table that decisions read. decision: without "
-        "the time of Placement, alone and while another process sends "
-        f"{_LOAD_PER_S:,} reports a second, as many as are followed then.",
+        "the time of Placement, alone; while one other process sends reports to the "
+        "broker and none is followed, which shows what sharing this machine costs; and "
+        "while they are followed.",
     )
+    decisions = found.decisions
+    sent, followed = decisions.sent_per_s, decisions.followed_per_s
     rows = {
         "start, ms": found.start_ms,
         "reports followed a second": found.followed_per_s,
         "a report is visible, ms": found.visible_ms,
-        "a decision alone, ms": found.decisions.alone,
-        f"a decision, {found.decisions.followed_per_s:,.0f} reports/s followed, ms": (
-            found.decisions.loaded
+        "a decision alone, ms": decisions.alone,
+        f"a decision, none of {sent:,.0f} reports/s followed, ms": (
+            decisions.beside_load
+        ),
+        f"a decision, {followed:,.0f} of {sent:,.0f} reports/s followed, ms": (
+            decisions.following
         ),
     }
     for what, cell in rows.items():
