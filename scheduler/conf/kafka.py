@@ -100,6 +100,18 @@ OPTS = (
         help="PEM file with the private key of the certificate in ssl_cert_file.",
     ),
     cfg.FloatOpt(
+        "relay_grace",
+        default=300.0,
+        min=0.0,
+        help=(
+            "Seconds without any moorage-relay for which the hosts behind it keep "
+            "their last state, with [moorage] source = kafka. After that they count as "
+            "down [DEFAULT] service_down_time seconds after they were last seen, not "
+            "counting these. That there is no relay is noticed after half of "
+            "service_down_time without its messages."
+        ),
+    ),
+    cfg.FloatOpt(
         "timeout",
         default=10.0,
         min=0.1,

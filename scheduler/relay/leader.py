@@ -17,7 +17,7 @@ from ..sources.report_columns import load_columns
 from .agents import AgentListener
 from .reports import TableReporter
 from .status import RelayStatus
-from .topics import read_topics
+from .topics import TopicFollower
 from .writer import OutgoingMessage, TransactionalWriter
 
 LOG = logging.getLogger(__name__)
@@ -34,6 +34,8 @@ class Leader:
     ----------
     source : BaseHostSource
         A new one, which `stop` stops.
+    topics : TopicFollower
+        What it has read so far need not be read again.
     status : RelayStatus
         What it has written is counted here.
     may_go_on : callable
@@ -44,6 +46,7 @@ class Leader:
         self,
         conf: cfg.ConfigOpts,
         source: BaseHostSource,
+        topics: TopicFollower,
         status: RelayStatus,
         *,
         clock: Callable[[], float],
@@ -51,6 +54,7 @@ class Leader:
     ) -> None:
         self._conf = conf
         self._source = source
+        self._topics = topics
         self._status = status
         self._clock = clock
         self._may_go_on = may_go_on
@@ -71,9 +75,9 @@ class Leader:
         began = time.monotonic()
         # First: what is read afterwards is all that was ever committed.
         self._writer = TransactionalWriter(self._conf)
-        since = self._clock() - self._conf.service_down_time
-        state = read_topics(self._conf, since)
-        n_known, read_s = len(state.nodes), time.monotonic() - began
+        n_before = self._topics.n_read
+        state = self._topics.read_to_end()
+        n_read, read_s = self._topics.n_read - n_before, time.monotonic() - began
         self._closing.callback(self._source.stop)
         self._source.start(self._table)
         self._source.check()
@@ -84,9 +88,10 @@ class Leader:
             self._agents.start()
         self._reporter = TableReporter(self._table, self._source, state, self._clock)
         LOG.info(
-            "Leading: the topics have %d hosts, read in %.1f s; the source has %d, "
-            "read in %.1f s",
-            n_known, read_s, len(self._table), time.monotonic() - began - read_s,
+            "Leading: the topics have %d hosts, of which %d messages were not read "
+            "yet, in %.1f s; the source has %d, read in %.1f s",
+            len(state.nodes), n_read, read_s,
+            len(self._table), time.monotonic() - began - read_s,
         )  # fmt: skip
 
     def write_changes(self) -> None:

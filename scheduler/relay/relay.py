@@ -18,6 +18,7 @@ from ..sources.base import BaseHostSource
 from .election import Election
 from .leader import Leader
 from .status import RelayRole, RelayStatus
+from .topics import TopicFollower
 from .writer import LeaderFenced
 
 LOG = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class Relay:
         self._make_source = make_source
         self._clock = clock
         self.status = RelayStatus()
+        self._topics = TopicFollower(conf, clock)
         self._leader: Leader | None = None
         self._leading_since = 0.0
         self._backoff_s = _MIN_BACKOFF_S
@@ -100,6 +102,7 @@ class Relay:
         elif self._election.has_joined:
             self._set_role(RelayRole.FOLLOWER)
             self.status.trouble = ""
+            self._topics.read_some()
 
     def refresh(self) -> None:
         """Read the source again, if this relay leads."""
@@ -112,6 +115,7 @@ class Relay:
     def stop(self) -> None:
         """Stop, and leave the group, so that another relay leads at once."""
         self._stop_leading()
+        self._topics.close()
         if self._election is not None:
             self._election.leave()
             self._election = None
@@ -123,6 +127,7 @@ class Relay:
         self._leader = Leader(
             self._conf,
             self._make_source(),
+            self._topics,
             self.status,
             clock=self._clock,
             may_go_on=self._is_elected,

@@ -4,25 +4,36 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
+from confluent_kafka import KafkaException
 from oslo_config import cfg
 
 from ...objects import MalformedObject, ReportKind, report_data
+from ..errors import ConfigurationError
+from ..failures import one_line
 from ..hosts.columns import read_time, read_uuid
 from ..kafka_client import topic_settings
-from ..sources.kafka.messages import TopicMessage, TopicNames
+from ..sources.kafka.messages import Partition, TopicMessage, TopicNames
 from ..sources.kafka.reader import TopicReader
+
+LOG = logging.getLogger(__name__)
 
 #: Fields of a report that differ though the host has not changed.
 _VOLATILE: Final = frozenset(
     {"incarnation", "revision", "seen_at", "reply_topic", "reply_server"}
 )
 _DATA: Final = "nova_object.data"
-_FETCH_WAIT_MS: Final = 10
+#: So long does an end stay unknown; a relay that follows asks this often.
+_FETCH_WAIT_MS: Final = 100
+#: Seconds of reading at a time: in between the relay takes part in the election.
+_SOME_S: Final = 0.2
+_RETRY_S: Final = 5.0
 #: The digest of what cannot be read, and has to be replaced.
 _UNREADABLE: Final = b""
 #: What reading a message may raise: anything may be in a topic.
@@ -59,9 +70,14 @@ class TopicState:
     topics: TopicNames
     nodes: dict[str, KnownNode] = field(default_factory=dict)
     aggregates: dict[int, bytes] = field(default_factory=dict)
+    #: By the heartbeats alone: some may be read before the report.
+    _seen_at: dict[str, float] = field(default_factory=dict)
 
     def apply(self, messages: Iterable[TopicMessage]) -> None:
-        """Apply messages in order; those with an unusable key are ignored."""
+        """Apply messages, those of a topic in order.
+
+        Those with an unusable key are ignored.
+        """
         for message in messages:
             try:
                 key = (message.key or b"").decode()
@@ -86,18 +102,23 @@ class TopicState:
             self.nodes.pop(uuid, None)
             return
         try:
-            self.nodes[uuid] = _known(msgspec.json.decode(value))
+            node = _known(msgspec.json.decode(value))
+            node.seen_at = max(node.seen_at, self._seen_at.get(uuid, 0.0))
+            self.nodes[uuid] = node
         except _UNUSABLE:
             # It may be an agent's; a host of the source with its key replaces it.
             self.nodes[uuid] = KnownNode("", 0, _UNREADABLE, "", 0.0, is_relayed=False)
 
     def _apply_heartbeat(self, uuid: str, value: bytes | None) -> None:
-        node = self.nodes.get(uuid)
-        if node is None or value is None:
+        if value is None:
             return
         _, data = report_data(msgspec.json.decode(value))
-        if "seen_at" in data:
-            node.seen_at = max(node.seen_at, read_time(data["seen_at"]))
+        if "seen_at" not in data:
+            return
+        seen_at = max(read_time(data["seen_at"]), self._seen_at.get(uuid, 0.0))
+        self._seen_at[uuid] = seen_at
+        if (node := self.nodes.get(uuid)) is not None:
+            node.seen_at = max(node.seen_at, seen_at)
 
 
 def _known(primitive: object) -> KnownNode:
@@ -125,34 +146,111 @@ def digest_of(content: object) -> bytes:
     return hashlib.blake2b(text, digest_size=16).digest()
 
 
-def read_topics(conf: cfg.ConfigOpts, since: float) -> TopicState:
-    """Read the topics to their ends.
+class TopicFollower:
+    """Reads the topics, so that a relay knows their contents when it is elected.
+
+    Not thread-safe.
 
     Parameters
     ----------
-    since : float
-        The time from which heartbeats are read, seconds since the epoch.
+    clock : callable
+        Returns now, seconds since the epoch.
 
-    Raises
-    ------
-    ConfigurationError
-        A topic cannot be read, or no broker answers.
+    Attributes
+    ----------
+    n_read : int
+        The number of messages that were read.
     """
-    options = conf.kafka
-    state = TopicState(
-        TopicNames(
+
+    def __init__(self, conf: cfg.ConfigOpts, clock: Callable[[], float]) -> None:
+        self._conf = conf
+        self._clock = clock
+        options = conf.kafka
+        self._topics = TopicNames(
             options.hosts_topic, options.heartbeats_topic, options.aggregates_topic
         )
-    )
-    reader = TopicReader(conf, fetch_wait_ms=_FETCH_WAIT_MS)
-    try:
-        found = reader.partitions(topic_settings(conf))
-        names = state.topics.hosts, state.topics.aggregates
-        states = [(topic, number) for topic in names for number in found[topic]]
-        reader.read_to_end(states, state.apply)
-        heartbeats = state.topics.heartbeats
-        numbers = [(heartbeats, number) for number in found[heartbeats]]
-        reader.read_to_end(numbers, state.apply, since)
-    finally:
-        reader.close()
-    return state
+        self._reader: TopicReader | None = None
+        self._positions: Mapping[Partition, int] = {}
+        self._retry_at = 0.0
+        self.state = TopicState(self._topics)
+        self.n_read = 0
+
+    def read_some(self) -> None:
+        """Read what was written since, for a short time, as far as brokers answer."""
+        if time.monotonic() < self._retry_at:
+            return
+        ends_at = time.monotonic() + _SOME_S
+        try:
+            reader = self._opened()
+            while messages := reader.read(0):
+                self._apply(messages)
+                if time.monotonic() > ends_at:
+                    break
+        except (
+            ConfigurationError,
+            KafkaException,
+        ) as e:  # fails again, if it leads by then
+            LOG.warning("The topics cannot be followed, retrying: %s", one_line(e))
+            self.close()
+            self._retry_at = time.monotonic() + _RETRY_S
+            return
+        if self._is_rewound(reader.positions):
+            LOG.warning("A Kafka topic was replaced; reading all topics again")
+            self.close()
+        else:
+            self._positions = reader.positions
+
+    def _apply(self, messages: Iterable[TopicMessage]) -> None:
+        every = tuple(messages)
+        self.n_read += len(every)
+        self.state.apply(every)
+
+    def _opened(self) -> TopicReader:
+        if self._reader is None:
+            self._reader = TopicReader(self._conf, fetch_wait_ms=_FETCH_WAIT_MS)
+            self._reader.follow(self._beginnings(self._reader))
+        return self._reader
+
+    def _beginnings(self, reader: TopicReader) -> dict[Partition, int]:
+        found = reader.partitions(topic_settings(self._conf))
+        since = self._clock() - self._conf.service_down_time
+        beginnings: dict[Partition, int] = {}
+        for topic, numbers in found.items():
+            partitions = [(topic, number) for number in numbers]
+            begins_at = since if topic == self._topics.heartbeats else 0.0
+            beginnings |= reader.offsets_since(partitions, begins_at)
+        return beginnings
+
+    def _is_rewound(self, positions: Mapping[Partition, int]) -> bool:
+        """Return whether a topic lost its end: what was read of it may be gone."""
+        before = self._positions
+        return any(at < before.get(each, at) for each, at in positions.items())
+
+    def read_to_end(self) -> TopicState:
+        """Return the contents of the topics, and forget them.
+
+        Raises
+        ------
+        ConfigurationError
+            A topic cannot be read, or no broker answers.
+        """
+        try:
+            reader = self._opened()
+            known = reader.positions
+            offsets = self._beginnings(reader) | known
+            ends = reader.read_to_end(offsets, self._apply, offsets=offsets)
+            if any(ends[each] < at for each, at in known.items()):
+                LOG.warning("A Kafka topic was replaced; reading all topics again")
+                self.state = TopicState(self._topics)
+                offsets = self._beginnings(reader)
+                reader.read_to_end(offsets, self._apply, offsets=offsets)
+            return self.state
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close all connections, and forget the contents."""
+        if self._reader is not None:
+            self._reader.close()
+        self._reader, self._positions = None, {}
+        self.state = TopicState(self._topics)

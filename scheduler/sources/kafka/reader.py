@@ -132,7 +132,12 @@ class TopicReader:
         return partitions_of(self._conf, self._consumer, topics, self.error)
 
     def read_to_end(
-        self, partitions: Collection[Partition], apply: Apply, since: float = 0.0
+        self,
+        partitions: Collection[Partition],
+        apply: Apply,
+        since: float = 0.0,
+        *,
+        offsets: Mapping[Partition, int] | None = None,
     ) -> dict[Partition, int]:
         """Apply the messages up to the present end, and return the offsets after it.
 
@@ -143,6 +148,9 @@ class TopicReader:
         since : float
             The time from which messages are read, seconds since the epoch; 0: from
             the beginning.
+        offsets : mapping, optional
+            Where reading begins instead. Beyond the end, as after a topic was deleted
+            and created again, it begins at the beginning.
 
         Raises
         ------
@@ -150,7 +158,9 @@ class TopicReader:
             A topic cannot be read, or no broker answers for [kafka] timeout seconds
             for the partitions whose end is not reached.
         """
-        self._consumer.assign(self._from(partitions, since))
+        if offsets is None:
+            offsets = self.offsets_since(partitions, since)
+        self._consumer.assign([TopicPartition(*each) for each in _flat(offsets)])
         self._next = {}
         remaining = set(partitions)
         newest: dict[object, TopicMessage] = {}
@@ -181,18 +191,25 @@ class TopicReader:
         self._consumer.unassign()
         return dict(self._next)
 
-    def _from(
-        self, partitions: Iterable[Partition], since: float
-    ) -> list[TopicPartition]:
+    def offsets_since(
+        self, partitions: Iterable[Partition], since: float = 0.0
+    ) -> dict[Partition, int]:
+        """Return the offsets of a time, or those of the beginning; see `read_to_end`.
+
+        Raises
+        ------
+        ConfigurationError
+            No broker answers.
+        """
         if not since:
-            beginning = confluent_kafka.OFFSET_BEGINNING
-            return [TopicPartition(*each, beginning) for each in partitions]
+            return dict.fromkeys(partitions, confluent_kafka.OFFSET_BEGINNING)
         # The offset of a time is asked for with the time in its place.
         times = [TopicPartition(*each, int(since * 1000)) for each in partitions]
         try:
-            return self._consumer.offsets_for_times(times, self._conf.kafka.timeout)
+            found = self._consumer.offsets_for_times(times, self._conf.kafka.timeout)
         except confluent_kafka.KafkaException as e:
             raise ConfigurationError(f"Kafka does not answer: {e.args[0]}") from e
+        return {(each.topic, each.partition): each.offset for each in found}
 
     def _silent(self, remaining: Collection[Partition]) -> str:
         return (
@@ -210,9 +227,7 @@ class TopicReader:
         self._progress = {
             each: self._progress.get(each) or _Progress(now) for each in offsets
         }
-        self._consumer.assign(
-            [TopicPartition(*each, offset) for each, offset in offsets.items()]
-        )
+        self._consumer.assign([TopicPartition(*each) for each in _flat(offsets)])
 
     def follow_from_end(self, partitions: Iterable[Partition]) -> None:
         """Continue at the ends, as they are once a broker answers."""
@@ -225,6 +240,11 @@ class TopicReader:
         While it follows, seconds since the epoch.
         """
         return min((each.read_until for each in self._progress.values()), default=0.0)
+
+    @property
+    def positions(self) -> dict[Partition, int]:
+        """Where it reads next; below 0 until that is known."""
+        return dict(self._next)
 
     @property
     def knows_its_positions(self) -> bool:
@@ -367,6 +387,10 @@ def _ends(statistics: dict[str, Any]) -> Iterable[tuple[Partition, int]]:
         for number, partition in topic["partitions"].items():
             if int(number) >= 0:  # -1 is the library's own
                 yield (name, int(number)), partition["ls_offset"]
+
+
+def _flat(offsets: Mapping[Partition, int]) -> Iterable[tuple[str, int, int]]:
+    return ((topic, number, offset) for (topic, number), offset in offsets.items())
 
 
 def _partition(message: Message) -> Partition:

@@ -28,6 +28,7 @@ from .messages import (
     list_partitions,
 )
 from .missing import MissingHosts
+from .relay_absence import RelayAbsence
 
 if TYPE_CHECKING:
     from .reader import TopicReader
@@ -121,6 +122,7 @@ class KafkaSource(BaseHostSource):
         self._clock = clock
         self._missing = MissingHosts(time.monotonic)
         self._hosts: ReportedHosts | None = None
+        self._relay: RelayAbsence | None = None
         self._applier: MessageApplier | None = None
         self._offsets: dict[Partition, int] = {}
         self._reader: TopicReader | None = None
@@ -161,6 +163,12 @@ class KafkaSource(BaseHostSource):
         finally:
             reader.close()
         self._hosts.forget_lost(self._hosts.last_report_at)
+        # An absence may be older than this process.
+        self._hosts.last_relayed_at = self._hosts.newest_relayed() or None
+        self._relay = RelayAbsence(
+            self.conf.service_down_time / 2, self.conf.kafka.relay_grace
+        )
+        self._check_relay(self._hosts)
         LOG.info(
             "%d hosts read from Kafka in %.1f s",
             len(self._hosts),
@@ -205,6 +213,7 @@ class KafkaSource(BaseHostSource):
         steps: tuple[Callable[[], object], ...] = (
             lambda: _apply(applier, reader.read(_POLL_S)),
             lambda: self._check_progress(reader, hosts),
+            lambda: self._check_relay(hosts),
             _Interval(_FORGET_EVERY_S, lambda: self._forget_lost(hosts)).run_if_due,
             _Interval(_SETTLE_EVERY_S, hosts.settle_reported_claims).run_if_due,
         )
@@ -248,6 +257,16 @@ class KafkaSource(BaseHostSource):
             self._excuse(hosts, now)
         if now - self._behind_since > self.conf.kafka.timeout:
             self._note_outage(reader, now)
+
+    def _check_relay(self, hosts: ReportedHosts) -> None:
+        """Do not count time without a relay as silence of the hosts behind it."""
+        if self._relay is None or hosts.last_relayed_at is None:
+            return
+        now = self._clock()
+        if self._behind_since is not None:  # what a relay writes is not read
+            hosts.last_relayed_at = now
+        if seconds := self._relay.excuse(hosts.last_relayed_at, now):
+            hosts.excuse_silence(seconds, only_relayed=True)
 
     def _note_outage(self, reader: TopicReader, now: float) -> None:
         outage = _Outage.of(reader)
@@ -334,6 +353,12 @@ class KafkaSource(BaseHostSource):
             notes.append(
                 f"Kafka is not read to its end since {self._behind_text}: "
                 f"{self.n_unread()} messages are left"
+            )
+        if self._relay is not None and self._relay.since is not None:
+            notes.append(
+                f"no relay has written to Kafka since {_timestamp(self._relay.since)}; "
+                "the hosts behind it count as silent from "
+                f"{_timestamp(self._relay.ends_at)} on"
             )
         if self._hosts is not None:
             notes += self._hosts.refusals.notes()

@@ -113,6 +113,8 @@ class ReportedHosts:
         self.refusals = Refusals(forget_after_s)
         #: When the newest message of any host was received; None: none was.
         self.last_report_at: float | None = None
+        #: When the newest message of a relay was applied; None: none was.
+        self.last_relayed_at: float | None = None
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -148,6 +150,8 @@ class ReportedHosts:
     def _apply(self, received: ReceivedReport, batch: TableUpdate) -> None:
         try:
             kind, data = report_data(received.report)
+            if "seen_at" in data:
+                self.last_relayed_at = batch.applied_at
             apply = (
                 self._apply_report if kind is ReportKind.WHOLE else self._apply_delta
             )
@@ -489,12 +493,26 @@ class ReportedHosts:
             LOG.info("Host '%s' (%s) is removed", node.host, node_uuid)
         return node is not None
 
-    def excuse_silence(self, seconds: float) -> None:
-        """Do not count seconds in which no report of any host could be received."""
+    def newest_relayed(self) -> float | None:
+        """Return when the newest of the hosts behind a relay was seen; None: none."""
+        with self._lock:
+            seen_at = (n.seen_at for n in self._nodes.values() if n.is_relayed)
+            return max(seen_at, default=None)
+
+    def excuse_silence(self, seconds: float, *, only_relayed: bool = False) -> None:
+        """Do not count seconds in which no report of any host could be received.
+
+        Parameters
+        ----------
+        only_relayed : bool
+            Whether that concerns only the hosts behind a relay.
+        """
         with self._lock:
             now = self._clock()
             changes = {}
             for uuid, node in self._nodes.items():
+                if only_relayed and not node.is_relayed:
+                    continue
                 node.seen_at = min(node.seen_at + seconds, now)
                 changes[uuid] = {"last_seen_up": node.seen_at}
             self._table.change_many(changes)

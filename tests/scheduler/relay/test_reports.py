@@ -115,11 +115,19 @@ class Cloud:
         self.topics = Topics(lambda: self.now)
         self.elect()
 
-    def elect(self) -> None:
-        """Have another relay lead, which reads everything again."""
+    def elect(self, *, are_heartbeats_first: bool = False) -> None:
+        """Have another relay lead, which reads everything again.
+
+        Topics are read in any order.
+        """
         state = TopicState(TOPICS)
-        state.apply(m for m in self.topics.messages if m.topic != TOPICS.heartbeats)
-        state.apply(m for m in self.topics.messages if m.topic == TOPICS.heartbeats)
+        for is_first in (True, False):
+            is_of_these = is_first == are_heartbeats_first
+            state.apply(
+                each
+                for each in self.topics.messages
+                if (each.topic == TOPICS.heartbeats) == is_of_these
+            )
         self.table = HostTable()
         self.source.start(self.table)
         self.reporter = TableReporter(self.table, self.source, state, lambda: self.now)
@@ -160,7 +168,7 @@ _changes = st.one_of(
     st.tuples(st.just("aggregate"), st.integers(1, 2), st.frozensets(_names)),
     st.tuples(st.just("no aggregate"), st.integers(1, 2)),
     st.tuples(st.just("relay")),
-    st.tuples(st.just("elect")),
+    st.tuples(st.just("elect"), st.booleans()),
 )
 
 
@@ -195,8 +203,8 @@ def _make(cloud: Cloud, change: tuple[Any, ...]) -> None:  # noqa: C901 - a case
             cloud.source.aggregates.pop(id_, None)
         case "relay", _:
             cloud.relay()
-        case "elect", _:
-            cloud.elect()
+        case "elect", [are_heartbeats_first]:
+            cloud.elect(are_heartbeats_first=are_heartbeats_first)
 
 
 def _change(cloud: Cloud, name: str, **changes: Any) -> None:
@@ -220,8 +228,9 @@ def test_readers_arrive_at_the_table_of_the_source(changes: list[Any]) -> None:
     assert contents(cloud.topics.read_afresh()) == contents(expected)
     assert cloud.topics.requester.n_missing == 0
     assert cloud.relay() == 0
-    cloud.elect()
-    assert cloud.relay() == 0, "a new leader writes nothing if nothing has changed"
+    for are_heartbeats_first in (False, True):
+        cloud.elect(are_heartbeats_first=are_heartbeats_first)
+        assert cloud.relay() == 0, "a new leader writes nothing if nothing has changed"
 
 
 @examples(2)

@@ -308,3 +308,54 @@ def _notes(scheduler: Scheduler) -> str:
 
 def _nodes() -> list[str]:
     return [node_uuid(f"h{i}") for i in range(50)]
+
+
+def relay(cloud: Cloud, name: str, seen_at: float) -> None:
+    """Report a host as a relay does."""
+
+    def send(reports: list[dict[str, Any]]) -> None:
+        for report in reports:
+            report["moorage_object.data"]["seen_at"] = seen_at
+        cloud.bus.cast(reports)
+
+    Reporter(send, sends_deltas=False).report(host(host=name))
+
+
+def silent_s(scheduler: Scheduler, name: str) -> float:
+    return time.time() - float(scheduler.value("last_seen_up", node_uuid(name)))
+
+
+def test_no_relay_is_no_silence_of_hosts_for_a_while(cloud: Cloud) -> None:
+    now = time.time()
+    relay(cloud, "h1", now - 100)
+    relay(cloud, "dead", now - 200)
+    with cloud.scheduler() as scheduler:
+        assert silent_s(scheduler, "h1") < 50, "the absence began before the start"
+        assert 90 < silent_s(scheduler, "dead") < 150, "it was silent before"
+        [note] = [n for n in scheduler.source.notes() if "relay" in n]
+        assert note.startswith("no relay has written to Kafka since")
+        cloud.reporter.report(host(host="own"))
+        wait_until(lambda: scheduler.value("host", node_uuid("own")))
+        assert scheduler.source.notes() == [note], "agents are no relay"
+        relay(cloud, "h1", time.time())
+        wait_until(lambda: scheduler.source.notes() == [])
+    with cloud.scheduler(relay_grace=0.0) as scheduler:
+        assert silent_s(scheduler, "dead") > 190
+
+
+def test_hosts_are_silent_once_the_grace_for_relays_is_over(cloud: Cloud) -> None:
+    options = cloud.options()
+    options.set_override("service_down_time", 4)
+    relay(cloud, "h1", time.time())
+    scheduler = Scheduler(options, relay_grace=6.0)
+    scheduler.source.start_polling(scheduler.table)
+    before = scheduler.value("last_seen_up", node_uuid("h1"))
+    try:
+        cloud.reporter.report(host(host="own"))
+        wait_until(lambda: scheduler.source.notes())
+        wait_until(lambda: silent_s(scheduler, "h1") > 5)
+        excused_s = scheduler.value("last_seen_up", node_uuid("h1")) - before
+        assert 5 < excused_s < 7
+        assert silent_s(scheduler, "own") > excused_s + 3, "its silence counts"
+    finally:
+        scheduler.source.stop()
