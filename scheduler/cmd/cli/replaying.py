@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from rich.console import Console
 
-from .answering import age_s, console, json_option, print_answer
+from .answering import age_s, json_option, print_answer, stored_id
 from .client import ApiClient, read_options
 from .tables import Answer, differences_table, scores_table
 from .text import names, safe
@@ -30,7 +32,9 @@ _NOT_STORED: Final = (
 
 
 @click.command()
-@click.argument("id_", metavar="[INSTANCE|REQUEST_ID]", required=False)
+@click.argument(
+    "id_", metavar="[INSTANCE|REQUEST_ID]", required=False, callback=stored_id
+)
 @click.option(
     "--config-file", "config_files", multiple=True, type=click.Path(),
     help="Options to decide with instead of those of the decision; may be repeated.",
@@ -53,21 +57,24 @@ def replay(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Decide again on the stored view of a decision, in this process.
+    """Decide again on the stored view of a decision.
 
-    With the decision's own options, the result is the same to the last bit. With
-    --config-file it shows what another configuration would have done: which filter,
-    which weigher, and how the ranking moves. Nothing is claimed.
+    It runs in this process. With the decision's own options, the result is the same to
+    the last bit. With --config-file it shows what another configuration would have
+    done: which filter, which weigher, and how the ranking moves. Nothing is claimed.
     """
     if (id_ is None) is (since is None):
         raise click.UsageError("Pass a request id or an instance, or --since")
     replays = _Replays(session.api(), config_files)
     if id_ is not None:
         made = replays.of(_stored(session.api(), id_))
-        print_answer(as_json, made.to_dict(), lambda _console: _show(made.to_dict()))
+        what = made.to_dict()
+        print_answer(as_json, what, lambda console: _show(console, what))
         return
     answer = replays.summary(_records(session.api(), since or 0.0, limit))
-    print_answer(as_json, answer, lambda _console: _show_summary(answer))
+    print_answer(as_json, answer, lambda console: _show_summary(console, answer))
+    if answer["failed"] and answer["failed"] == answer["replayed"]:
+        sys.exit(1)
 
 
 def _stored(api: ApiClient, id_: str) -> StoredDecision:
@@ -81,7 +88,7 @@ def _stored(api: ApiClient, id_: str) -> StoredDecision:
 
 
 def _records(api: ApiClient, age: float, most: int) -> Iterator[StoredDecision]:
-    after, since = None, api.now() - age
+    after, since = None, max(0.0, api.now() - age)
     while most > 0:
         answer = api.get("records", since=since, after=after, limit=min(most, _PAGE))
         yield from map(_read, answer["records"])
@@ -156,16 +163,14 @@ class _Replays:
         """
         from ...explain import ReplaySummary
 
-        made, n_without, failures = ReplaySummary(), 0, [""]
+        made, n_without = ReplaySummary(), 0
         for stored in found:
             try:
                 n_without += not self._add(made, stored)
             except click.ClickException as e:
                 made.n_replayed += 1
-                made.n_failed += 1
-                failures.append(e.message)
-        more = {"without_view": n_without, "first_failure": failures[:2][-1]}
-        return {**made.to_dict(), **more}
+                made.fail(e.message)
+        return {**made.to_dict(), "without_view": n_without}
 
     def _add(self, made: ReplaySummary, stored: StoredDecision) -> bool:
         """Repeat a decision, and count it; return whether it has a view."""
@@ -189,8 +194,8 @@ def _request_of(stored: StoredDecision) -> RequestSpec | None:
 # -- what is shown -----------------------------------------------------------------
 
 
-def _show(answer: Mapping[str, Any]) -> None:
-    screen, replayed = console(), answer["replayed"]
+def _show(screen: Console, answer: Mapping[str, Any]) -> None:
+    replayed = answer["replayed"]
     where = names(each["host"] for each in replayed["instances"])
     if answer["identical"]:
         what = f"selected {where}" if replayed["instances"] else replayed["outcome"]
@@ -216,8 +221,7 @@ def _show(answer: Mapping[str, Any]) -> None:
         )
 
 
-def _show_summary(answer: Mapping[str, Any]) -> None:
-    screen = console()
+def _show_summary(screen: Console, answer: Mapping[str, Any]) -> None:
     screen.print(
         f"{answer['replayed']} decision(s) replayed, {answer['without_view']} without "
         f"a view: {answer['identical']} identical, {answer['elsewhere']} on other "
