@@ -169,8 +169,11 @@ class Lifecycle:
         self._seed()
 
     def _log_conflicts(self) -> None:
-        levels = self._conf.locality.levels
-        for conflict in conflicts_of_table(self._parts.table, levels)[:_MAX_CONFLICTS]:
+        options = self._conf.locality
+        found = conflicts_of_table(
+            self._parts.table, options.levels, options.distance_file
+        )
+        for conflict in found[:_MAX_CONFLICTS]:
             LOG.warning("Places of hosts: %s", conflict)
 
     def release_leftover_claims(self, claims_directory: Path) -> None:

@@ -56,6 +56,12 @@ class UnknownHost(SchedulerError):
     """Raised for a host that the host table does not have; names similar ones."""
 
 
+def similar_names(name: str, known: Sequence[str]) -> list[str]:
+    """Return up to three known names that begin with a name, or else resemble it."""
+    begun = [each for each in known if name and each.startswith(name)]
+    return begun[:3] or difflib.get_close_matches(name[:255], known, n=3)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _QueriedRequest:
     """A request and its queries; None: Placement is not queried."""
@@ -230,7 +236,7 @@ class Explainer:
 
     def _unknown(self, parts: Parts, host: str) -> UnknownHost:
         known = sorted(set(parts.table.batch().host))
-        similar = difflib.get_close_matches(host[:255], known, n=3)
+        similar = similar_names(host, known)
         hint = f"; similar: {', '.join(similar)}" if similar else ""
         return UnknownHost(f"There is no host {excerpt(host)} among {len(known)}{hint}")
 

@@ -38,6 +38,7 @@ class ReplaySummary:
     n_found: int = 0
     n_lost: int = 0
     n_failed: int = 0
+    first_failure: str = ""
     fills: tuple[list[float], list[float]] = dataclasses.field(
         default_factory=lambda: ([], [])
     )
@@ -55,7 +56,7 @@ class ReplaySummary:
         """
         self.n_replayed += 1
         if made.replayed.outcome is Outcome.FAILED:
-            self.n_failed += 1
+            self.fail(made.replayed.reason)
             return
         was, now = hosts_of(made.recorded), hosts_of(made.replayed)
         self.n_identical += made.is_identical
@@ -65,6 +66,11 @@ class ReplaySummary:
         for side, names in enumerate((was, now)):
             self.hosts[side].update(names)
             self.fills[side].extend(_fills(offline, names, memory_mb))
+
+    def fail(self, why: str) -> None:
+        """Count a decision that could not be repeated."""
+        self.n_failed += 1
+        self.first_failure = self.first_failure or why
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts as plain data, `before` and `after` for hosts and fill."""
@@ -76,6 +82,7 @@ class ReplaySummary:
             "found": self.n_found,
             "lost": self.n_lost,
             "failed": self.n_failed,
+            "first_failure": self.first_failure,
             "hosts": dict(zip(sides, map(len, self.hosts), strict=True)),
             "memory_fill": dict(zip(sides, map(_mean, self.fills), strict=True)),
         }

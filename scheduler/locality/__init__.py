@@ -5,6 +5,7 @@ from .conflicts import (
     HostPlaces,
     conflicts_of_table,
     find_conflicts,
+    find_empty_places,
     find_unknown_levels,
     places_of_host,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "Standing",
     "conflicts_of_table",
     "find_conflicts",
+    "find_empty_places",
     "find_unknown_levels",
     "per_place",
     "place_of",

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts with two places of a level, and levels that do not nest, for an operator."""
+"""Places of hosts, and of files, that contradict each other, for an operator."""
 
 from __future__ import annotations
 
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from ..hosts import HostAggregate, HostTable, PlacementPlace
+from .distances import read_matrix
 from .places import place_of
 
 #: The places of a host by level; several, or none, at a level are possible.
@@ -102,8 +104,38 @@ def find_unknown_levels(
         )
 
 
-def conflicts_of_table(table: HostTable, levels: Sequence[str]) -> list[str]:
-    """Return what `find_conflicts` and `find_unknown_levels` find in a host table."""
+def find_empty_places(
+    places: Mapping[str, HostPlaces], levels: Sequence[str], distance_file: str | None
+) -> Iterator[str]:
+    """Yield a message for each level of which a matrix names places without a host.
+
+    Such a place is mostly a misspelt one, whose distances would count for no host.
+
+    Parameters
+    ----------
+    places : mapping
+        By host: its places by level.
+    """
+    if not places or not distance_file:
+        return
+    try:
+        matrix = read_matrix(Path(distance_file), levels)
+    except ValueError as e:
+        yield f"[locality] distance_file: {e}"
+        return
+    for level in levels:
+        known = {name for each in places.values() for name in each.get(level, ())}
+        if empty := sorted(matrix.get(level, {}).keys() - known):
+            yield (
+                f"[locality] distance_file has {len(empty)} place(s) of level {level} "
+                f"without a host: {_listed(empty)}"
+            )
+
+
+def conflicts_of_table(
+    table: HostTable, levels: Sequence[str], distance_file: str | None = None
+) -> list[str]:
+    """Return what all functions of this module find in a host table."""
     if not levels:
         return []
     hosts = table.batch()
@@ -120,4 +152,5 @@ def conflicts_of_table(table: HostTable, levels: Sequence[str]) -> list[str]:
     }
     reported = dict(zip(hosts.nodename.tolist(), hosts.places, strict=True))
     unknown = find_unknown_levels(table.aggregates, reported, levels)
-    return [*unknown, *find_conflicts(places)]
+    empty = find_empty_places(places, levels, distance_file)
+    return [*unknown, *empty, *find_conflicts(places)]

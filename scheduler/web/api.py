@@ -6,21 +6,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, NoReturn
 
 from flask import Flask, Response, request
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, UnsupportedMediaType
 
 from ..decision_store import DecisionQuery
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, excerpt
 from .answers import Answers, finite
 from .openapi import BODIES, PARAMETERS, document
 from .page import failed, make_page
 from .specs import check
 from .statuses import describe
-
-if TYPE_CHECKING:
-    pass
 
 #: Bytes of a body.
 _MAX_BODY: Final = 256 * 1024
@@ -47,9 +44,9 @@ def _add_stored(app: Flask, answers: Answers) -> None:
         args = _arguments("/v1/decisions")
         return _answer(answers.decisions(_query(args)))
 
-    @app.get("/v1/decisions/<id_>")
+    @app.get("/v1/decisions/<path:id_>")
     def decision(id_: str) -> Response:
-        check(id_, PARAMETERS["/v1/decisions/{id}"]["id"])
+        check(id_, PARAMETERS["/v1/decisions/{id}"]["id"], "id")
         return _answer(answers.decision(id_))
 
     @app.get("/v1/records")
@@ -59,7 +56,7 @@ def _add_stored(app: Flask, answers: Answers) -> None:
 
     @app.get("/v1/views/<id_>")
     def view(id_: str) -> Response:
-        check(id_, PARAMETERS["/v1/views/{id}"]["id"])
+        check(id_, PARAMETERS["/v1/views/{id}"]["id"], "id")
         return _answer(answers.view(id_))
 
 
@@ -141,18 +138,37 @@ def _converted(name: str, text: str, schema: Mapping[str, Any]) -> object:
             raise InvalidRequest(f"{name}: {text[:50]!r} is not a number") from e
         if not text.isascii() or value != value or "_" in text or text != text.strip():
             raise InvalidRequest(f"{name}: {text[:50]!r} is not a number")
-    try:
-        check(value, schema)
-    except InvalidRequest as e:
-        raise InvalidRequest(f"{name}: {str(e).removeprefix('the body: ')}") from e
+    check(value, schema, name)
     return value
 
 
 def _body(path: str) -> dict[str, Any]:
-    body = request.get_json()
-    check(body, BODIES[path])
+    """Return the body of a request, which matches its path's schema.
+
+    Raises
+    ------
+    UnsupportedMediaType
+        It has the header of something else.
+    InvalidRequest
+        It is no JSON, or does not match.
+    """
+    if not request.is_json:
+        raise UnsupportedMediaType(
+            "The body must be JSON, with the header Content-Type: application/json"
+        )
+    try:
+        body = json.loads(request.get_data(), parse_constant=_refuse_constant)
+        check(body, BODIES[path])
+    except RecursionError as e:
+        raise InvalidRequest("the body: it is nested too deeply") from e
+    except ValueError as e:
+        raise InvalidRequest(f"the body is no JSON: {e}") from e
     found: dict[str, Any] = _with_integers(body)
     return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _with_integers(value: Any) -> Any:  # noqa: ANN401 - JSON
@@ -181,12 +197,24 @@ def _error(text: str, status: int) -> Response:
 def _of_http(error: HTTPException) -> Response:
     if not request.path.startswith("/v1/"):
         return failed(error)
-    response = _error(error.description or error.name, error.code or 500)
+    response = _error(_said_of(error), error.code or 500)
     # A 405 names the methods that there are.
     for name, value in error.get_headers():
         if name == "Allow":
             response.headers[name] = value
     return response
+
+
+def _said_of(error: HTTPException) -> str:
+    """Return a text that names what a client sent, where werkzeug's does not."""
+    path = excerpt(request.path)
+    if isinstance(error, MethodNotAllowed):
+        return f"{path} takes {' or '.join(sorted(error.valid_methods or ()))} only"
+    if error.code == HTTPStatus.NOT_FOUND:
+        return f"There is no path {path}; /v1/openapi.json has all of them"
+    if error.code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return f"The body has more than {_MAX_BODY} bytes"
+    return error.description or error.name
 
 
 def _failed(error: Exception) -> Response:

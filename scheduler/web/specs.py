@@ -9,7 +9,7 @@ from typing import Any, Final
 import jsonschema
 
 from ...objects import Flavor, ImageMeta, ImageMetaProps, RequestSpec
-from ..errors import InvalidRequest, excerpt
+from ..errors import InvalidRequest, excerpt, shortened
 
 _MAX_NUMBER: Final = 2**31 - 1
 _MAX_KEYS: Final = 256
@@ -141,16 +141,41 @@ def _lists(hints: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     return {name: list(values) for name, values in hints.items()}
 
 
-def check(document: object, schema: Mapping[str, Any]) -> None:
-    """Raise InvalidRequest, with the place, unless a document matches a schema."""
+def check(document: object, schema: Mapping[str, Any], name: str = "the body") -> None:
+    """Raise InvalidRequest, with the place, unless a document matches a schema.
+
+    Parameters
+    ----------
+    name : str
+        Of the document as a whole.
+    """
     validator = jsonschema.Draft202012Validator(schema)
     error = next(iter(validator.iter_errors(document)), None)
     if error is not None:
-        place = ".".join(str(key) for key in error.absolute_path) or "the body"
-        raise InvalidRequest(f"{excerpt(place)[1:-1]}: {_message(error)}")
+        path = [*error.absolute_path]
+        place = excerpt(".".join(map(str, path)))[1:-1] if path else name
+        raise InvalidRequest(f"{place}{_named(document, path)}: {_message(error)}")
+
+
+def _named(document: Any, path: Sequence[str | int]) -> str:  # noqa: ANN401 - JSON
+    """Return the name that the part of a document at a path has, such as a flavor's.
+
+    A number in the path says less to whoever wrote a list.
+    """
+    found = None
+    for key in path:
+        document = document[key]
+        if isinstance(document, dict) and isinstance(document.get("name"), str):
+            found = document["name"]
+    return "" if found is None else f" (named {excerpt(found)})"
 
 
 def _message(error: jsonschema.ValidationError) -> str:
-    # jsonschema quotes the whole value, which may be long.
-    text = error.message
-    return text if len(text) <= 300 else f"{text[:300]}…"
+    """Return what is wrong; jsonschema quotes the whole value, which may be long."""
+    quoted = repr(error.instance)
+    if not error.message.startswith(quoted):
+        return shortened(error.message, 300)
+    why = error.message.removeprefix(quoted)
+    if error.validator == "maxLength":
+        why = f" has more than {error.validator_value} characters"
+    return f"{excerpt(error.instance)}{why}"

@@ -11,7 +11,12 @@ from oslo_config import cfg
 
 from ...errors import ConfigurationError, PlacementError
 from ...hosts import HostAggregate, PlacementPlace
-from ...locality import find_conflicts, find_unknown_levels, places_of_host
+from ...locality import (
+    find_conflicts,
+    find_empty_places,
+    find_unknown_levels,
+    places_of_host,
+)
 from ...locality.following import (
     aggregates_of_members,
     places_by_node,
@@ -118,7 +123,11 @@ def place_findings(
         )
         for name in names
     }
-    found = [*find_unknown_levels(some, reported, levels), *find_conflicts(places)]
+    found = [
+        *find_unknown_levels(some, reported, levels),
+        *find_empty_places(places, levels, conf.locality.distance_file),
+        *find_conflicts(places),
+    ]
     if found:
         more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         yield CheckResult.warning(_PLACES, f"{'; '.join(found[:_SHOWN])}{more}.")

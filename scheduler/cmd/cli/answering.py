@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -12,8 +13,10 @@ import click
 from rich.console import Console
 
 from .tables import Answer
-from .text import cell
+from .text import cell, safe
 
+#: Characters of an id.
+_MAX_ID: Final = 255
 #: Columns of the output if it is not a terminal: files and pipes need no wrapping.
 _WIDTH: Final = 160
 
@@ -25,13 +28,23 @@ def json_option(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def age_s(_context: object, _option: object, text: str | None) -> float | None:
-    """Return the seconds of an age such as 90s, 15m, 6h or 2d."""
+    """Return the seconds of an age such as 90s, 15m, 6h or 2d; at most since 1970."""
     units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
     if text is None:
         return None
     if text[-1:] not in units or not text[:-1].isascii() or not text[:-1].isdigit():
         raise click.BadParameter(f"{text!r} is not an age such as 90s, 15m, 6h or 2d")
-    return float(text[:-1]) * units[text[-1]]
+    return min(float(text[:-1]) * units[text[-1]], time.time())
+
+
+def stored_id(_context: object, _option: object, text: str | None) -> str | None:
+    """Return the id of a request or an instance, as a store may have it."""
+    if text is not None and not 0 < len(text) <= _MAX_ID:
+        raise click.BadParameter(
+            f"{safe(text, 50)!r} is no id of a request or an instance: it must have 1 "
+            f"to {_MAX_ID} characters"
+        )
+    return text
 
 
 def print_answer(
@@ -40,8 +53,14 @@ def print_answer(
     """Print an answer as JSON, or as `show` does."""
     if as_json:
         click.echo(json.dumps(answer, indent=2))
-    else:
+    elif sys.stdout.isatty():
         show(console(), answer)
+    else:
+        screen = console()
+        with screen.capture() as captured:
+            show(screen, answer)
+        # Tables are padded to their width, which is of use on a terminal only.
+        click.echo("\n".join(map(str.rstrip, captured.get().split("\n"))), nl=False)
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:

@@ -76,6 +76,8 @@ class ApiClient:
         return self._send("PUT", path, json=body)
 
     def _send(self, method: str, path: Sequence[str], **more: Any) -> Any:
+        if unusable := {"", ".", ".."}.intersection(path):
+            raise NothingFound(f"Nothing is stored for {unusable.pop()!r}")
         url = "/".join([self._url, "v1", *(quote(each, safe="") for each in path)])
         try:
             response = self._session.request(
@@ -84,7 +86,7 @@ class ApiClient:
             data = response.json()
         except requests.JSONDecodeError as e:
             raise click.ClickException(
-                f"{self._url} is not Moorage's API: HTTP {response.status_code}"
+                _no_answer(self._url, response.status_code)
             ) from e
         except requests.RequestException as e:
             raise click.ClickException(f"{self._url}: {_cause(e)}") from e
@@ -94,6 +96,17 @@ class ApiClient:
             error = NothingFound if is_missing else click.ClickException
             raise error(_refused(response.status_code, text))
         return data
+
+
+def _no_answer(url: str, status: int) -> str:
+    # The server refuses these before the API sees them.
+    if status in (
+        requests.codes.request_entity_too_large,
+        requests.codes.request_uri_too_large,
+        requests.codes.request_header_fields_too_large,
+    ):
+        return f"The arguments are too long for the API: HTTP {status}"
+    return f"{url} is not Moorage's API: HTTP {status}"
 
 
 def _text(value: object) -> str:
@@ -158,7 +171,7 @@ def read_options(config_files: Sequence[str]) -> Any:
 
     try:
         return load([f"--config-file={path}" for path in config_files])
-    except cfg.Error as e:
+    except (cfg.Error, OSError) as e:
         raise click.ClickException(f"The configuration cannot be read: {e}") from e
 
 

@@ -17,13 +17,20 @@ from rich.console import Console
 
 from .... import __version__
 from . import explaining, replaying, snapshotting, tables, what_if
-from .answering import age_s, console, json_option, print_answer, print_notes
+from .answering import (
+    age_s,
+    console,
+    json_option,
+    print_answer,
+    print_notes,
+    stored_id,
+)
 from .client import ApiClient
 from .locality.commands import locality
 from .place_tree import show_tree
 from .session import CommandSession
 from .tables import Answer
-from .text import cell
+from .text import cell, safe
 
 _FOLLOW_S: Final = 2.0
 #: Seconds by which a decision may be stored later than a newer one.
@@ -32,6 +39,19 @@ _LATE_S: Final = 10.0
 _PAGE: Final = 1000
 #: The exit status of a dry run that finds no host.
 _NO_VALID_HOST: Final = 3
+#: Options of which `schedule` makes a request.
+_MADE_OF: Final = {
+    "vcpus": "--vcpus",
+    "ram": "--ram",
+    "disk": "--disk",
+    "ephemeral": "--ephemeral",
+    "swap": "--swap",
+    "extra_specs": "--property",
+    "image_properties": "--image-property",
+    "hints": "--hint",
+    "availability_zone": "--availability-zone",
+    "project": "--project",
+}
 _SHELLS: Final = ("bash", "zsh", "fish")
 
 
@@ -41,13 +61,13 @@ def main() -> None:
 
 
 def _pairs(
-    _context: object, option: click.Parameter, values: Sequence[str]
+    _context: object, _option: object, values: Sequence[str]
 ) -> list[tuple[str, str]]:
     """Return the parts of KEY=VALUE options."""
     pairs = [value.partition("=") for value in values]
-    for key, sign, _ in pairs:
+    for text, (key, sign, _) in zip(values, pairs, strict=True):
         if not key or not sign:
-            raise click.BadParameter(f"{option.opts[0]} takes KEY=VALUE")
+            raise click.BadParameter(f"{safe(text, 50)!r} is not KEY=VALUE")
     return [(key, value) for key, _, value in pairs]
 
 
@@ -143,7 +163,7 @@ def decisions(
         raise click.UsageError("--follow: a snapshot gets no new decisions")
     api = session.api()
     if since is not None:
-        query["since"] = api.now() - since
+        query["since"] = max(0.0, api.now() - since)
     answer = api.get("decisions", **query)
     found = list(reversed(answer["decisions"]))
     if not follow:
@@ -187,7 +207,7 @@ def _follow(
 
 
 @cli.command()
-@click.argument("id_", metavar="INSTANCE|REQUEST_ID")
+@click.argument("id_", metavar="INSTANCE|REQUEST_ID", callback=stored_id)
 @click.option(
     "--html",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
@@ -224,7 +244,7 @@ def _show(console: Console, answer: Answer) -> None:
 
 @cli.command("why-not")
 @click.argument("host")
-@click.argument("id_", metavar="INSTANCE|REQUEST_ID")
+@click.argument("id_", metavar="INSTANCE|REQUEST_ID", callback=stored_id)
 @json_option
 @click.pass_obj
 def why_not(session: CommandSession, host: str, id_: str, as_json: bool) -> None:
@@ -253,12 +273,17 @@ def _verdicts(console: Console, answer: Answer) -> None:
 @click.option(
     "--dry-run", is_flag=True, help="Claim nothing; required, as nothing else is done."
 )
-@click.option("--request", "id_", metavar="ID", help="Use a stored request.")
+@click.option(
+    "--request", "id_", metavar="ID", callback=stored_id,
+    help="Use the stored request of this id or instance, as it is.",
+)  # fmt: skip
 @click.option("--vcpus", type=click.IntRange(1), help="The flavor's vCPUs.")
 @click.option("--ram", type=click.IntRange(1), help="The flavor's memory, MiB.")
 @click.option("--disk", type=click.IntRange(0), default=0, help="Its root disk, GB.")
-@click.option("--ephemeral", type=click.IntRange(0), default=0, help="In GB.")
-@click.option("--swap", type=click.IntRange(0), default=0, help="In MiB.")
+@click.option(
+    "--ephemeral", type=click.IntRange(0), default=0, help="Its ephemeral disk, GB."
+)
+@click.option("--swap", type=click.IntRange(0), default=0, help="Its swap, MiB.")
 @click.option(
     "--property", "extra_specs", multiple=True, callback=_pairs,
     metavar="KEY=VALUE", help="An extra spec of the flavor; may be repeated.",
@@ -304,6 +329,9 @@ def _dry(console: Console, answer: Answer) -> None:
 def _request_body(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a body that has the request, from the command's options."""
     if options["id_"] is not None:
+        if given := [name for name in _MADE_OF if options[name]]:
+            option = _MADE_OF[given[0]]
+            raise click.UsageError(f"Pass --request or {option}, not both")
         return {"stored": options["id_"]}
     if options["vcpus"] is None or options["ram"] is None:
         raise click.UsageError("Pass --request, or --vcpus and --ram")
@@ -340,7 +368,11 @@ cli.add_command(what_if.capacity)
 @json_option
 @click.pass_context
 def hosts(context: click.Context, limit: int, tree: bool, as_json: bool) -> None:
-    """List hosts: state, age, fill and claims that no report includes yet."""
+    """List hosts: state, age, fill and pending claims.
+
+    "seen" is the age of the newest report; "claims" are those that no report of the
+    host includes yet.
+    """
     if context.invoked_subcommand is not None:
         return
     api, after = context.obj.api(), None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -12,6 +13,22 @@ from typing import Final
 
 #: Of a new file: it is read by services of other users.
 _MODE: Final = 0o644
+
+
+def require_replaceable(path: Path) -> Path:
+    """Return a path without symbolic links, whose file may be replaced by another.
+
+    A new file in the place of a device, such as /dev/null, would break the machine.
+
+    Raises
+    ------
+    OSError
+        There is something else than a file.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "It is no regular file", str(path))
+    return path
 
 
 def replace_file(path: Path, text: str, check: Callable[[Path], object]) -> None:
@@ -27,7 +44,7 @@ def replace_file(path: Path, text: str, check: Callable[[Path], object]) -> None
     OSError
         The file cannot be written.
     """
-    path = path.resolve()
+    path = require_replaceable(path)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     made = Path(name)
     try:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from rich.console import Console
 
-from .answering import age_s, json_option, print_answer
+from .answering import age_s, json_option, print_answer, stored_id
 from .client import ApiClient, read_options
 from .session import CommandSession
 from .stored_records import read_record, stored_records
@@ -31,7 +32,9 @@ _NOT_STORED: Final = (
 
 
 @click.command()
-@click.argument("id_", metavar="[INSTANCE|REQUEST_ID]", required=False)
+@click.argument(
+    "id_", metavar="[INSTANCE|REQUEST_ID]", required=False, callback=stored_id
+)
 @click.option(
     "--config-file", "config_files", multiple=True, type=click.Path(),
     help="Options to decide with instead of those of the decision; may be repeated.",
@@ -54,11 +57,11 @@ def replay(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Decide again on the stored view of a decision, in this process.
+    """Decide again on the stored view of a decision.
 
-    With the decision's own options, the result is the same to the last bit. With
-    --config-file it shows what another configuration would have done: which filter,
-    which weigher, and how the ranking moves. Nothing is claimed.
+    It runs in this process. With the decision's own options, the result is the same to
+    the last bit. With --config-file it shows what another configuration would have
+    done: which filter, which weigher, and how the ranking moves. Nothing is claimed.
     """
     if (id_ is None) is (since is None):
         raise click.UsageError("Pass a request id or an instance, or --since")
@@ -67,9 +70,12 @@ def replay(
         made = replays.of(_stored(session.api(), id_))
         print_answer(as_json, made.to_dict(), _show)
         return
-    began = session.api().now() - (since or 0.0)
+    began = max(0.0, session.api().now() - (since or 0.0))
     found = map(read_record, stored_records(session.api(), limit, since=began))
-    print_answer(as_json, replays.summary(found), _show_summary)
+    answer = replays.summary(found)
+    print_answer(as_json, answer, _show_summary)
+    if answer["failed"] and answer["failed"] == answer["replayed"]:
+        sys.exit(1)
 
 
 def _stored(api: ApiClient, id_: str) -> StoredDecision:
@@ -138,16 +144,14 @@ class _Replays:
         """
         from ...explain import ReplaySummary
 
-        made, n_without, failures = ReplaySummary(), 0, [""]
+        made, n_without = ReplaySummary(), 0
         for stored in found:
             try:
                 n_without += not self._add(made, stored)
             except click.ClickException as e:
                 made.n_replayed += 1
-                made.n_failed += 1
-                failures.append(e.message)
-        more = {"without_view": n_without, "first_failure": failures[:2][-1]}
-        return {**made.to_dict(), **more}
+                made.fail(e.message)
+        return {**made.to_dict(), "without_view": n_without}
 
     def _add(self, made: ReplaySummary, stored: StoredDecision) -> bool:
         """Repeat a decision, and count it; return whether it has a view."""

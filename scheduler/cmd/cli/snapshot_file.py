@@ -11,6 +11,8 @@ from typing import Final
 import click
 import msgspec
 
+from .replacing import require_replaceable
+
 #: The first bytes; the last one is the version of the format.
 _MAGIC: Final = b"moorage snapshot "
 _VERSION: Final = b"\x01"
@@ -53,6 +55,7 @@ def write_snapshot(path: Path, snapshot: Snapshot) -> int:
         )
     temporary = ""
     try:
+        path = require_replaceable(path)
         fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         with os.fdopen(fd, "wb") as file:
             file.write(data)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +13,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from .answering import json_option, print_answer, print_notes
+from .answering import json_option, print_answer, print_notes, stored_id
 from .session import CommandSession
 from .tables import Answer, make_table
 from .text import cell, names, safe
@@ -21,11 +22,11 @@ _MAX_FILE: Final = 200 * 1024
 
 
 @click.command()
-@click.argument("id_", metavar="INSTANCE|REQUEST_ID")
+@click.argument("id_", metavar="INSTANCE|REQUEST_ID", callback=stored_id)
 @json_option
 @click.pass_obj
 def closest(session: CommandSession, id_: str, as_json: bool) -> None:
-    """Show what would have to change for a stored request to fit now.
+    """Show what would have to change for a request to fit now.
 
     The hosts that fail one check only, by the change that would admit them; pairs of
     changes, if no single one does. Each change was tried on the hosts.
@@ -78,10 +79,11 @@ def capacity(
     name: str | None,
     as_json: bool,
 ) -> None:
-    """Show how many more instances of each flavor fit now, by zone and cell.
+    """Show how many more instances of each flavor fit now.
 
-    Each number holds if no instance of another flavor comes: it is how many a loop of
-    requests would place, by Placement, filters, NUMA cells and PCI devices.
+    By zone and cell. Each number holds if no instance of another flavor comes: it is
+    how many a loop of requests would place, by Placement, filters, NUMA cells and PCI
+    devices.
     """
     if path is not None and source is not None:
         raise click.UsageError("Pass --flavors or --from, not both")
@@ -140,6 +142,8 @@ def _read(path: Path) -> list[Mapping[str, Any]]:
         raise click.ClickException(
             f"--flavors {path} cannot be read: {e.strerror}"
         ) from e
+    except RecursionError as e:
+        raise click.ClickException(f"--flavors {path} is nested too deeply") from e
     except (yaml.YAMLError, UnicodeDecodeError) as e:
         line = " ".join(str(e).split())[:200]
         raise click.ClickException(
@@ -147,4 +151,25 @@ def _read(path: Path) -> list[Mapping[str, Any]]:
         ) from e
     if not isinstance(found, list) or not found:
         raise click.ClickException(f"--flavors {path} must be a list of flavors")
+    for number, each in enumerate(found, 1):
+        _require_json(path, number, each)
     return found
+
+
+def _require_json(path: Path, number: int, flavor: object) -> None:
+    """Refuse what YAML has and JSON lacks, such as dates, in a flavor of a file."""
+    name = flavor.get("name") if isinstance(flavor, dict) else None
+    where = f"--flavors {path}, flavor {number if name is None else safe(name)}"
+    n_characters = 0
+    try:
+        # In pieces: YAML's anchors may make a short file endless.
+        for piece in json.JSONEncoder(allow_nan=False).iterencode(flavor):
+            n_characters += len(piece)
+            if n_characters > _MAX_FILE:
+                raise click.ClickException(f"{where} is larger than 200 KiB")
+    except RecursionError as e:
+        raise click.ClickException(f"{where} is nested too deeply") from e
+    except (TypeError, ValueError) as e:
+        raise click.ClickException(
+            f"{where} has what is neither a text nor a number of JSON: {e}"
+        ) from e

@@ -356,9 +356,9 @@ class KafkaSource(BaseHostSource):
             )
         if self._relay is not None and self._relay.since is not None:
             notes.append(
-                f"no relay has written to Kafka since {_timestamp(self._relay.since)}; "
+                f"no relay has written to Kafka since {utc_text(self._relay.since)}; "
                 "the hosts behind it count as silent from "
-                f"{_timestamp(self._relay.ends_at)} on"
+                f"{utc_text(self._relay.ends_at)} on"
             )
         if self._hosts is not None:
             notes += self._hosts.refusals.notes()

@@ -1049,6 +1049,19 @@ def test_conflicts_of_places_are_warnings(check: Check, tmp_path: Path) -> None:
     )
 
 
+def test_places_of_the_distance_file_without_a_host_are_a_warning(
+    check: Check, tmp_path: Path
+) -> None:
+    path = write_inventory(tmp_path, host("h1", places={"rack": "r1", "row": "a"}))
+    distances = tmp_path / "distances.csv"
+    distances.write_text("level,from,to,distance\nrack,r1,r9,3\n")
+    text = f"[moorage]\ninventory_file = {path}\n{LEVELS}distance_file = {distances}\n"
+    assert check(text).checks["Places of hosts"] == (
+        WARNING,
+        "[locality] distance_file has 1 place(s) of level rack without a host: r9.",
+    )
+
+
 def _placed(check: Check, server: MisbehavingServer, folder: Path, file: str) -> Report:
     """Check a host whose rack an agent reports, and whose aggregates are in a file."""
     inventory = write_inventory(folder, host("h1", places={"rack": "r1"}))

@@ -24,6 +24,7 @@ from moorage.scheduler.explain import (
     ProvidersFrom,
     UnknownHost,
 )
+from moorage.scheduler.explain.explainer import similar_names
 from moorage.scheduler.placement.constraints import ConstraintKind, constraints
 from moorage.scheduler.service import Scheduler
 
@@ -211,3 +212,19 @@ def test_an_unknown_host_is_an_error_that_names_similar_ones(
 ) -> None:
     with pytest.raises(UnknownHost, match=r"no host 'h11' among 5; similar: h1"):
         _verdict(clouds.of(0), request(), "h11")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("std-1", ["std-1-01", "std-1-02"]),
+        ("dense-1-1", ["dense-1-01"]),
+        ("", []),
+        ("other", []),
+    ],
+)
+def test_names_that_begin_with_a_name_are_the_similar_ones(
+    name: str, expected: list[str]
+) -> None:
+    known = ["dense-1-01", "std-1-01", "std-1-02", "std-3-11"]
+    assert similar_names(name, known) == expected

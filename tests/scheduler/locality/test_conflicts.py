@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from moorage.scheduler.hosts import HostAggregate
 from moorage.scheduler.locality import conflicts_of_table
 
@@ -52,6 +54,23 @@ def test_reported_places_of_unknown_levels_are_named_once_a_level() -> None:
         "2 host(s) report places of level rak, which is none of [locality] levels, "
         "rack, row: a, b"
     ]
+
+
+def test_places_of_the_distance_file_that_no_host_has_are_named(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "distances.csv"
+    path.write_text("level,from,to,distance\nrow,a,b,1\nrow,a,rwo-c,2\nrack,r8,r9,1\n")
+    hosts = table(
+        host(host="a", places=(("row", "a"), ("rack", "r8"))),
+        host(host="b", places=(("row", "b"), ("rack", "r9"))),
+    )
+    assert conflicts_of_table(hosts, LEVELS, str(path)) == [
+        "[locality] distance_file has 1 place(s) of level row without a host: rwo-c"
+    ]
+    assert conflicts_of_table(table(), LEVELS, str(path)) == []
+    [unreadable] = conflicts_of_table(hosts, LEVELS, str(tmp_path / "none"))
+    assert unreadable.startswith("[locality] distance_file: ")
 
 
 def test_without_levels_nothing_is_a_conflict() -> None:

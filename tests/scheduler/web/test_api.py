@@ -271,7 +271,7 @@ def test_hosts_come_in_pages(client: Client) -> None:
         ("/v1/decisions", {"hosts": "h1"}, "There is no parameter 'hosts'"),
         ("/v1/decisions", {"host": "x" * 256}, "host: "),
         ("/v1/hosts", {"limit": 1001}, "limit: 1001 is greater than"),
-        (f"/v1/decisions/{'x' * 256}", {}, "is too long"),
+        (f"/v1/decisions/{'x' * 256}", {}, "has more than 255 characters"),
     ],
 )
 def test_a_wrong_parameter_is_refused(
@@ -282,7 +282,46 @@ def test_a_wrong_parameter_is_refused(
 
 def test_a_body_is_bounded(client: Client) -> None:
     body = {"host": "h1", "stored": "x" * 300_000}
-    _post(client, "/v1/why-not", body, status=413)
+    answer = _post(client, "/v1/why-not", body, status=413)
+    assert answer["error"] == "The body has more than 262144 bytes"
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"", "the body is no JSON: Expecting value"),
+        (b"{", "the body is no JSON: Expecting property name"),
+        (b'{"host": "h1", "stored": NaN}', "NaN is no number of JSON"),
+        (b"[" * 100_000, "the body: it is nested too deeply"),
+        (b'{"a":' * 20_000 + b"1" + b"}" * 20_000, "the body: it is nested too deeply"),
+        (b'"\xff"', "the body is no JSON: 'utf-8' codec can't decode"),
+        (b"[" * 400 + b"]" * 400, "is not of type 'object'"),
+    ],
+    ids=["empty", "cut", "nan", "deep", "deep and whole", "bytes", "list"],
+)
+def test_a_body_that_is_no_json_is_refused(
+    client: Client, data: bytes, error: str
+) -> None:
+    answer = client.post("/v1/why-not", data=data, content_type="application/json")
+    assert answer.status_code == 400
+    assert error in json.loads(answer.data)["error"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "error"),
+    [
+        ("GET", "/v1/decision", 404, "There is no path '/v1/decision'; "),
+        ("GET", "/v1/why-not", 405, "'/v1/why-not' takes OPTIONS or POST only"),
+        ("DELETE", "/v1/hosts", 405, "'/v1/hosts' takes GET or HEAD or OPTIONS only"),
+        ("POST", "/v1/closest", 415, "with the header Content-Type: application/json"),
+    ],
+)
+def test_an_error_names_what_was_asked(
+    client: Client, method: str, path: str, status: int, error: str
+) -> None:
+    answer = client.open(path, method=method, data=b"x" if method == "POST" else None)
+    assert answer.status_code == status
+    assert error in json.loads(answer.data)["error"]
 
 
 def test_a_store_that_is_away_is_an_error_of_its_own(api: ExplainingAPI) -> None:

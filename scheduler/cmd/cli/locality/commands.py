@@ -19,7 +19,7 @@ from ..text import cell, names
 
 @click.group()
 def locality() -> None:
-    """Keep where hosts are: their racks, rows, or other [locality] levels."""
+    """Put hosts into racks, rows and other places."""
 
 
 @locality.command()
@@ -41,7 +41,7 @@ def apply(
     in_placement: bool,
     as_json: bool,
 ) -> None:
-    r"""Put hosts into the places that FILE, a CSV file, has.
+    """Put hosts into the places that FILE, a CSV file, has.
 
     \b
     host,rack,row

@@ -184,7 +184,7 @@ def test_an_api_that_cannot_be_asked_is_one_line(
     [
         (["schedule", "--vcpus", "1"], "add --dry-run"),
         (["schedule", "--dry-run", "--vcpus", "1"], "Pass --request"),
-        (["schedule", "--dry-run", "--hint", "x"], "takes KEY=VALUE"),
+        (["schedule", "--dry-run", "--hint", "x"], "is not KEY=VALUE"),
         (["capacity", "--flavors", "x", "--from", "nova"], "not both"),
         (["decisions", "--since", "soon"], "is not an age"),
     ],
