@@ -81,6 +81,7 @@ def scheduler() -> Iterator[Scheduler]:
     options = {
         "telemetry": {"http_port": 0},
         "scheduler": {"workers": 1},
+        "moorage": {"candidates_max_age": 3600.0},  # however slow the machine is
     }
     hosts = [host(host=name) for name in NAMES]
     with SchedulerFixture(*hosts, options=options) as made:
