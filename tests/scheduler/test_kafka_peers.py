@@ -119,8 +119,8 @@ def test_doubled_and_unreadable_announcements_do_no_harm(
     cloud.kafka.produce(cloud.topic, ("other", value))
     poison = [b"{", b"3", b"{}", None, newer]
     cloud.kafka.produce(cloud.topic, *(("other", each) for each in poison))
-    wait_until(lambda: _counts(here)["unreadable"] == len(poison))
-    wait_until(lambda: _counts(there)["unreadable"] == len(poison))
+    both, n = (here, there), len(poison)
+    wait_until(lambda: all(_counts(each)["unreadable"] == n for each in both))
     assert first_row(there).vcpus_used == 2, "none is added a second time"
     assert first_row(there).num_instances == 1
     assert caplog.text.count("cannot be read, the first at") == 2, "once each"

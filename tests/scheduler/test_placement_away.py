@@ -13,6 +13,7 @@ from keystoneauth1.adapter import Adapter
 from moorage.objects import ImageMeta, ImageMetaProps, Selection
 from moorage.scheduler import service
 from moorage.scheduler.conf import load
+from moorage.scheduler.drivers.claims import rechecks
 from moorage.scheduler.errors import (
     InvalidRequest,
     NoValidHost,
@@ -64,12 +65,19 @@ def behave(server: MisbehavingServer, adapter: Adapter) -> None:
 
 
 @pytest.fixture
-def scheduler(adapter: Adapter, tmp_path: Path) -> Iterator[Scheduler]:
-    """Not started; its Placement is empty, and no instance is on a host."""
+def scheduler(
+    adapter: Adapter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Scheduler]:
+    """Not started; its Placement is empty, and no instance is on a host.
+
+    Candidates are cached without being read again, however slow the machine is.
+    """
+    monkeypatch.setattr(rechecks, "FRESH_S", 3600.0)
     hosts = [host(f"h{i}") for i in range(N_HOSTS)]
     conf = load([], config_files=[])
     path = write_inventory(tmp_path, *hosts)
     conf.set_override("inventory_file", str(path), "moorage")
+    conf.set_override("candidates_max_age", 3600.0, "moorage")
     scheduler = service.build(conf, placement=adapter, source=InformedSource())
     yield scheduler
     scheduler.stop()

@@ -48,6 +48,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
         conf = moorage_conf.load([], config_files=[])
         path = write_inventory(tmp_path, *hosts)
         conf.set_override("inventory_file", str(path), "moorage")
+        conf.set_override("candidates_max_age", 3600.0, "moorage")
         conf.set_override("host", "scheduler1")
         for name, value in options.items():
             conf.set_override(name, value, "notifications")

@@ -191,10 +191,10 @@ def test_changes_made_while_no_relay_ran_are_written(cloud: RelayedCloud) -> Non
         pass
     cloud.write(named("h1", vcpus=3), named("h3"))
     with cloud.scheduler() as following, cloud.leader(), cloud.scheduler() as table:
-        for each in (table, following):
-            wait_until(lambda of=each: value(of, "h1", "vcpus_total") == 3)
-            wait_until(lambda of=each: value(of, "h2", "host") is None)
-            wait_until(lambda of=each: value(of, "h3", "host") == "h3")
+        both = (table, following)
+        wait_until(lambda: all(value(t, "h1", "vcpus_total") == 3 for t in both))
+        wait_until(lambda: all(value(t, "h2", "host") is None for t in both))
+        wait_until(lambda: all(value(t, "h3", "host") == "h3" for t in both))
 
 
 def test_hosts_of_agents_are_left_alone(cloud: RelayedCloud) -> None:

@@ -78,9 +78,10 @@ Select = Callable[..., Any]
 @pytest.fixture
 def scheduler() -> Iterator[Scheduler]:
     """A started scheduler with a real Placement, to be called directly."""
-    options = {
+    options: dict[str, dict[str, object]] = {
         "telemetry": {"http_port": 0},
         "scheduler": {"workers": 1},
+        "moorage": {"candidates_max_age": 3600.0},  # however slow the machine is
     }
     hosts = [host(host=name) for name in NAMES]
     with SchedulerFixture(*hosts, options=options) as made:

@@ -42,7 +42,7 @@ def options(server: str, backend: str = BACKENDS[0]) -> cfg.ConfigOpts:
         ("enabled", True),
         ("backend", backend),
         ("memcache_servers", [server]),
-        ("memcache_socket_timeout", 1.0),
+        ("memcache_socket_timeout", 30.0),
         ("memcache_dead_retry", 0),
     ):
         conf.set_override(name, value, group="cache")
