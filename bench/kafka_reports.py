@@ -45,6 +45,8 @@ _N_TIMED = 200
 #: Reports a second that are sent while decisions are timed, in so many parts.
 _LOAD_PER_S = 5_000
 _LOAD_PARTS_PER_S = 100
+#: Until the first of them are applied: an unknown time on a busy machine.
+_START_S = 300.0
 #: Instances in each of these reports.
 _N_INSTANCES = 8
 _REVISION = b'"revision":1'
@@ -189,7 +191,8 @@ class _KafkaCloud:
         agents = spawned.Process(target=report_steadily, args=arguments, daemon=True)
         agents.start()
         try:
-            wait_until(lambda: _n_applied(source) > n_before + len(self._hosts))
+            n_wanted = n_before + len(self._hosts)
+            wait_until(lambda: _n_applied(source) > n_wanted, timeout_s=_START_S)
             yield n_sent
         finally:
             agents.terminate()
