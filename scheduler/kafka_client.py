@@ -27,6 +27,11 @@ _COMMON: Final = (
 )
 _COMPACTED: Final = f"--config cleanup.policy=compact {_COMMON}"
 _RETAINED: Final = f"--config retention.ms=3600000 {_COMMON}"
+#: Options that only some protocols use.
+_SECURITY: Final = (
+    "sasl_username", "sasl_password_file", "ssl_ca_file", "ssl_cert_file",
+    "ssl_key_file",
+)  # fmt: skip
 #: A shorter time would end connections to a broker that is only slow.
 _MIN_SOCKET_MS: Final = 1_000
 
@@ -62,6 +67,7 @@ def client_settings(conf: cfg.ConfigOpts) -> dict[str, Any]:
         raise ConfigurationError(
             "[kafka] bootstrap_servers is not set: name brokers, HOST:PORT each"
         )
+    _refuse_ignored(options)
     settings: dict[str, Any] = {
         "bootstrap.servers": ",".join(options.bootstrap_servers),
         "security.protocol": options.security_protocol,
@@ -76,6 +82,21 @@ def client_settings(conf: cfg.ConfigOpts) -> dict[str, Any]:
     if options.security_protocol.startswith("sasl"):
         settings |= _sasl(options)
     return settings
+
+
+def _refuse_ignored(options: cfg.ConfigOpts.GroupAttr) -> None:
+    """Raise ConfigurationError if the protocol ignores an option that is set."""
+    protocol = options.security_protocol
+    for prefix, has_effect, others in (
+        ("sasl", protocol.startswith("sasl"), "sasl_ssl or sasl_plaintext"),
+        ("ssl", protocol.endswith("ssl"), "ssl or sasl_ssl"),
+    ):
+        names = [n for n in _SECURITY if n.startswith(prefix) and getattr(options, n)]
+        if names and not has_effect:
+            raise ConfigurationError(
+                f"[kafka] {names[0]} has no effect with [kafka] security_protocol = "
+                f"{protocol}: set security_protocol = {others}, or remove {names[0]}"
+            )
 
 
 def _tls(options: cfg.ConfigOpts.GroupAttr) -> dict[str, Any]:
@@ -236,17 +257,17 @@ def _missing(conf: cfg.ConfigOpts, topic: str, settings: str) -> str:
     return f"{text}; or allow it: {allow_command(conf, topic, 'Describe')}"
 
 
-def allow_command(conf: cfg.ConfigOpts, topic: str, *operations: str) -> str:
-    """Return how to give the user of these options rights on a topic."""
+def allow_command(
+    conf: cfg.ConfigOpts, name: str, *operations: str, resource: str = "topic"
+) -> str:
+    """Return how to give the user of these options rights on a topic, or another."""
     options = conf.kafka
     server = options.bootstrap_servers[0]
     wanted = " ".join(f"--operation {each}" for each in operations)
     user = options.sasl_username or "USER"
-    if not options.security_protocol.startswith("sasl"):
-        user = "USER"
     return (
         f"kafka-acls.sh --bootstrap-server {server} --add --allow-principal "
-        f"User:{user} {wanted} --topic {topic}"
+        f"User:{user} {wanted} --{resource} {name}"
     )
 
 

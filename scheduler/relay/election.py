@@ -17,7 +17,13 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, TopicPart
 from oslo_config import cfg
 
 from ..errors import ConfigurationError
-from ..kafka_client import LastError, client_settings, partitions_of, topic_settings
+from ..kafka_client import (
+    LastError,
+    allow_command,
+    client_settings,
+    partitions_of,
+    topic_settings,
+)
 
 LOG = logging.getLogger(__name__)
 
@@ -121,7 +127,10 @@ class Election:
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise ConfigurationError(
                 f"The user may not read the Kafka group {self._conf.relay.name!r} "
-                f"([relay] name): it needs the right Read: {error.str()}"
+                f"([relay] name): {error.str()}. Allow it: "
+                + allow_command(
+                    self._conf, self._conf.relay.name, "Read", resource="group"
+                )
             )
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise ConfigurationError(

@@ -19,7 +19,7 @@ from .election import Election
 from .leader import Leader
 from .status import RelayRole, RelayStatus
 from .topics import TopicFollower
-from .writer import LeaderFenced
+from .writer import LeaderFenced, MissingRight
 
 LOG = logging.getLogger(__name__)
 
@@ -69,6 +69,8 @@ class Relay:
         self._leading_since = 0.0
         self._backoff_s = _MIN_BACKOFF_S
         self._join_at = 0.0
+        #: Why it could not write when it led last; it could not the next time either.
+        self._missing_right = ""
         election = Election(conf)
         try:
             self._partition = election.check()
@@ -101,7 +103,7 @@ class Relay:
             self._stop_leading()
         elif self._election.has_joined:
             self._set_role(RelayRole.FOLLOWER)
-            self.status.trouble = ""
+            self.status.trouble = self._missing_right
             self._topics.read_some()
 
     def refresh(self) -> None:
@@ -135,6 +137,7 @@ class Relay:
         self._leader.start()
         self._leading_since = time.monotonic()
         self._go_on()
+        self._missing_right = ""
         self._set_role(RelayRole.LEADER)
 
     def _go_on(self) -> None:
@@ -158,6 +161,8 @@ class Relay:
                     "Leading failed, retrying in %.0f s: %s",
                     self._backoff_s, one_line(e),
                 )  # fmt: skip
+            if isinstance(e, MissingRight):
+                self._missing_right = one_line(e)
             self._resign(one_line(e))
 
     def _resign(self, why: str) -> None:

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from oslo_config import cfg
 
 from ..errors import ConfigurationError, SchedulerError
-from ..kafka_client import LastError, client_settings, is_denied
+from ..kafka_client import LastError, allow_command, client_settings, is_denied
 
 #: Kafka aborts a transaction that is open this long; until then readers see no
 #: message after it.
@@ -32,6 +32,10 @@ class WriteFailed(SchedulerError):
 
 class LeaderFenced(WriteFailed):
     """Raised when another relay has become the leader."""
+
+
+class MissingRight(ConfigurationError):
+    """Raised when the user may not write."""
 
 
 class OutgoingMessage(NamedTuple):
@@ -58,7 +62,8 @@ class TransactionalWriter:
     Raises
     ------
     ConfigurationError
-        [kafka] is invalid, or the user lacks a right.
+        [kafka] is invalid.
+    MissingRight
     WriteFailed
         No broker answers in time.
     """
@@ -91,8 +96,7 @@ class TransactionalWriter:
         ------
         LeaderFenced, WriteFailed
             Nothing is written, or, if the answer of the broker was lost, all may be.
-        ConfigurationError
-            The user lacks a right.
+        MissingRight
         """
         producer = self._producer
         try:
@@ -111,12 +115,19 @@ class TransactionalWriter:
             return WriteFailed(f"Writing to Kafka failed: {error}")
         if cause.code() in _FENCED:
             return LeaderFenced(f"Another relay has become the leader: {cause.str()}")
-        is_id_denied = cause.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        if is_id_denied or is_denied(cause):
-            return ConfigurationError(
-                "The user of [kafka] lacks a right: a relay needs Write and Describe "
-                f"on the transactional id {self._conf.relay.name!r} ([relay] name), "
-                f"and Read, Write and Describe on the three topics: {cause.str()}"
-            )
+        if cause.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return self._denied(cause, self._conf.relay.name, "transactional-id")
+        if is_denied(cause):
+            topics = self._conf.kafka
+            names = topics.hosts_topic, topics.heartbeats_topic, topics.aggregates_topic
+            return self._denied(cause, " --topic ".join(names), "topic")
         why = "; ".join(dict.fromkeys(filter(None, (cause.str(), self._error.text))))
         return WriteFailed(f"Writing to Kafka failed: {why}")
+
+    def _denied(self, error: KafkaError, name: str, resource: str) -> MissingRight:
+        command = allow_command(
+            self._conf, name, "Write", "Describe", resource=resource
+        )
+        return MissingRight(
+            f"The relay may not write: {error.str()}. Allow it: {command}"
+        )

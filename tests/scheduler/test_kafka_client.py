@@ -33,6 +33,13 @@ def with_options(conf: cfg.ConfigOpts, **options: Any) -> cfg.ConfigOpts:
     [
         ({"bootstrap_servers": []}, "bootstrap_servers is not set"),
         ({"security_protocol": "sasl_ssl"}, "sasl_username"),
+        ({"sasl_username": "u"}, "sasl_username has no effect .* = plaintext: set "),
+        (
+            {"security_protocol": "ssl", "sasl_password_file": "/f"},
+            "sasl_password_file has no effect .* = ssl: set .*sasl_ssl",
+        ),
+        ({"ssl_cert_file": "/f"}, "ssl_cert_file has no effect .* = plaintext"),
+        ({**SASL, "security_protocol": "ssl"}, "sasl_username has no effect"),
         (SASL, "sasl_password_file"),
         ({**SASL, "sasl_password_file": "/nowhere"}, "sasl_password_file.*/nowhere"),
         ({**SASL, "sasl_password_file": "/dev/null"}, "sasl_password_file.*empty"),

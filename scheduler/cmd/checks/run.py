@@ -25,6 +25,7 @@ from ...conf.values import wrong_value
 from ...drivers.plugins import load_driver
 from ...entry_points import load_plugin
 from ...errors import ConfigurationError, SchedulerError
+from ...kafka_client import client_settings
 from ...prefilters.networks import check_network
 from ...prefilters.neutron import make_network_client
 from ...sources.inventory import read_inventory
@@ -234,6 +235,8 @@ def _source(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult:
         columns = load_columns()
         if name == "file":
             read_inventory(inventory, columns)
+        if name == "kafka" or conf.kafka.claims_topic:
+            client_settings(conf)  # checks the options of [kafka]
     except ConfigurationError as e:
         return CheckResult.failure(_SOURCE, files.redacted(e))
     if name in ("file", "kafka", "push") and ("api_database", "connection") in files:

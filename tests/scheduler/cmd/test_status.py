@@ -469,6 +469,11 @@ def test_without_a_source_there_are_no_hosts(check: Check) -> None:
     [
         pytest.param("source = nowhere", "there is no plugin 'nowhere'", id="unknown"),
         pytest.param("inventory_file = /away.yaml", "/away.yaml", id="no-inventory"),
+        pytest.param(
+            "source = kafka\n[kafka]\nbootstrap_servers = k:1\nsasl_username = u",
+            "sasl_username has no effect with [kafka] security_protocol = plaintext",
+            id="user-without-sasl",
+        ),
     ],
 )
 def test_source_that_cannot_be_used_is_a_failure(

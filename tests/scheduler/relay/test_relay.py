@@ -13,18 +13,20 @@ from typing import Any
 
 import pytest
 import yaml
+from confluent_kafka.admin import AclOperation, ResourceType
 
 from moorage.objects import report_data
 from moorage.scheduler.conf import load
 from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.hosts import HostTable
+from moorage.scheduler.kafka_client import topic_settings
 from moorage.scheduler.relay import Relay, RelayRole
 from moorage.scheduler.sources.file import FileSource
 from moorage.scheduler.sources.kafka import KafkaSource
 from moorage.testing.builders import instance_uuid, node_uuid
 
 from ...fixtures.clouds import host, write_inventory
-from ...fixtures.kafka import DedicatedKafka, Kafka, KafkaClient
+from ...fixtures.kafka import PASSWORD, USER, DedicatedKafka, Kafka, KafkaClient
 from ...fixtures.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.deep, pytest.mark.xdist_group("kafka")]
@@ -265,6 +267,49 @@ def test_broker_restarts(tmp_path: Path) -> None:
             wait_until(lambda: value(table, "h2", "host"), timeout_s=120)
             wait_until(lambda: value(table, "h1", "vcpus_total") == 3)
             wait_until(lambda: relay.status.is_ready)
+
+
+def test_missing_rights_are_named_until_they_are_given(
+    cloud: RelayedCloud, tmp_path: Path
+) -> None:
+    kafka, conf, name = cloud.kafka, cloud.conf, cloud.kafka.name
+    cloud.write(named("h1"))
+    (tmp_path / "password").write_text(PASSWORD)
+    for option, value in {
+        "bootstrap_servers": [kafka.sasl_servers],
+        "security_protocol": "sasl_plaintext",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": USER,
+        "sasl_password_file": f"{tmp_path}/password",
+    }.items():
+        conf.set_override(option, value, group="kafka")
+    topics = [*topic_settings(conf)]
+    kafka.allow_reading(topics)
+    kafka.allow([name], AclOperation.READ, resource=ResourceType.GROUP)
+    command = f"--allow-principal User:{USER} --operation Write --operation Describe"
+    with cloud.relay() as relay, cloud.relay() as other:
+        for each in (relay, other):
+            wait_until(
+                lambda each=each: (
+                    f"{command} --transactional-id {name}" in each.status.trouble
+                )
+            )
+        # Also as a follower: it could not lead.
+        wait_until(lambda: RelayRole.FOLLOWER in (relay.status.role, other.status.role))
+        assert not relay.status.is_ready
+        assert not other.status.is_ready
+        write = AclOperation.WRITE, AclOperation.DESCRIBE
+        kafka.allow([name], *write, resource=ResourceType.TRANSACTIONAL_ID)
+        wait_until(
+            lambda: (
+                f"{command} --topic {topics[0]}"
+                in relay.status.trouble + other.status.trouble
+            )
+        )
+        kafka.allow(topics, AclOperation.WRITE)
+        wait_until(lambda: RelayRole.LEADER in (relay.status.role, other.status.role))
+        leader = relay if relay.status.role is RelayRole.LEADER else other
+        assert leader.status.is_ready
 
 
 def test_failing_source_removes_nothing_and_is_retried(cloud: RelayedCloud) -> None:

@@ -28,7 +28,8 @@ def silence(*, away_s: int, step_s: int = 1) -> float:
 def test_only_time_after_the_grace_is_silence(
     away_s: int, at_most: float, step_s: int
 ) -> None:
-    assert 0 <= silence(away_s=away_s, step_s=step_s) <= at_most + step_s
+    silent_s = silence(away_s=away_s, step_s=step_s)
+    assert max(0, away_s - GRACE_S) <= silent_s <= at_most + step_s
 
 
 def test_absence_ends_with_a_message_and_the_next_one_has_its_own_grace() -> None:

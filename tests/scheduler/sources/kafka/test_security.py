@@ -117,7 +117,7 @@ def test_missing_certificate_of_a_client_is_named(
 
 
 def test_wrong_protocol_is_named(secure: SecureKafka, cloud: Cloud) -> None:
-    options = tls(secure, security_protocol="plaintext")
+    options = {"bootstrap_servers": [secure.tls_servers]}
     _failure(cloud, options, "[kafka] security_protocol = plaintext")
 
 
