@@ -39,6 +39,7 @@ _ZONE: Final = "availability_zone"
 #: The resource classes of which the host table has the free amounts.
 _IN_TABLE: Final = frozenset({orc.VCPU, orc.MEMORY_MB, orc.DISK_GB})
 _EXCLUDED: Final = "excluded by the request"
+_TAKEN: Final = ("was taken by other requests", "were taken by other requests")
 _OTHERS: Final = ", others for other reasons"
 
 
@@ -73,14 +74,19 @@ def count_causes(
     """
     if not len(hosts):
         return "No hosts are known."
-    causes = [*_of_steps(record)]
-    whole = f"{len(hosts):,} host{'' if len(hosts) == 1 else 's'}"
+    causes, n_all = [*_of_steps(record)], len(hosts)
+    whole = f"{n_all:,} host{'' if n_all == 1 else 's'}"
     if record.is_truncated:
-        whole = f"the {record.n_hosts:,} hosts that Placement offered"
+        n_all = record.n_hosts
+        whole = f"the {n_all:,} hosts that Placement offered"
     elif not request.is_rebuild:
         left_out = hosts.take(~hosts.matches("uuid", offered))
         query = parse_qs(urlsplit(record.queries[0]).query) if record.queries else {}
         causes += _of_left_out(left_out, request, aggregates, query)
+    if not request.is_rebuild:
+        # Their last candidate was used up before the filters ran, or ran again.
+        n_taken = max(0, n_all - sum(cause.n_hosts for cause in causes))
+        causes.append(_Cause(n_taken, *_TAKEN))
     causes.sort(key=lambda cause: -cause.n_hosts)
     return _joined(f"Of {whole}: ", [str(cause) for cause in causes if cause.n_hosts])
 

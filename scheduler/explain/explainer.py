@@ -244,6 +244,8 @@ class Explainer:
         self, parts: Parts, caller: Caller, spec_obj: RequestSpec
     ) -> _QueriedRequest:
         request = Request.validated(copy.deepcopy(spec_obj))
+        for weigher in parts.weighers:  # some hints are read by no filter
+            weigher.prepare(request.spec_obj)
         if request.is_rebuild:
             return _QueriedRequest(request, None)
         record = DecisionRecord(caller.request_id, (), 1, parts.clock())

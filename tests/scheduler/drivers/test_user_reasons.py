@@ -161,6 +161,24 @@ def test_only_the_last_pass_of_filters_is_counted() -> None:
     )
 
 
+def test_hosts_that_others_took_meanwhile_are_counted() -> None:
+    # Placement refused the claim of one that had passed, and the others were filtered.
+    refused = [
+        FilterStep("A", 5, 4, "one"),
+        FilterStep("B", 4, 2, "two"),
+        FilterStep("A", 1, 1, "one"),
+        FilterStep("B", 1, 0, "two"),
+    ]
+    assert _reason(refused, 5) == (
+        "Of 5 hosts: 3 rejected (two), 1 rejected (one), 1 was taken by other requests."
+    )
+    # Other requests had used up the candidates of two before the filters ran.
+    used_up = [FilterStep("A", 3, 0, "one")]
+    assert _reason(used_up, 5) == (
+        "Of 5 hosts: 3 rejected (one), 2 were taken by other requests."
+    )
+
+
 def test_control_characters_do_not_reach_the_user() -> None:
     reason = _reason([FilterStep("A", 1, 0, "a\x1b[31m\nb\x00")])
     assert reason == "Of 1 host: 1 rejected (a?[31m?b?)."

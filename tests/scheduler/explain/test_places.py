@@ -9,7 +9,7 @@ import pytest
 
 from moorage.objects import InstanceGroup, RequestSpec
 from moorage.scheduler import conf as moorage_conf
-from moorage.scheduler.errors import NoValidHost
+from moorage.scheduler.errors import InvalidRequest, NoValidHost
 from moorage.scheduler.service import Scheduler, build
 
 from ...conftest import instance_uuid
@@ -123,3 +123,22 @@ def test_closest_names_the_hint_and_what_racks_have(
 ) -> None:
     report = scheduler.explainer.closest(CONTEXT, _spec(hints, *members))
     assert {group.text: group.n_hosts for group in report.groups} == texts
+
+
+@pytest.mark.parametrize(
+    "value", ["rack=", "shelf=s1", "x" * 4000], ids=lambda v: v[:9]
+)
+def test_a_preference_that_fails_the_request_passes_no_host(
+    scheduler: Scheduler, value: str
+) -> None:
+    spec = _spec({"near": [value]})
+    with pytest.raises(InvalidRequest, match="scheduler_hints: near is") as refused:
+        scheduler.select_destinations(CONTEXT, spec, [spec.instance_uuid])
+    explainer = scheduler.explainer
+    for ask in (
+        lambda: explainer.why_not(CONTEXT, spec, "a"),
+        lambda: explainer.closest(CONTEXT, spec),
+    ):
+        with pytest.raises(InvalidRequest) as explained:
+            ask()
+        assert str(explained.value) == str(refused.value)
