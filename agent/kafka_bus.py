@@ -102,7 +102,7 @@ class KafkaBus:
         self._send(messages)
 
     def remove(self, node_uuid: str) -> None:
-        """Remove a node for good: schedulers drop it.
+        """Remove a node from the topic: schedulers drop it.
 
         Call `Reporter.forget` before; a later report adds the node again.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names, numbers and times as text for people, whatever they contain."""
+"""Names, numbers and times as text for people; control characters are escaped."""
 
 from __future__ import annotations
 

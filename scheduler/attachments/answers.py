@@ -38,13 +38,13 @@ class Attachment:
 
     Attributes
     ----------
-    project_id : str or None
-        Its owner; None: unknown, so that it is nobody's.
+    project_id : str
+        Its owner.
     clues : tuple of Clue
         The first one that leads to a place counts.
     """
 
-    project_id: str | None
+    project_id: str
     clues: tuple[Clue, ...]
 
 

@@ -59,9 +59,9 @@ class ClaimCounts:
     Attributes
     ----------
     n_claims : ndarray of int64, shape (n_rows,)
-        By the row of the root; 0 for other rows. At most so many.
+        An upper bound, by the row of the root; 0 for other rows.
     is_exact : ndarray of bool, shape (n_rows,)
-        Whether it is just so many, in whatever order candidates are claimed.
+        Whether the bound is reached in any order in which candidates are claimed.
     shared : sequence of SharedLimit
         What sharing providers grant to trees together.
     """

@@ -30,7 +30,7 @@ class FunnelStep:
 def funnel(record: DecisionRecord) -> list[FunnelStep]:
     """Return the steps of a decision, Placement's answer first.
 
-    A filter that ran again for a later instance of the request stands once, with the
+    A filter that ran again for a later instance of the request is listed once, with the
     hosts that went in the first time and those that were left the last time.
     """
     steps: dict[str, FilterStep] = {}

@@ -423,7 +423,7 @@ class HostBatch:
     def with_instances(
         self, n_each: npt.NDArray[np.int64], consumption: Consumption
     ) -> HostBatch:
-        """Return the same hosts with some instances on each, as far as numbers go.
+        """Return the same hosts with more instances, in columns of numbers only.
 
         NUMA cells, PCI devices and the hosts of instances do not change.
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which hosts a request's rules about places allow, for all hosts at once.
 
-A host without a place at a level, or with several, is allowed by no rule of that level:
-whether it would be broken there is unknown.
+No rule of a level allows a host that has no place at that level, or several: it is
+unknown whether the host would meet the rule.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Standing(enum.IntEnum):
     """Whether an instance may keep a host beside those placed concurrently."""
 
     STAYS = enum.auto()
-    #: Others must leave, unless they were there first.
+    #: It may keep the host once the others that must leave have left.
     WAITS = enum.auto()
     LEAVES = enum.auto()
 
@@ -45,7 +45,7 @@ class Masks:
     hosts : HostBatch
         The hosts that are left; for `Spread` their places are those that count.
     own : str or None
-        The UUID of the instance that needs a host. Where it is already is free.
+        The UUID of the instance that needs a host. Limits allow the host it is on.
     located : mapping, optional
         Compute nodes by instance, for instances that the table may not know.
     """
@@ -120,7 +120,7 @@ class Masks:
 
     @staticmethod
     def _most(rule: Spread, at: npt.NDArray[np.int32], counts: Counts) -> int:
-        """Return the number of instances from which a place takes no more."""
+        """Return the number of instances at which a place is full."""
         inside = at[at >= 0]
         least = int(counts[inside].min()) if len(inside) else 0
         return least + rule.max_skew
@@ -174,8 +174,9 @@ class Masks:
     def standing(self, rules: Collection[Rule], index: int, uuid: str) -> Standing:
         """Return whether an instance may keep a host beside the located instances.
 
-        Of those that break a rule together, as many leave as must: the ones with the
-        highest UUIDs. They take part only while they are located, not known.
+        If several instances break a rule together, as few as possible leave: those
+        with the highest UUIDs. Only located instances leave, not those that the table
+        knows.
         """
         return max(
             (self._standing(rule, index, uuid) for rule in rules),
@@ -203,7 +204,7 @@ class Masks:
     def _standing_with(
         self, rule: WithInstances, index: int, uuid: str, here: Collection[str]
     ) -> Standing:
-        """Return the standing by a rule that all members follow one of them."""
+        """Return the standing by a rule that places all members with one of them."""
         located = rule.instances & self._located.keys()
         known = rule.instances - located - {self._own or ""}
         if not rule.is_group:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of what answers queries for candidates: the cache, or the providers.
+"""The interface of sources of candidates: cached answers, or providers in memory.
 
-`CandidatesCache` keeps answers of Placement; `ProviderCandidatesSource` computes them
+`CandidatesCache` caches answers of Placement; `ProviderCandidatesSource` computes them
 from the providers in memory. A claim in Placement is atomic: an offer can be stale and
 never wrong.
 """
@@ -104,7 +104,7 @@ class CandidatesSource(Protocol):
         """Advance the logical clock and return it, for `get` and `count_claim`."""
 
     def invalidate_older_than(self, supply_revision: int) -> None:
-        """Use no answer from before a change of the hosts' supply.
+        """Stop using answers from before a change of the hosts' supply.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class CandidatesSource(Protocol):
         """Exclude a candidate that Placement refused from later offers."""
 
     def mark_changed(self, node_uuids: Collection[str]) -> None:
-        """Consider what instances have freed on compute nodes, as soon as possible."""
+        """Read these compute nodes again soon: instances have left them."""
 
     def age_s(self, offer: Offer) -> float:
         """Return the age of what an offer was read from, seconds."""

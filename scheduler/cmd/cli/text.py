@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names and numbers as text for a terminal, whatever they contain."""
+"""Names and numbers as text for a terminal; control characters are escaped."""
 
 from __future__ import annotations
 

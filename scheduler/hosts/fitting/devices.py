@@ -15,7 +15,7 @@ from .need import Need
 
 
 def hosts_with_devices(hosts: HostBatch, need: Need) -> Mask:
-    """Return which hosts have the devices, whichever, shape (n_hosts,)."""
+    """Return which hosts have the devices, of any providers, shape (n_hosts,)."""
     any_provider = [None] * len(need.requests)
     return _answers(
         hosts,

@@ -35,7 +35,7 @@ NOT_THERE: Final = -3
 _MATCHES: Final = 1
 _IS_USABLE: Final = 2
 
-#: The columns, with what stands in them where a row has fewer pools.
+#: The columns, with the value that pads a row of fewer pools.
 _COLUMNS: Final[Mapping[str, tuple[type[np.signedinteger[Any]], int]]] = {
     "kind": (np.int32, NO_KIND),
     "count": (np.int64, 0),

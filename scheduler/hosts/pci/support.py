@@ -100,7 +100,7 @@ class FreeDevices:
         at = np.flatnonzero(has_split)
         codes = take_rows(rows.provider, at)
         is_one = take_rows(self.is_there, at) & (codes != NO_PROVIDER)
-        # Where there is none, any codes do that differ.
+        # Where there is none, distinct codes are used, so that none are equal.
         codes = np.where(is_one, codes, UNKNOWN_PROVIDER - np.arange(codes.shape[1]))
         codes.sort(axis=1)
         has_split[at] = (codes[:, 1:] == codes[:, :-1]).any(axis=1)
@@ -199,19 +199,20 @@ def _usable(
 ) -> _Order:
     """Return the pools that a request may use (nova's ``_filter_pools``).
 
-    All that match decide how near is near enough, before PFs and the like are left out.
+    All pools that match count for the NUMA policy, also those that are not usable, such
+    as the PFs of a request for VFs.
     """
     matching, usable = rows.match(request)
     last = None
     if cells is not None:
-        allowed, last = _near_enough(rows, free, request, matching, cells)
+        allowed, last = _pools_by_numa_policy(rows, free, request, matching, cells)
         usable = usable & allowed
     if shares is not None:
         usable = usable & shares.are_held_by(free.count)
     return _Order(usable & free.is_there, last)
 
 
-def _near_enough(
+def _pools_by_numa_policy(
     rows: PoolRows,
     free: FreeDevices,
     request: PciRequest,
@@ -220,8 +221,8 @@ def _near_enough(
 ) -> tuple[Mask, Mask | None]:
     """Return the pools that the policy allows, and those of them that come last.
 
-    nova's ``_filter_pools_for_numa_cells``: a stricter policy's suffice on the hosts
-    where they hold enough.
+    nova's ``_filter_pools_for_numa_cells``: on hosts where the pools of a stricter
+    policy have enough devices, only these are allowed.
     """
     policy = request.numa_policy
     near = _are_at(rows, cells.ids)
@@ -236,8 +237,8 @@ def _near_enough(
     allowed = np.where(is_strict[:, None], near, unbound)
     if policy == LEGACY:
         return allowed, None
-    is_far_off = _sums(matching_count, unbound) < request.count
-    return allowed | is_far_off[:, None], ~unbound
+    is_too_few = _sums(matching_count, unbound) < request.count
+    return allowed | is_too_few[:, None], ~unbound
 
 
 def _are_at(rows: PoolRows, ids: Counts) -> Mask:
@@ -257,7 +258,7 @@ class _Shares:
     count : ndarray of int64, shape (m, n_pools)
         How many devices are assigned from the pool's provider.
     decide : ndarray of bool, shape (m,)
-        Whether the host has any: where it has none, any pool will do.
+        Whether the host has any: where it has none, any pool may be used.
     """
 
     count: Counts

@@ -147,8 +147,8 @@ def unsettled_in(content: bytes, path: Path) -> Iterator[JournalEntry]:
     for line in content.split(b"\n")[:-1]:
         try:
             fields = json.loads(line)
-            if "struck" in fields:
-                for number in fields["struck"]:
+            if "settled" in fields:
+                for number in fields["settled"]:
                     found.pop(number, None)
             else:
                 entry = _parse_entry(fields)
@@ -177,7 +177,7 @@ def _parse_entry(fields: Mapping[str, Any]) -> JournalEntry:
 
 def settled_line(numbers: Sequence[int]) -> bytes:
     """Return the line of a file that settles the entries of these numbers."""
-    return _line({"struck": numbers})
+    return _line({"settled": numbers})
 
 
 def _line(fields: Mapping[str, Any]) -> bytes:

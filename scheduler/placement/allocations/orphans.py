@@ -59,12 +59,12 @@ _UNKNOWN: Final = InstanceLocation(InstanceState.UNKNOWN)
 def locate_unknown(
     _instance_uuid: str, _providers: Collection[str]
 ) -> InstanceLocation:
-    """Stand in for a source that does not know where instances are."""
+    """Return that the location of an instance is unknown."""
     return _UNKNOWN
 
 
 def _do_nothing() -> None:
-    """Stand in for a callback where the claim has no journal entry."""
+    """Do nothing: the claim has no journal entry to update."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)

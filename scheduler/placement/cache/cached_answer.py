@@ -80,7 +80,7 @@ class Account:
                 self._adjust(provider, name, sign * amount)
 
     def exclude(self, index: int) -> None:
-        """Exclude one candidate for good."""
+        """Exclude one candidate permanently."""
         self._n_obstacles[index] += 1
 
     def without(self, claims: Iterable[CountedClaim]) -> Account:

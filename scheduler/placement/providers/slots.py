@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a candidate is put together from: slots, and the providers that may fill each.
+"""The slots that make up a candidate, and the providers that may fill each.
 
 The group without a suffix has a slot for each resource class, which different providers
 of a tree may fill; every other group has one slot. A provider fills a slot in its own
@@ -109,12 +109,12 @@ def _unsuffixed(
     state: ProviderState, group: ProviderGroup, tree: int | None
 ) -> Iterator[Slot]:
     trees = state.trees
-    is_member = is_bad = is_forbidden = None
+    is_member = is_excluded = is_forbidden = None
     if group.member_of:
         memberships = [trees.in_aggregate(uuids) for uuids in group.member_of]
         is_member = np.logical_and.reduce(memberships)
     if group.forbidden_aggregates:
-        is_bad = trees.in_aggregate(group.forbidden_aggregates)
+        is_excluded = trees.in_aggregate(group.forbidden_aggregates)
     if group.forbidden:
         is_forbidden = trees.has_trait(group.forbidden)
     for name, amount in group.amounts.items():
@@ -124,8 +124,8 @@ def _unsuffixed(
         slot = Slot("", {name: amount}, roots, providers)
         if is_member is not None:
             slot = slot.within(is_member[slot.providers] | is_member[slot.roots])
-        if is_bad is not None:
-            slot = slot.within(~(is_bad[slot.providers] | is_bad[slot.roots]))
+        if is_excluded is not None:
+            slot = slot.within(~(is_excluded[slot.providers] | is_excluded[slot.roots]))
         if is_forbidden is not None:
             slot = slot.within(~is_forbidden[slot.providers])
         yield slot
@@ -134,7 +134,7 @@ def _unsuffixed(
 def _shared_members(
     trees: ProviderTrees, providers: Rows, is_member: Mask | None, tree: int | None
 ) -> tuple[Rows, Rows]:
-    """Return `_with_shared` as in the group "": a tree and aggregates restrict it."""
+    """Return `_with_shared` for the group "", within its tree and its aggregates."""
     is_shared = _is_shared(trees, providers) & (tree is None)
     if is_member is not None:
         is_shared &= is_member[trees.shared[1]]

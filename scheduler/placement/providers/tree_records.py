@@ -30,7 +30,7 @@ def tree_records(view: ProviderView, uuid: str) -> list[ProviderRecord]:
     rows += sorted(set(sharing[anchors == root].tolist()) - set(rows))
     records = [_record(view.state, row) for row in rows]
     known = {record.uuid for record in records}
-    # A sharing provider is a root here: its own tree is of no interest.
+    # A sharing provider becomes a root: the rest of its own tree is left out.
     return [
         record if record.parent_uuid in known else replace(record, parent_uuid=None)
         for record in records

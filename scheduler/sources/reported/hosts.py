@@ -35,13 +35,13 @@ _STORED_WITHIN_S: Final = 20.0
 
 
 class MissingReports(Protocol):
-    """What is told that a node's whole report is missing, and that it is not."""
+    """Requests or collects the whole reports that are missing."""
 
     def request(self, node_uuid: str, topic: str | None, server: str | None) -> None:
-        """A whole report is missing; its agent accepts requests there, or nowhere."""
+        """Request a whole report; without a topic its agent accepts no request."""
 
     def discard(self, node_uuid: str) -> None:
-        """The report was received, or the node is gone."""
+        """Stop waiting for a report: it was received, or the node is gone."""
 
 
 class ReceivedReport(NamedTuple):
