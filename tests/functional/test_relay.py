@@ -153,7 +153,7 @@ def test_killed_leader_is_replaced(relays: Relays) -> None:
             assert second.count(LEADS) == 0
             first.send(signal.SIGKILL)
             began = time.monotonic()
-            second.wait_for(LEADS, within_s=60)
+            second.wait_for(LEADS)
             print(f"replaced after {time.monotonic() - began:.1f} s")
             wanted = relays.newest
             wait_until(lambda: scheduler.newest >= wanted)
@@ -169,7 +169,7 @@ def test_leader_that_was_paused_writes_nothing_and_follows(relays: Relays) -> No
             assert second.count(LEADS) == 0
             n_before = first.count(FOLLOWS)
             first.send(signal.SIGSTOP)
-            second.wait_for(LEADS, within_s=60)
+            second.wait_for(LEADS)
             wanted = relays.newest
             wait_until(lambda: scheduler.newest >= wanted)
             first.send(signal.SIGCONT)
@@ -186,7 +186,7 @@ def test_leader_that_stops_is_replaced_at_once(relays: Relays) -> None:
             assert second.count(LEADS) == 0
             began = time.monotonic()
             assert first.stop() == 0
-            second.wait_for(LEADS, within_s=60)
+            second.wait_for(LEADS)
             print(f"replaced after {time.monotonic() - began:.1f} s")
             wanted = relays.newest
             wait_until(lambda: scheduler.newest >= wanted)
