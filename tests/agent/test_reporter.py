@@ -213,7 +213,7 @@ def test_image_properties_are_sent_once_and_when_they_change(
     assert sent.last["image_properties"] == [changed]
     assert sent.last["since"] < sent.last["revision"]
     with pytest.raises(ValueError, match="texts by name"):
-        reporter.report(host(host="h1"), {A: {"hw_boot_menu": True}})  # type: ignore[dict-item]
+        reporter.report(host(host="h1"), {A: {"hw_boot_menu": True}})
 
 
 def test_record_is_read_as_it_was_written() -> None:

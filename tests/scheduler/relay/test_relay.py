@@ -277,12 +277,12 @@ def test_missing_rights_are_named_until_they_are_given(
     kafka.allow([name], AclOperation.READ, resource=ResourceType.GROUP)
     command = f"--allow-principal User:{USER} --operation Write --operation Describe"
     with cloud.relay() as relay, cloud.relay() as other:
-        for each in (relay, other):
-            wait_until(
-                lambda each=each: (
-                    f"{command} --transactional-id {name}" in each.status.trouble
-                )
-            )
+        wait_until(
+            lambda: f"{command} --transactional-id {name}" in relay.status.trouble
+        )
+        wait_until(
+            lambda: f"{command} --transactional-id {name}" in other.status.trouble
+        )
         # Also as a follower: it could not lead.
         wait_until(lambda: RelayRole.FOLLOWER in (relay.status.role, other.status.role))
         assert not relay.status.is_ready
