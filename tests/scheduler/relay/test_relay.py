@@ -276,13 +276,10 @@ def test_missing_rights_are_named_until_they_are_given(
     kafka.allow_reading(topics)
     kafka.allow([name], AclOperation.READ, resource=ResourceType.GROUP)
     command = f"--allow-principal User:{USER} --operation Write --operation Describe"
+    of_id = f"{command} --transactional-id {name}"
     with cloud.relay() as relay, cloud.relay() as other:
-        wait_until(
-            lambda: f"{command} --transactional-id {name}" in relay.status.trouble
-        )
-        wait_until(
-            lambda: f"{command} --transactional-id {name}" in other.status.trouble
-        )
+        wait_until(lambda: of_id in relay.status.trouble)
+        wait_until(lambda: of_id in other.status.trouble)
         # Also as a follower: it could not lead.
         wait_until(lambda: RelayRole.FOLLOWER in (relay.status.role, other.status.role))
         assert not relay.status.is_ready
