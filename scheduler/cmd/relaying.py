@@ -19,11 +19,12 @@ from oslo_config import cfg
 from ..entry_points import load_plugin
 from ..errors import ConfigurationError
 from ..failures import one_line
-from ..http_server import WebServer, listen
+from ..http_server import WebServer
 from ..kafka_client import kafka_library
 from ..rpc import get_transport
 from ..sources.base import BaseHostSource
 from ..sources.file import FileSource
+from ..telemetry.port import listen_for_telemetry
 from .daemon import OPERATOR_ERRORS, configure, tune_garbage_collector
 from .signals import RELOADING, STOPPING, Signals
 from .systemd import SystemdState, notify
@@ -118,21 +119,13 @@ def _serve(conf: cfg.ConfigOpts, make_source: Callable[[], BaseHostSource]) -> N
 @contextlib.contextmanager
 def _pages(conf: cfg.ConfigOpts, status: RelayStatus) -> Iterator[None]:
     """Serve metrics and probes, if [telemetry] http_port is set."""
-    options = conf.telemetry
-    if options.http_port is None:
+    listening = listen_for_telemetry(conf)
+    if listening is None:
         yield
         return
     from ..telemetry.relay_pages import make_relay_app
 
-    listening = listen(
-        options.http_address, options.http_port, option="[telemetry] http_port"
-    )
     with contextlib.closing(listening):
-        port = listening.getsockname()[1]
-        LOG.info(
-            "Serving /metrics, /healthz and /readyz on port %d of %s",
-            port, options.http_address,
-        )  # fmt: skip
         app = make_relay_app(status)
         with WebServer(listening, app, threads=_THREADS, name="telemetry"):
             yield

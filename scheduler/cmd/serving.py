@@ -22,6 +22,7 @@ from ..rpc import (
     connect_agents,
     get_server,
     get_transport,
+    start_all,
 )
 from ..rpc.broker import BrokerWatch, broker_failure, retry_until_done
 from ..service import Scheduler
@@ -98,20 +99,8 @@ class Serving:
         """Start the servers; return whether the broker accepts them."""
         if not self._watch.check():
             return False
-        # A server that failed to start cannot be started again.
         self._servers = self._make_servers()
-        error: Exception | None = None
-        begun: list[SchedulerRPCServer] = []
-        try:
-            for server in self._servers:
-                server.start()
-                begun.append(server)
-        except Exception as e:  # a driver's library raises errors of its own, too
-            error = e
-        if error is not None:
-            for server in begun:
-                self._try(server.stop)
-                self._try(server.wait)
+        if (error := start_all(self._servers)) is not None:
             self._watch.record(f"{broker_failure(self._conf, error)}")
             return False
         n_hosts = len(self._scheduler.table)

@@ -16,6 +16,7 @@ from ..rpc import (
     connect_agents,
     get_server,
     get_transport,
+    start_all,
 )
 from ..rpc.broker import broker_failure, retry_until_done
 
@@ -51,14 +52,11 @@ class AgentListener:
         ).start()
 
     def _begin(self) -> bool:
-        # A server that failed to start cannot be started again.
         server = get_server(
             self._conf, self._transport, list(self._endpoints), PEERS_TOPIC
         )
-        try:
-            server.start()
-        except Exception as e:  # a driver's library raises errors of its own, too
-            self.trouble = f"{broker_failure(self._conf, e)}"
+        if (error := start_all([server])) is not None:
+            self.trouble = f"{broker_failure(self._conf, error)}"
             LOG.warning("Listening to agents failed, retrying: %s", self.trouble)
             return False
         self._server, self.trouble = server, ""

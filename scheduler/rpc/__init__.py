@@ -6,7 +6,7 @@ from .endpoints import BaseAPIEndpoint, SchedulerEndpoint
 from .peers import PEERS_TOPIC, Peers, PeersEndpoint
 from .private_api import warn_of_missing_api
 from .reports import AgentAPI, IgnoredReports, connect_agents
-from .server import SchedulerRPCServer, get_server
+from .server import SchedulerRPCServer, get_server, start_all
 from .transport import get_transport, register_opts
 
 __all__ = [
@@ -23,5 +23,6 @@ __all__ = [
     "get_server",
     "get_transport",
     "register_opts",
+    "start_all",
     "warn_of_missing_api",
 ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
@@ -52,6 +52,25 @@ def get_server(
     server = SchedulerRPCServer(transport, target, dispatcher)
     server.answers = answers
     return server
+
+
+def start_all(servers: Iterable[SchedulerRPCServer]) -> Exception | None:
+    """Start servers; if one fails, stop the others, and return its error.
+
+    None of them can be started again then.
+    """
+    begun: list[SchedulerRPCServer] = []
+    try:
+        for server in servers:
+            server.start()
+            begun.append(server)
+    except Exception as e:  # a driver's library raises errors of its own, too
+        for server in begun:
+            for close in (server.stop, server.wait):
+                with contextlib.suppress(Exception):  # the same
+                    close()
+        return e
+    return None
 
 
 class SchedulerRPCServer(RPCServer):  # type: ignore[misc]

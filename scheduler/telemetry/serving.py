@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Final, Self
 from oslo_config import cfg
 
 from .. import tracing
-from ..http_server import WebServer, listen
+from ..http_server import WebServer
 from ..status import SchedulerStatus
 from . import report
+from .port import listen_for_telemetry
 
 if TYPE_CHECKING:
     from flask import Blueprint
@@ -65,8 +66,7 @@ class Telemetry:
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
-        options = conf.telemetry
-        self._is_traced: bool = options.tracing
+        self._is_traced: bool = conf.telemetry.tracing
         self.port: int | None = None
         with contextlib.ExitStack() as stack:
             # The signal's default would end a process that is not ready to report.
@@ -74,19 +74,10 @@ class Telemetry:
             stack.callback(signal.signal, report.SIGNAL, before or signal.SIG_DFL)
             if self._is_traced:
                 tracing.check()
-            self._listening = None
-            if options.http_port is not None:
-                self._listening = listen(
-                    options.http_address,
-                    options.http_port,
-                    option="[telemetry] http_port",
-                )
+            self._listening = listen_for_telemetry(conf)
+            if self._listening is not None:
                 stack.callback(self._listening.close)
                 self.port = self._listening.getsockname()[1]
-                LOG.info(
-                    "Serving /metrics, /healthz and /readyz on port %d of %s",
-                    self.port, options.http_address,
-                )  # fmt: skip
                 if conf.scheduler.workers != 1:
                     stack.callback(_share_folder())
             self._stack = stack.pop_all()
