@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.objects import InstanceGroup, RequestSpec
+from moorage.objects import InstanceGroup, RequestSpec, Selection
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.service import Scheduler, build
@@ -68,8 +68,8 @@ class Cloud:
         [[chosen, *_]] = self.scheduler.select_destinations(
             CONTEXT, spec, [uuid], return_objects=True, return_alternates=True
         )
-        name: str = chosen.service_host
-        return name
+        assert isinstance(chosen, Selection)
+        return chosen.service_host
 
     def fail(self, rack: str) -> list[str]:
         """Let the hosts of a rack be down; return the instances on them."""
