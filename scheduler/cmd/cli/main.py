@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +19,6 @@ from .... import __version__
 from . import explaining, replaying, snapshotting, tables, what_if
 from .answering import (
     age_s,
-    console,
     json_option,
     print_answer,
     print_notes,
@@ -183,7 +182,7 @@ def _list(console: Console, answer: Answer) -> None:
 def _follow(
     api: ApiClient, query: dict[str, Any], found: Sequence[Answer], *, as_json: bool
 ) -> None:
-    """Print decisions, then those that are stored later; never returns."""
+    """Print decisions, then those that are stored later, until the reader leaves."""
     known: set[str] = set()
     first_at = found[0]["decided_at"] if found else 0.0
     query = {**query, "limit": 200}
@@ -197,13 +196,24 @@ def _follow(
             for each in new:
                 click.echo(json.dumps(each))
         elif new:
-            console().print(tables.decisions_table(new))
+            print_answer(False, {"decisions": new}, _list)
         known = {each["id"] for each in found}
         # A worker may store a decision late: look back, and skip what was printed.
         newest = max((each["decided_at"] for each in found), default=0.0)
         query["since"] = max(query.get("since") or 0.0, newest - _LATE_S)
-        time.sleep(_FOLLOW_S)
+        if _reader_left(_FOLLOW_S):
+            return
         found = list(reversed(api.get("decisions", **query)["decisions"]))
+
+
+def _reader_left(seconds: float) -> bool:
+    """Wait; return whether the reader of the output, such as head, has closed it.
+
+    Without new decisions, no write would notice that.
+    """
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return bool(poll.poll(seconds * 1000))
 
 
 @cli.command()

@@ -18,6 +18,8 @@ Answer = Mapping[str, Any]
 #: Hosts of one decision, or of one claim, and instances, that are named.
 _MAX_HOSTS: Final = 4
 _MAX_PLACED: Final = 20
+#: Characters of the names of hosts that are on one line at any width.
+_MAX_WHOLE: Final = 20
 _OUTCOMES: Final = {"selected": "green", "no valid host": "yellow", "failed": "red"}
 _CONDITIONS: Final = {"up": "green", "disabled": "yellow"}
 
@@ -167,18 +169,27 @@ def reasons_table(verdict: Answer) -> Table:
     return table
 
 
-def hosts_table(hosts: Iterable[Answer]) -> Table:
+def hosts_table(hosts: Sequence[Answer]) -> Table:
     """Return the table of compute nodes: state, age, fill, pending claims."""
     right = ("seen", "vCPU", "RAM", "disk", "instances", "claims")
-    table = make_table(
-        "", "host", "node", "zone", "state", *right, right=right
-    )  # fmt: skip
+    # Ironic's nodes have other names than their service host.
+    node = ("node",) if any(each["node"] != each["host"] for each in hosts) else ()
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    longest = max((len(each["host"]) for each in hosts), default=0)
+    for name in ("host", *node, "zone", "state", *right):
+        # On a narrow terminal amounts wrap, and names stay whole if they are short.
+        table.add_column(
+            name,
+            justify="right" if name in right else "left",
+            overflow="fold",
+            no_wrap=name == "host" and longest <= _MAX_WHOLE,
+        )
     for each in hosts:
         condition = each["condition"]
-        node = "" if each["node"] == each["host"] else each["node"]
+        is_named = each["node"] != each["host"]
         table.add_row(
             cell(each["host"]),
-            cell(node, "dim"),
+            *([cell(each["node"] if is_named else "", "dim")] if node else ()),
             cell(each["zone"]),
             cell(condition, _CONDITIONS.get(condition, "red")),
             "-" if each["seen_s"] is None else f"{each['seen_s']:.0f} s ago",

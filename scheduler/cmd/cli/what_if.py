@@ -105,8 +105,10 @@ def _show_capacity(console: Console, answer: Answer) -> None:
 
 def _capacity_table(answer: Answer) -> Table:
     right = ("vCPU", "RAM", "disk", "instances", "hosts")
+    cells = {each["cell_uuid"] for f in answer["flavors"] for each in f["places"]}
+    cell_ = ("cell",) if len(cells) > 1 else ()
     table = make_table(
-        "", "flavor", *right[:3], "zone", "cell", *right[3:], right=right
+        "", "flavor", *right[:3], "zone", *cell_, *right[3:], right=right
     )
     for flavor in answer["flavors"]:
         sizes = (
@@ -115,11 +117,14 @@ def _capacity_table(answer: Answer) -> Table:
             f"{flavor['disk_gb']:,} GB",
         )
         total = _instances(flavor), f"{flavor['n_hosts']:,}"
-        table.add_row(cell(flavor["flavor"] or "-", "bold"), *sizes, "all", "", *total)
+        empty = ("",) if cell_ else ()
+        table.add_row(
+            cell(flavor["flavor"] or "-", "bold"), *sizes, "all", *empty, *total
+        )
         for place in flavor["places"] if len(flavor["places"]) > 1 else ():
-            where = cell(place["zone"]), cell(place["cell_uuid"], "dim")
+            in_cell = (cell(place["cell_uuid"], "dim"),) if cell_ else ()
             counts = f"{place['n_instances']:,}", f"{place['n_hosts']:,}"
-            table.add_row("", "", "", "", *where, *counts)
+            table.add_row("", "", "", "", cell(place["zone"]), *in_cell, *counts)
     return table
 
 

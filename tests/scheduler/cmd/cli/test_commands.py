@@ -31,6 +31,7 @@ from ....fixtures.explaining_api import (
     ExplainingAPI,
 )
 from ....fixtures.hostile_names import HOSTILE_NAMES, hostile_record
+from ....fixtures.waiting import wait_until
 
 Call = Callable[..., Result]
 
@@ -316,6 +317,22 @@ def test_the_console_script_follows_new_decisions(api: ExplainingAPI, url: str) 
         second = json.loads(process.stdout.readline())
         process.terminate()
     assert second["request_id"] == "req-new"
+
+
+def test_following_ends_when_the_reader_leaves(url: str) -> None:
+    # There is no new decision, so that no write fails.
+    script = Path(sys.executable).with_name("moorage")
+    env = {**os.environ, "MOORAGE_URL": url, "PYTHONUNBUFFERED": "1"}
+    args = [str(script), "decisions", "--follow"]
+    with subprocess.Popen(args, env=env, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        try:
+            wait_until(lambda: process.poll() is not None)
+        finally:
+            process.kill()
+    assert process.returncode == 0
 
 
 # -- what if ---------------------------------------------------------------------------

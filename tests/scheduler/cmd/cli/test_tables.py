@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from moorage.scheduler.cmd.cli.tables import decisions_table, placed_table
+from moorage.scheduler.cmd.cli.tables import decisions_table, hosts_table, placed_table
 
 REQUEST_ID = "req-2c1b02b5-29fb-4d29-aa51-2b5a08a47cd4"
 INSTANCE = "11111111-1111-4111-8111-111111111111"
@@ -48,3 +48,31 @@ def test_a_hundred_instances_are_not_all_listed() -> None:
     assert "h19 " in printed
     assert "h20 " not in printed
     assert "and 80 more" in printed
+
+
+def _host(name: str, node: str | None = None) -> dict[str, Any]:
+    return {
+        "host": name,
+        "node": node or name,
+        "zone": "zone1",
+        "condition": "disabled",
+        "seen_s": 12.0,
+        "vcpus": [12, 80],
+        "memory_mb": [12288, 262144],
+        "disk_gb": [10, 1000],
+        "n_instances": 12,
+        "n_claims": 0,
+    }
+
+
+def test_hosts_keep_their_names_on_a_narrow_terminal() -> None:
+    printed = _printed(hosts_table([_host("dense-1-01")]), 80)
+    assert max(map(len, printed.splitlines())) <= 80
+    for word in ("host", "zone", "state", "seen", "claims", "dense-1-01", "zone1"):
+        assert f" {word} " in printed
+
+
+def test_nodes_are_shown_where_their_names_are_others() -> None:
+    assert "node" not in _printed(hosts_table([_host("h1")]), 120)
+    printed = _printed(hosts_table([_host("h1"), _host("ironic", "node-7")]), 120)
+    assert "node-7" in printed
