@@ -141,7 +141,7 @@ class ImageMetaProps(WireObject):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the properties that are set."""
-        return {name: getattr(self, name) for name in self.fields if name in self}
+        return self.set_values()
 
     def obj_make_compatible(
         self, primitive: dict[str, Any], target_version: str

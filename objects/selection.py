@@ -27,7 +27,8 @@ class SchedulerLimits(WireObject):
     @classmethod
     def from_dict(cls, limits: dict[str, Any]) -> Self:
         """Create limits from a host state's dict; missing ones are None."""
-        return cls(**{**dict.fromkeys(cls.fields), **limits})
+        unlimited = dict.fromkeys(cls.fields)
+        return cls(**{**unlimited, **limits}) if limits else cls.of_valid(**unlimited)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the limits that are not None."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class CandidatesQuery:
     @property
     def path(self) -> str:
         """The path and query to GET, below Placement's endpoint."""
-        return f"/allocation_candidates?{urlencode(self.params)}"
+        return _path(self.params)
 
     def canonical(self) -> tuple[CandidatesQuery, Mapping[str, str]]:
         """Return the same query with stable suffixes, and {suffix there: suffix here}.
@@ -83,3 +84,9 @@ class CandidatesQuery:
     def unlimited(self) -> CandidatesQuery:
         """Return the same query without a limit."""
         return CandidatesQuery(tuple(p for p in self.params if p[0] != "limit"))
+
+
+# Encoding takes longer than all else that a cached answer needs.
+@functools.lru_cache(maxsize=1024)
+def _path(params: tuple[tuple[str, str], ...]) -> str:
+    return f"/allocation_candidates?{urlencode(params)}"

@@ -74,7 +74,7 @@ class SelectionMaker:
         request: AllocationRequest | None = None
         if self.ledger is not None:
             request = self.ledger.request(candidate)
-        return Selection(
+        return Selection.of_valid(
             compute_node_uuid=host["uuid"],
             service_host=host["host"],
             nodename=host["nodename"],

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from ..candidates import CandidatesQuery, DecisionOffer, Offer
@@ -184,26 +183,22 @@ def run_prefilters(
         min_service_version=parts.table.least_service_version(),
         are_zones_checked=parts.source.are_zones_checked,
     )
-    with record.timed("prefilters"):
-        for name, prefilter in parts.prefilters:
-            with _rejecting(name, parts, record):
-                _run(name, prefilter, argument)
-        found = apply_attachments(parts.attachments, request, parts.table, parts.conf)
-        record.attachments = list(found)
-        with _rejecting(ATTACHMENTS, parts, record):
-            check_required(found)
-    return requirements
-
-
-@contextlib.contextmanager
-def _rejecting(name: str, parts: Parts, record: DecisionRecord) -> Iterator[None]:
-    """Record which step rejects a request."""
+    step = ATTACHMENTS
     try:
-        yield
+        with record.timed("prefilters"):
+            for step, prefilter in parts.prefilters:
+                _run(step, prefilter, argument)
+            step = ATTACHMENTS
+            found = apply_attachments(
+                parts.attachments, request, parts.table, parts.conf
+            )
+            record.attachments = list(found)
+            check_required(found)
     except NoValidHost as e:
-        record.no_answer = f"Placement not queried: {name} rejected the request"
-        record.steps.append(FilterStep(name, len(parts.table), 0, e.reason))
+        record.no_answer = f"Placement not queried: {step} rejected the request"
+        record.steps.append(FilterStep(step, len(parts.table), 0, e.reason))
         raise
+    return requirements
 
 
 def _run(name: str, prefilter: Prefilter, request: PrefilterRequest) -> None:

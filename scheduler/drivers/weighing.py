@@ -209,10 +209,12 @@ def rank_hosts(  # noqa: PLR0913 - five by name
                 if not weight_range.is_flat:
                     compute = partial(weigher.multipliers, hosts)
                     multipliers = checked_weights(f"weigher {name}", hosts, compute)
-                    with np.errstate(over="ignore", invalid="ignore"):
-                        weight_range.normalize(raw, out=normalized)
-                        total += np.multiply(normalized, multipliers, out=normalized)
             scores.append(WeigherScores(name, raw, weight_range, multipliers))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for each in scores:
+            if each.multipliers is not None:
+                each.weight_range.normalize(each.raw, out=normalized)
+                total += np.multiply(normalized, each.multipliers, out=normalized)
     _make_finite(total)
     subset_size = options.host_subset_size
     n_best = max(_N_BEST, subset_size, n_choices)

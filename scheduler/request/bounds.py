@@ -53,15 +53,11 @@ def check_bounds(spec_obj: RequestSpec) -> None:
 def _check_image(properties: WireObject | None) -> None:
     if properties is None:
         return
-    present = {name: getattr(properties, name) for name in _set_fields(properties)}
+    present = properties.set_values()
     for name, value in present.items():
         for text in () if name in _LONG_PROPERTIES else _texts(value):
             _check_text(f"image.properties.{name}", text)
     _check_total("image.properties", present)
-
-
-def _set_fields(obj: WireObject) -> list[str]:
-    return [name for name in obj.fields if name in obj]
 
 
 def _check_text(name: str, text: str | None) -> None:
