@@ -174,6 +174,8 @@ class PendingClaims:
         They are no longer added to the reported values; the instances stay.
         """
         with self._lock:
+            if node_uuid not in self._pending:
+                return
             for instance_uuid in instance_uuids:
                 claim = self._pop(node_uuid, instance_uuid)
                 if claim is not None:
