@@ -106,8 +106,11 @@ class JsonFilter(BaseHostFilter):
         rejection = super().explain_rejection(host_state, spec_obj)
         if rejection is None:
             return None
-        names = sorted({*_variables(self._query)})
-        found = {name: _value(host_state, name) for name in names}
+        names, hosts = sorted({*_variables(self._query)}), host_state.as_batch()
+        found = {
+            name: _value(host_state, name) if _is_defined(hosts, name) else None
+            for name in names
+        }
         return rejection.because(
             ", ".join(name.removeprefix("$") for name in found),
             required=json.dumps(self._query),

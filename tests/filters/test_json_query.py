@@ -179,3 +179,11 @@ def test_rejection_names_query_and_values() -> None:
         json.dumps(query),
         "$free_ram_mb is 0, $stats.tier is gold",
     )
+
+
+def test_rejection_names_a_variable_that_hosts_lack() -> None:
+    spec_obj = spec(scheduler_hints={"query": ['["=", "$no_such", 1]']})
+    prepared = JsonFilter(options()).prepare(spec_obj)
+    reason = prepared.explain_rejection(ROWS[0], spec_obj)
+    assert reason is not None
+    assert reason.available == "$no_such is None"

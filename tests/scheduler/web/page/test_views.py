@@ -109,7 +109,7 @@ def _elements(answer: TestResponse) -> _Elements:
         ("/?first=x", 400, "first: &#39;x&#39; is not a whole number"),
         ("/decisions/nothing", 404, "No decision is stored for &#39;nothing&#39;"),
         ("/hosts/h11", 404, "similar: h1"),
-        (f"/hosts/{'x' * 256}", 400, "is too long"),
+        (f"/hosts/{'x' * 256}", 400, "has more than 255 characters"),
         ("/decisions?since=2h", 400, "is none of 15m"),
         ("/decisions?outcome=x", 400, "neither refused nor selected"),
         ("/decisions?after=x", 400, "does not match"),
