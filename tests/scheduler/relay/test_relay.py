@@ -280,8 +280,6 @@ def test_missing_rights_are_named_until_they_are_given(
     with cloud.relay() as relay, cloud.relay() as other:
         wait_until(lambda: of_id in relay.status.trouble)
         wait_until(lambda: of_id in other.status.trouble)
-        # Also as a follower: it could not lead.
-        wait_until(lambda: RelayRole.FOLLOWER in (relay.status.role, other.status.role))
         assert not relay.status.is_ready
         assert not other.status.is_ready
         write = AclOperation.WRITE, AclOperation.DESCRIBE
@@ -294,8 +292,12 @@ def test_missing_rights_are_named_until_they_are_given(
         )
         kafka.allow(topics, AclOperation.WRITE)
         wait_until(lambda: RelayRole.LEADER in (relay.status.role, other.status.role))
-        leader = relay if relay.status.role is RelayRole.LEADER else other
-        assert leader.status.is_ready
+        is_first = relay.status.role is RelayRole.LEADER
+        leader, follower = (relay, other) if is_first else (other, relay)
+        wait_until(lambda: leader.status.is_ready)
+        wait_until(lambda: follower.status.role is RelayRole.FOLLOWER)
+        assert command in follower.status.trouble, "it has not led since"
+        assert not follower.status.is_ready
 
 
 def test_failing_source_removes_nothing_and_is_retried(cloud: RelayedCloud) -> None:
