@@ -9,6 +9,7 @@ from typing import Final
 
 from ...hosts import HostBatch
 from ...placement.allocations.claims import ClaimResult
+from ...placement.allocations.limits import GROUP_MAX_ROUNDS
 from ..instances import PlacedInstance
 from ..record import (
     COLLIDED,
@@ -56,6 +57,8 @@ class RecordedClaims:
         self._left = deque(attempts)
         #: Instances and service hosts that were outdated: those of all their nodes.
         self._outdated: set[tuple[str, str]] = set()
+        #: Service hosts that an instance had to leave because of others.
+        self._abandoned: set[str] = set()
         self.n_assumed = 0
 
     def claim_host(
@@ -66,13 +69,15 @@ class RecordedClaims:
         if self._was_outdated(uuid, host):
             ledger.refuse_all(node_uuid)
             return None
+        if self._was_skipped(uuid, host):
+            return None
         among = hosts.candidates_of(index)
         while (candidate := ledger.next_candidate(node_uuid, among)) is not None:
             if self._had_changed(uuid, host):
                 ledger.mark_refused(candidate)
                 continue
             result = self._answer([uuid], [host])
-            if result is ClaimResult.CONTENDED or self._was_released(uuid):
+            if result is ClaimResult.CONTENDED or self._was_released(uuid, host):
                 return None
             if result is ClaimResult.CLAIMED and not self._had_collided(uuid):
                 ledger.reserve(candidate)
@@ -124,7 +129,7 @@ class RecordedClaims:
         if self._had_collided(placed.instance_uuid):
             ledger.mark_refused(placed.candidate)
             return True
-        return self._was_released(placed.instance_uuid)
+        return self._was_released(placed.instance_uuid, placed.value("host"))
 
     def held_candidate(self, uuid: str, ledger: Ledger) -> int | None:  # noqa: ARG002 - of the interface
         """Return None: the record does not say what an instance held before."""
@@ -134,8 +139,10 @@ class RecordedClaims:
         """Return True."""
         return True
 
-    def may_try_again(self, n_rounds: int) -> bool:  # noqa: ARG002 - as above
+    def may_try_again(self, n_rounds: int) -> bool:
         """Return whether all hosts were tried again: more attempts were made."""
+        if n_rounds >= GROUP_MAX_ROUNDS:
+            return False  # with other options none may be that of the next attempt
         return any(each.result not in (RELEASED, COLLIDED) for each in self._left)
 
     def _answer(self, uuids: Sequence[str], hosts: Sequence[str]) -> ClaimResult:
@@ -156,7 +163,20 @@ class RecordedClaims:
         attempt = self._left[0]
         return (attempt.instance_uuids, attempt.hosts) == (uuids, hosts)
 
-    def _was_released(self, uuid: str) -> bool:
+    def _was_skipped(self, uuid: str, host: str) -> bool:
+        """Return whether a host was not tried since an instance had to leave one.
+
+        Until the rule was read again, a server group avoided the host that was left,
+        or all but that of its members, and a rule about places all hosts.
+        """
+        if not self._abandoned:
+            return False
+        attempts = [each for each in self._left if uuid in each.instance_uuids]
+        if not attempts:
+            return host in self._abandoned
+        return (attempts[0].instance_uuids, attempts[0].hosts) != ((uuid,), (host,))
+
+    def _was_released(self, uuid: str, host: str) -> bool:
         """Return whether a rule about other instances made one leave its host."""
         reasons = (MEMBER_CLAIMED_FIRST, OTHER_CLAIMED_FIRST)
         if not self._left or not self._left[0].detail.startswith(reasons):
@@ -164,6 +184,7 @@ class RecordedClaims:
         if self._left[0].instance_uuids != (uuid,):
             return False
         self._left.popleft()
+        self._abandoned.add(host)
         return True
 
     def _had_collided(self, uuid: str) -> bool:
