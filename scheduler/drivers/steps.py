@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from ..candidates import Mask
+from ..candidates import DecisionOffer, Mask
 from ..errors import MAX_MESSAGE, PluginError, shortened
 from ..hosts import HostBatch
 from ..request import Request
@@ -25,11 +25,10 @@ from .claims.accepting import (
 )
 from .claims.ledger import Ledger
 from .instances import PlacedInstance, hosts_after
+from .parts import Parts
+from .placer import Placer
 from .record import TOP_INSTANCES
 from .weighing import Ranking
-
-if TYPE_CHECKING:
-    from .decision import Decision
 
 #: As if so many instances came before: the record has no best hosts for it.
 _NO_TOP: Final = TOP_INSTANCES
@@ -40,6 +39,12 @@ class Steps:
 
     Parameters
     ----------
+    placer : Placer
+        With a ranker for the request.
+    offer : DecisionOffer or None
+        None: the candidates of a rebuild are all hosts.
+    hosts : HostBatch
+        The candidates.
     ledger : Ledger or None
         None: any host is accepted.
     claims : Claims or None
@@ -55,12 +60,17 @@ class Steps:
 
     def __init__(
         self,
-        decision: Decision,
+        parts: Parts,
+        placer: Placer,
+        offer: DecisionOffer | None,
         hosts: HostBatch,
         ledger: Ledger | None,
         claims: Claims | None,
     ) -> None:
-        self._decision = decision
+        self._parts = parts
+        self._placer = placer
+        self._ranker = placer.ranker
+        self._offer = offer
         self.candidates = hosts
         self._ledger = ledger
         self._claims = claims
@@ -72,30 +82,30 @@ class Steps:
     @property
     def request(self) -> Request:
         """The request."""
-        return self._decision.request
+        return self._placer.request
 
     @property
     def instance_uuids(self) -> Sequence[str]:
         """The instances that need a host each."""
-        return self._decision.instance_uuids
+        return self._placer.instance_uuids
 
     def passing(self, hosts: HostBatch, instance_uuid: str) -> HostBatch:
         """Return the hosts that pass all enabled filters."""
         # As for the first instance: filters that run once per request run, too.
-        return self._decision.filter_hosts(hosts, instance_uuid, 0)
+        return self._ranker.filter_hosts(hosts, instance_uuid, 0)
 
     def eligible(self, hosts: HostBatch, instance_uuid: str) -> Eligible:
         """Return the hosts for instances that are placed together, with their rules."""
-        return self._decision.together.eligible(hosts, instance_uuid)
+        return self._ranker.together.eligible(hosts, instance_uuid)
 
     def weights(self, hosts: HostBatch, instance_uuid: str) -> npt.NDArray[np.float64]:
         """Return the weight of each host."""
-        self._weighed = self._decision.rank_hosts(hosts, instance_uuid)
+        self._weighed = self._ranker.rank_by_weighers(hosts, instance_uuid)
         return self._weighed.total
 
     def ranked(self, hosts: HostBatch, instance_uuid: str) -> HostBatch:
         """Return the hosts in the order of their weights."""
-        return hosts.take(self._decision.rank_hosts(hosts, instance_uuid).order)
+        return hosts.take(self._ranker.rank_by_weighers(hosts, instance_uuid).order)
 
     def open_candidates(self, hosts: HostBatch) -> Mask:
         """Return which candidates may still be claimed."""
@@ -108,13 +118,14 @@ class Steps:
     def free(self, provider_uuid: str, resource_class: str) -> int:
         """Return what a provider has left for this request."""
         if self._ledger is None:
-            return self._decision.free(provider_uuid, resource_class)
+            offer = self._offer
+            return 0 if offer is None else offer.free(provider_uuid, resource_class)
         return self._ledger.free(provider_uuid, resource_class)
 
     @property
     def rng(self) -> np.random.Generator:
         """The random generator of this decision."""
-        return self._decision.rng
+        return self._ranker.rng
 
     def claim(
         self, hosts: HostBatch, index: int, instance_uuid: str
@@ -135,7 +146,7 @@ class Steps:
         at = hosts.rows[choice.index]
         if weighed is not None and not (weighed.hosts.rows == at).any():
             weighed = None
-        return self._decision.place_instance(
+        return self._placer.place_instance(
             _in_order(hosts),
             choice.instance_uuid,
             choice.index,
@@ -150,7 +161,7 @@ class Steps:
         one = hosts.take([choices[0].index])
         for n_before, choice in enumerate(choices):
             if n_before:
-                now = self._decision.together.passing_again(one, choice.instance_uuid)
+                now = self._ranker.together.passing_again(one, choice.instance_uuid)
                 if choice.candidate not in now.candidates.numbers:
                     return n_before
             placed = self._placed(one, dataclasses.replace(choice, index=0), _NO_TOP)
@@ -175,7 +186,7 @@ class Steps:
             planned.append(placed)
             later = hosts_after(later, [placed])
         if planned and self._claims is not None and self._ledger is not None:
-            self._decision.assume_placed(later)
+            self._ranker.assume_placed(later)
             refused += self._claims.claim_together(planned, self._ledger)
         granted = [each for each in planned if each.instance_uuid not in refused]
         self.placed += granted
@@ -214,23 +225,23 @@ class Steps:
                 f"{sorted(self.instance_uuids)} once"
             )
         others = _in_order(alternates)
-        self.made = self._decision.make_selections(self.placed, self._ledger, others)
+        self.made = self._placer.make_selections(self.placed, self._ledger, others)
         return self.made
 
     def select_by_weight(self, weigh: Weigh | None = None) -> Selections:
         """Place all instances that have no host on those of the highest weight."""
-        self.placed, self.made = self._decision.select_by_weight(
+        self.placed, self.made = self._placer.select_by_weight(
             self.candidates, self._ledger, self._claims, self.placed, weigh
         )
         return self.made
 
     def note(self, text: str) -> None:
         """Put a line into the record."""
-        self._decision.record.note = shortened(text, MAX_MESSAGE)
+        self._placer.record.note = shortened(text, MAX_MESSAGE)
 
     def monotonic(self) -> float:
         """Return the seconds of a clock that is never set."""
-        return self._decision.monotonic()
+        return self._parts.waiter.monotonic()
 
 
 def _in_order(hosts: HostBatch) -> Ranking:
