@@ -1,32 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The claims of one decision: made, recorded, and released if the request fails."""
+"""The claims of one decision: tried in order, checked, and recorded."""
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
-from ... import tracing
 from ...candidates import AllocationRequest
-from ...errors import (
-    AllocationUpdateFailed,
-    InvalidRequest,
-    PlacementError,
-    PlacementUnavailable,
-    SchedulerError,
-)
+from ...errors import AllocationUpdateFailed, PlacementUnavailable
 from ...hosts import HostBatch
-from ...placement.allocations.claims import (
-    Claim,
-    ClaimAnswer,
-    ClaimResult,
-    claim,
-    release,
-)
-from ...placement.allocations.engine import AllocationsByConsumer, AllocationsInDoubt
-from ...placement.allocations.journal_entry import JournalEntry
+from ...placement.allocations.claims import ClaimAnswer, ClaimResult
 from ...placement.allocations.limits import (
     GROUP_MAX_RELEASES,
     MAX_CLAIMED_TOGETHER,
@@ -34,7 +17,6 @@ from ...placement.allocations.limits import (
     MAX_REFUSED,
     MAX_ROUNDS,
 )
-from ...placement.candidates_source import CountedClaim
 from ...request import Request
 from ..caller import Caller
 from ..instances import PlacedInstance, read_attributes
@@ -53,6 +35,7 @@ from ..restrictions import evacuated_from
 from .contention import Contention
 from .fits import FitCheck
 from .groups import GroupCheck
+from .journaled import JournaledClaims
 from .ledger import Ledger
 from .levels import LevelCheck
 from .rechecks import Rechecks
@@ -95,8 +78,6 @@ class RequestClaims:
         self._parts = parts
         self.contention = contention
         self._global_request_id = caller.global_request_id
-        self._project_id = _owner(request, caller, "project_id")
-        self._user_id = _owner(request, caller, "user_id")
         self._evacuated_from = evacuated_from(request, parts.table)
         self._group = GroupCheck(
             parts.placement,
@@ -111,13 +92,10 @@ class RequestClaims:
         self._fits = fits
         self._record = record
         self._rechecks = rechecks
+        self._claims = JournaledClaims(
+            parts, caller, request, record, self._evacuated_from
+        )
         self._wanted: dict[str, AllocationRequest] = {}
-        #: Claims that this request made, and earlier ones that it found and took over.
-        self._made: dict[str, Claim] = {}
-        self._found: dict[str, Claim] = {}
-        #: The journal entries of claims that are not known to be released.
-        self._entries: dict[str, JournalEntry] = {}
-        self._counted: list[CountedClaim] = []
         self._has_contended = False
         self._n_contended = 0
         self._may_give_up = may_give_up
@@ -177,7 +155,11 @@ class RequestClaims:
         StaleOffer
         """
         self._n_refused += 1
-        if self._may_give_up and self._n_refused >= MAX_REFUSED and not self._made:
+        if (
+            self._may_give_up
+            and self._n_refused >= MAX_REFUSED
+            and not self._claims.made
+        ):
             raise StaleOffer
 
     def _has_place(self, uuid: str, host: str, answer: ClaimAnswer) -> bool:
@@ -251,7 +233,7 @@ class RequestClaims:
 
     def has_claimed(self, uuid: str) -> bool:
         """Return whether this request has a claim for an instance."""
-        return uuid in self._made
+        return uuid in self._claims.made
 
     def held_candidate(self, uuid: str, ledger: Ledger) -> int | None:
         """Return the candidate that an instance has held since an earlier request."""
@@ -295,52 +277,12 @@ class RequestClaims:
     def _claim(
         self, requests: Mapping[str, AllocationRequest], hosts: Sequence[str]
     ) -> ClaimAnswer:
-        """Claim for one instance, or for several in one POST."""
         self._wanted.update(requests)
-        began = self._parts.candidates.tick()
-        with (
-            self._record.timed("claim"),
-            tracing.span("claim", hosts=hosts, instances=list(requests)) as span,
-            self._tracked(requests),
-        ):
-            answer = claim(
-                self._parts.placement,
-                requests,
-                project_id=self._project_id,
-                user_id=self._user_id,
-                rng=self._parts.rng,
-                waiter=self._parts.waiter,
-                global_request_id=self._global_request_id,
-                evacuated_from=self._evacuated_from,
-                before_write=self._record_write,
-                rest_above=self._parts.orphans.late_generations(requests),
-            )
-            self._account(requests, answer, began)
-            span.set("moorage.answer", answer.result.value)
-            span.set("moorage.attempts", answer.n_attempts)
+        answer = self._claims.claim(requests, hosts)
+        if answer.result is ClaimResult.CLAIMED and not answer.is_found:
+            self._n_contended = 0
         self._record_attempt(list(requests), hosts, answer)
         return answer
-
-    def _account(
-        self,
-        requests: Mapping[str, AllocationRequest],
-        answer: ClaimAnswer,
-        began: int,
-    ) -> None:
-        """Record claims, also against cached answers that do not include them."""
-        if answer.result is not ClaimResult.CLAIMED:
-            for uuid, late in answer.unresolved.items():
-                self._hand_to_orphans(uuid, late)
-            self._settle(requests)
-        elif answer.is_found:
-            self._found.update(answer.claims)
-        else:
-            self._n_contended = 0
-            self._made.update(answer.claims)
-            for uuid, made in answer.claims.items():
-                self._entries[uuid].record_grant(made.generation)
-            counted = self._parts.candidates.count_claim(requests.values(), began=began)
-            self._counted.append(counted)
 
     def claim_together(
         self, placed: Sequence[PlacedInstance], ledger: Ledger
@@ -445,56 +387,9 @@ class RequestClaims:
             )
         )
 
-    @contextmanager
-    def _tracked(self, requests: Mapping[str, AllocationRequest]) -> Iterator[None]:
-        """Record claims; hand those in doubt or interrupted to `Orphans`."""
-        owner = {"project_id": self._project_id, "user_id": self._user_id}
-        self._entries.update(self._parts.journal.record(requests, owner))
-        try:
-            yield
-        except (AllocationsInDoubt, AllocationUpdateFailed) as e:
-            for uuid, unresolved in e.unresolved.items():
-                self._hand_to_orphans(uuid, unresolved)
-            self._settle(requests)
-            raise
-        except SchedulerError:
-            self._settle(requests)  # nothing was left behind
-            raise
-        except BaseException:
-            for uuid in requests:
-                self._hand_to_orphans(uuid)
-            raise
-
-    def _record_write(
-        self, generations: Mapping[str, int | None], held: AllocationsByConsumer
-    ) -> None:
-        """Record the generation at which a claim is about to be sent again."""
-        for uuid, named in generations.items():
-            entry, mine = self._entries[uuid], held[uuid]
-            recorded = Claim(entry.request, entry.before)
-            if named is not None and mine.matches(recorded.combined_request):
-                entry.record_rewrite(named)
-            elif named is not None:
-                entry.record_retry(named, mine if mine.resources else None)
-
-    def _settle(self, uuids: Iterable[str]) -> None:
-        entries = [self._entries.pop(uuid) for uuid in uuids if uuid in self._entries]
-        self._parts.journal.settle(entries)
-
     def mark_answered(self) -> None:
-        """Record that the answer names these claims: they are in use.
-
-        Orphans of earlier requests for these instances are forgotten. Unanswered writes
-        are watched, as they may arrive after an instance is deleted.
-        """
-        owner = {"project_id": self._project_id, "user_id": self._user_id}
-        claims = {**self._made, **self._found}
-        self._parts.orphans.forget_claimed(claims)
-        for uuid, mine in claims.items():
-            if mine.is_late:
-                self._parts.orphans.add(
-                    uuid, self._parts.journal.watch(uuid, mine, owner)
-                )
+        """Record that the answer names these claims: they are in use."""
+        self._claims.mark_answered()
 
     def release(self) -> None:
         """Release all claims; those that cannot be released now are released later.
@@ -502,53 +397,13 @@ class RequestClaims:
         A failed release does not replace the error of the request.
         """
         self._fits.give_back_all()
-        with self._record.timed("release"):
-            self._release_made()
-        # Claims in doubt are counted as free, too: Placement refuses them if not.
-        for counted in self._counted:
-            self._parts.candidates.release(counted)
-        self._counted.clear()
-
-    def _release_made(self) -> None:
-        made = list(self._made)
-        left = made[:]
-        while left:
-            try:
-                self._release(left[0])
-            except PlacementError as e:
-                LOG.warning(
-                    "Releasing claims failed: %s; retrying in the background", e
-                )
-                break  # the others would wait as long, one after another
-            left.pop(0)
-        released = [uuid for uuid in made if uuid not in self._made]
+        released, left = self._claims.release_all()
         self._record_released(released, "")
         self._record_released(left, "once Placement answers")
-        for uuid in left:
-            self._hand_to_orphans(uuid, self._made.pop(uuid))
-        # It is unknown who claimed these: evidence decides.
-        for uuid, found in self._found.items():
-            self._hand_to_orphans(uuid, found)
-        self._found.clear()
 
     def _release(self, uuid: str) -> None:
-        """Release this request's claim for an instance."""
         self._fits.give_back(uuid)
-        release(
-            self._parts.placement,
-            uuid,
-            self._made[uuid],
-            rng=self._parts.rng,
-            waiter=self._parts.waiter,
-            global_request_id=self._global_request_id,
-        )
-        made = self._made.pop(uuid)
-        if made.is_late:
-            # It is released; an unanswered write may claim it again.
-            late = dataclasses.replace(made, generation=None, is_ours=False)
-            self._hand_to_orphans(uuid, late)
-        else:
-            self._settle([uuid])
+        self._claims.release(uuid)
 
     def _record_released(self, uuids: Sequence[str], when: str) -> None:
         if uuids:
@@ -562,20 +417,3 @@ class RequestClaims:
         at_ms = self._record.elapsed_ms(self._parts.clock())
         attempt = ClaimAttempt((uuid,), (host,), result, 0, why, at_ms)
         self._record.claims.append(attempt)
-
-    def _hand_to_orphans(self, uuid: str, claimed: Claim | None = None) -> None:
-        """Hand a claim to `Orphans`; None: what its journal entry says."""
-        if uuid in self._entries:
-            entry = self._parts.journal.detach_from_answer(self._entries.pop(uuid))
-            self._parts.orphans.add(uuid, entry.to_orphan(claimed))
-
-
-def _owner(request: Request, caller: Caller, name: str) -> str:
-    """Return the project or user of the request, otherwise of its context."""
-    owner = request.field(name) or getattr(caller, name)
-    if not owner:
-        raise InvalidRequest(
-            f"Neither RequestSpec nor the request context has a {name}: an allocation "
-            "needs an owner"
-        )
-    return str(owner)

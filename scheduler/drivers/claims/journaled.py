@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The claims of a request in Placement, each in the journal until it is settled."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from ... import tracing
+from ...candidates import AllocationRequest
+from ...errors import (
+    AllocationUpdateFailed,
+    InvalidRequest,
+    PlacementError,
+    SchedulerError,
+)
+from ...placement.allocations.claims import (
+    Claim,
+    ClaimAnswer,
+    ClaimResult,
+    claim,
+    release,
+)
+from ...placement.allocations.engine import AllocationsByConsumer, AllocationsInDoubt
+from ...placement.allocations.journal_entry import JournalEntry
+from ...placement.candidates_source import CountedClaim
+from ...request import Request
+from ..caller import Caller
+from ..parts import Parts
+from ..record import DecisionRecord
+
+LOG = logging.getLogger(__name__)
+
+
+class JournaledClaims:
+    """Writes claims to Placement, and knows which of them must be released.
+
+    What is in doubt, or cannot be released now, is handed to `Orphans`.
+
+    Parameters
+    ----------
+    record : DecisionRecord
+        Gets the time that claims take.
+    evacuated_from : frozenset of str
+        Providers whose allocations an instance keeps, in addition to its claim.
+
+    Attributes
+    ----------
+    made : dict of str to Claim
+        Those that this request made, by instance.
+
+    Raises
+    ------
+    InvalidRequest
+        Neither the request nor its context has the instances' project or user.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        caller: Caller,
+        request: Request,
+        record: DecisionRecord,
+        evacuated_from: frozenset[str],
+    ) -> None:
+        self._parts = parts
+        self._global_request_id = caller.global_request_id
+        self._project_id = _owner(request, caller, "project_id")
+        self._user_id = _owner(request, caller, "user_id")
+        self._record = record
+        self._evacuated_from = evacuated_from
+        self.made: dict[str, Claim] = {}
+        #: Earlier ones that this request found and took over.
+        self._found: dict[str, Claim] = {}
+        #: The journal entries of claims that are not known to be released.
+        self._entries: dict[str, JournalEntry] = {}
+        self._counted: list[CountedClaim] = []
+
+    def claim(
+        self, requests: Mapping[str, AllocationRequest], hosts: Sequence[str]
+    ) -> ClaimAnswer:
+        """Claim for one instance, or for several in one POST.
+
+        Parameters
+        ----------
+        requests : mapping of str to AllocationRequest
+            By instance.
+        hosts : sequence of str
+            For the span.
+
+        Raises
+        ------
+        PlacementError
+            It is in doubt, or Placement does not answer.
+        """
+        began = self._parts.candidates.tick()
+        with (
+            self._record.timed("claim"),
+            tracing.span("claim", hosts=hosts, instances=list(requests)) as span,
+            self._tracked(requests),
+        ):
+            answer = claim(
+                self._parts.placement,
+                requests,
+                project_id=self._project_id,
+                user_id=self._user_id,
+                rng=self._parts.rng,
+                waiter=self._parts.waiter,
+                global_request_id=self._global_request_id,
+                evacuated_from=self._evacuated_from,
+                before_write=self._record_write,
+                rest_above=self._parts.orphans.late_generations(requests),
+            )
+            self._account(requests, answer, began)
+            span.set("moorage.answer", answer.result.value)
+            span.set("moorage.attempts", answer.n_attempts)
+        return answer
+
+    def _account(
+        self,
+        requests: Mapping[str, AllocationRequest],
+        answer: ClaimAnswer,
+        began: int,
+    ) -> None:
+        """Record claims, also against cached answers that do not include them."""
+        if answer.result is not ClaimResult.CLAIMED:
+            for uuid, late in answer.unresolved.items():
+                self._hand_to_orphans(uuid, late)
+            self._settle(requests)
+        elif answer.is_found:
+            self._found.update(answer.claims)
+        else:
+            self.made.update(answer.claims)
+            for uuid, made in answer.claims.items():
+                self._entries[uuid].record_grant(made.generation)
+            counted = self._parts.candidates.count_claim(requests.values(), began=began)
+            self._counted.append(counted)
+
+    @contextmanager
+    def _tracked(self, requests: Mapping[str, AllocationRequest]) -> Iterator[None]:
+        """Record claims; hand those in doubt or interrupted to `Orphans`."""
+        owner = {"project_id": self._project_id, "user_id": self._user_id}
+        self._entries.update(self._parts.journal.record(requests, owner))
+        try:
+            yield
+        except (AllocationsInDoubt, AllocationUpdateFailed) as e:
+            for uuid, unresolved in e.unresolved.items():
+                self._hand_to_orphans(uuid, unresolved)
+            self._settle(requests)
+            raise
+        except SchedulerError:
+            self._settle(requests)  # nothing was left behind
+            raise
+        except BaseException:
+            for uuid in requests:
+                self._hand_to_orphans(uuid)
+            raise
+
+    def _record_write(
+        self, generations: Mapping[str, int | None], held: AllocationsByConsumer
+    ) -> None:
+        """Record the generation at which a claim is about to be sent again."""
+        for uuid, named in generations.items():
+            entry, mine = self._entries[uuid], held[uuid]
+            recorded = Claim(entry.request, entry.before)
+            if named is not None and mine.matches(recorded.combined_request):
+                entry.record_rewrite(named)
+            elif named is not None:
+                entry.record_retry(named, mine if mine.resources else None)
+
+    def _settle(self, uuids: Iterable[str]) -> None:
+        entries = [self._entries.pop(uuid) for uuid in uuids if uuid in self._entries]
+        self._parts.journal.settle(entries)
+
+    def mark_answered(self) -> None:
+        """Record that the answer names these claims: they are in use.
+
+        Orphans of earlier requests for these instances are forgotten. Unanswered writes
+        are watched, as they may arrive after an instance is deleted.
+        """
+        owner = {"project_id": self._project_id, "user_id": self._user_id}
+        claims = {**self.made, **self._found}
+        self._parts.orphans.forget_claimed(claims)
+        for uuid, mine in claims.items():
+            if mine.is_late:
+                self._parts.orphans.add(
+                    uuid, self._parts.journal.watch(uuid, mine, owner)
+                )
+
+    def release(self, uuid: str) -> None:
+        """Release this request's claim for an instance.
+
+        Raises
+        ------
+        AllocationUpdateFailed, PlacementUnavailable
+            It is not released.
+        """
+        release(
+            self._parts.placement,
+            uuid,
+            self.made[uuid],
+            rng=self._parts.rng,
+            waiter=self._parts.waiter,
+            global_request_id=self._global_request_id,
+        )
+        made = self.made.pop(uuid)
+        if made.is_late:
+            # It is released; an unanswered write may claim it again.
+            late = dataclasses.replace(made, generation=None, is_ours=False)
+            self._hand_to_orphans(uuid, late)
+        else:
+            self._settle([uuid])
+
+    def release_all(self) -> tuple[list[str], list[str]]:
+        """Release all claims, now or in the background.
+
+        Returns
+        -------
+        tuple of list of str
+            The instances whose claims are released, and those whose will be.
+        """
+        released: list[str] = []
+        with self._record.timed("release"):
+            for uuid in list(self.made):
+                try:
+                    self.release(uuid)
+                except PlacementError as e:
+                    LOG.warning(
+                        "Releasing claims failed: %s; retrying in the background", e
+                    )
+                    break  # the others would wait as long, one after another
+                released.append(uuid)
+        left = list(self.made)
+        for uuid in left:
+            self._hand_to_orphans(uuid, self.made.pop(uuid))
+        # It is unknown who claimed these: evidence decides.
+        for uuid, found in self._found.items():
+            self._hand_to_orphans(uuid, found)
+        self._found.clear()
+        # Claims in doubt are counted as free, too: Placement refuses them if not.
+        for counted in self._counted:
+            self._parts.candidates.release(counted)
+        self._counted.clear()
+        return released, left
+
+    def _hand_to_orphans(self, uuid: str, claimed: Claim | None = None) -> None:
+        """Hand a claim to `Orphans`; None: what its journal entry says."""
+        if uuid in self._entries:
+            entry = self._parts.journal.detach_from_answer(self._entries.pop(uuid))
+            self._parts.orphans.add(uuid, entry.to_orphan(claimed))
+
+
+def _owner(request: Request, caller: Caller, name: str) -> str:
+    """Return the project or user of the request, otherwise of its context."""
+    owner = request.field(name) or getattr(caller, name)
+    if not owner:
+        raise InvalidRequest(
+            f"Neither RequestSpec nor the request context has a {name}: an allocation "
+            "needs an owner"
+        )
+    return str(owner)
