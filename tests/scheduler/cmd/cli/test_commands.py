@@ -198,6 +198,11 @@ def test_wrong_usage_is_refused(args: list[str], expected: str) -> None:
     assert expected in _error(["--url", "http://127.0.0.1:1", *args], status=2)
 
 
+@pytest.mark.parametrize("id_", [FAILED, INSTANCE])
+def test_an_id_is_found_in_capitals(call: Call, id_: str) -> None:
+    assert call("explain", id_.upper()).stdout == call("explain", id_).stdout
+
+
 def test_what_is_not_found_is_one_line(url: str) -> None:
     error = _error(["explain", "nothing"], MOORAGE_URL=url)
     assert error == "Error: No decision is stored for 'nothing'"
