@@ -210,7 +210,10 @@ def _read_token(path: str | None) -> str | None:
         raise click.ClickException(
             f"--token-file {path} cannot be read: {e.strerror}"
         ) from e
-    if not token or not token.isprintable():
-        what = "more than one line of text" if token else "no token"
-        raise click.ClickException(f"--token-file {path} has {what}")
+    if not token:
+        raise click.ClickException(f"--token-file {path} has no token")
+    if not token.isprintable():
+        raise click.ClickException(
+            f"--token-file {path} must have one line of text: the token"
+        )
     return token

@@ -258,7 +258,7 @@ def test_a_token_file_of_two_lines_is_one_line(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("one\ntwo\n")
     error = _error(["--url", "http://h", "--token-file", str(token), "hosts"])
-    assert error == f"Error: --token-file {token} has more than one line of text"
+    assert error == f"Error: --token-file {token} must have one line of text: the token"
 
 
 # -- hostile names -----------------------------------------------------------------
