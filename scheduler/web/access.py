@@ -125,6 +125,10 @@ def _read_token(path: str | None) -> bytes:
             f"[web] token_file {path} has a token of {len(token)} characters; it must "
             f"have at least {_MIN_TOKEN}, such as from `openssl rand -hex 32`"
         )
+    if not token.decode("latin-1").isprintable():  # no header can have it
+        raise ConfigurationError(
+            f"[web] token_file {path} must have one line of text: the token"
+        )
     return token
 
 

@@ -258,13 +258,14 @@ class Answers:
         return dataclasses.asdict(self.explainer.hosts(after=after, limit=limit))
 
     def _find(self, id_: str) -> list[StoredDecision]:
-        queries = (
-            DecisionQuery(request_id=id_),
-            DecisionQuery(instance_uuid=id_, limit=MAX_WHOLE),
-        )
-        for query in queries:
-            if found := self.store.page(query).decisions:
-                return found
+        for each in dict.fromkeys((id_, id_.lower())):  # UUIDs have no case
+            queries = (
+                DecisionQuery(request_id=each),
+                DecisionQuery(instance_uuid=each, limit=MAX_WHOLE),
+            )
+            for query in queries:
+                if found := self.store.page(query).decisions:
+                    return found
         raise NotFound(f"No decision is stored for {excerpt(id_)}")
 
     def _request(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -21,6 +22,17 @@ _LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 class NothingFound(click.ClickException):
     """Raised when the API has nothing of that name."""
+
+
+class _Answer(dict[str, Any]):
+    """An object of the API; a key that it lacks says that something else answered."""
+
+    def __init__(self, data: Mapping[str, Any], url: str) -> None:
+        super().__init__(data)
+        self._url = url
+
+    def __missing__(self, key: str) -> Any:
+        raise click.ClickException(f"{self._url} is not Moorage's API: no {key!r}")
 
 
 class ApiClient:
@@ -90,20 +102,23 @@ class ApiClient:
             ) from e
         except requests.RequestException as e:
             raise click.ClickException(f"{self._url}: {_cause(e)}") from e
+        status = response.status_code
+        text = data.get("error", "") if isinstance(data, dict) else None
+        if not isinstance(text, str) or not (response.ok or text):
+            raise click.ClickException(_no_answer(self._url, status))
         if not response.ok:
-            text = data.get("error") if isinstance(data, dict) else None
-            is_missing = response.status_code == requests.codes.not_found
+            is_missing = status == HTTPStatus.NOT_FOUND
             error = NothingFound if is_missing else click.ClickException
-            raise error(_refused(response.status_code, text))
-        return data
+            raise error(_refused(status, text))
+        return _Answer(data, self._url)
 
 
 def _no_answer(url: str, status: int) -> str:
     # The server refuses these before the API sees them.
     if status in (
-        requests.codes.request_entity_too_large,
-        requests.codes.request_uri_too_large,
-        requests.codes.request_header_fields_too_large,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.REQUEST_URI_TOO_LONG,
+        HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
     ):
         return f"The arguments are too long for the API: HTTP {status}"
     return f"{url} is not Moorage's API: HTTP {status}"
@@ -114,6 +129,8 @@ def _text(value: object) -> str:
 
 
 def _cause(error: requests.RequestException) -> str:
+    if isinstance(error, requests.exceptions.SSLError):
+        return f"TLS failed: {error}"
     if isinstance(error, requests.ConnectionError):
         return "nothing answers there; is moorage-api running?"
     if isinstance(error, requests.Timeout):
@@ -121,11 +138,10 @@ def _cause(error: requests.RequestException) -> str:
     return str(error) or type(error).__name__
 
 
-def _refused(status: int, text: object) -> str:
-    why = text if isinstance(text, str) and text else f"HTTP {status}"
-    if status == requests.codes.unauthorized:
-        return f"The API refuses the token: {why} Pass --token-file"
-    return why
+def _refused(status: int, text: str) -> str:
+    if status == HTTPStatus.UNAUTHORIZED:
+        return f"The API refuses the token: {text} Pass --token-file"
+    return text
 
 
 def find_api(
@@ -139,7 +155,7 @@ def find_api(
         Neither names an API, or the token cannot be read.
     """
     if url is not None:
-        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        if not _is_usable(url):
             raise click.ClickException(f"--url {url!r} is no http or https URL")
         return ApiClient(url, _read_token(token_file))
     options = read_options(config_files).web
@@ -155,6 +171,16 @@ def find_api(
     if options.auth == "token":
         token_file = token_file or options.token_file
     return ApiClient(f"http://{host}:{options.port}", _read_token(token_file))
+
+
+def _is_usable(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        is_port = parts.port != 0
+    except ValueError:  # a bracket or a port that is none
+        return False
+    is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and is_port
+    return is_address and not (parts.query or parts.fragment)
 
 
 def read_options(config_files: Sequence[str]) -> Any:
@@ -184,6 +210,10 @@ def _read_token(path: str | None) -> str | None:
         raise click.ClickException(
             f"--token-file {path} cannot be read: {e.strerror}"
         ) from e
-    if not token or not token.isprintable():
+    if not token:
         raise click.ClickException(f"--token-file {path} has no token")
+    if not token.isprintable():
+        raise click.ClickException(
+            f"--token-file {path} must have one line of text: the token"
+        )
     return token

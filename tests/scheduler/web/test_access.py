@@ -219,6 +219,7 @@ def test_another_address_needs_authentication(tmp_path: Path, address: str) -> N
     [
         pytest.param("short", 0o600, "has a token of 5 characters", id="short"),
         pytest.param("", 0o600, "has a token of 0 characters", id="empty"),
+        pytest.param(f"{TOKEN}\nx", 0o600, "must have one line", id="lines"),
         pytest.param(TOKEN, 0o644, "can be read by every user", id="readable"),
     ],
 )

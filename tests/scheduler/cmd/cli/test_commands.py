@@ -170,6 +170,10 @@ def test_without_an_api_one_line_says_so(tmp_path: Path) -> None:
     [
         (["--url", "http://127.0.0.1:1", "hosts"], "is moorage-api running"),
         (["--url", "ftp://x", "hosts"], "is no http or https URL"),
+        (["--url", "http://[::1", "hosts"], "is no http or https URL"),
+        (["--url", "http://h:99999", "hosts"], "is no http or https URL"),
+        (["--url", "http://h:8790/?x=1", "hosts"], "is no http or https URL"),
+        (["--url", "http://h:8790#x", "hosts"], "is no http or https URL"),
         (["--url", "http://h", "--token-file", "/no", "hosts"], "cannot be read"),
         (["--config-file", "/nowhere.conf", "hosts"], "The configuration cannot be"),
     ],
@@ -192,6 +196,11 @@ def test_an_api_that_cannot_be_asked_is_one_line(
 )
 def test_wrong_usage_is_refused(args: list[str], expected: str) -> None:
     assert expected in _error(["--url", "http://127.0.0.1:1", *args], status=2)
+
+
+@pytest.mark.parametrize("id_", [FAILED, INSTANCE])
+def test_an_id_is_found_in_capitals(call: Call, id_: str) -> None:
+    assert call("explain", id_.upper()).stdout == call("explain", id_).stdout
 
 
 def test_what_is_not_found_is_one_line(url: str) -> None:
@@ -224,6 +233,32 @@ def test_the_token_of_the_file_is_sent(tmp_path: Path) -> None:
         error = _error(["--url", url, "--token-file", str(token), "hosts"])
     assert seen == ["some-token"]
     assert error == "Error: The API refuses the token: Wrong. Pass --token-file"
+
+
+@pytest.mark.parametrize("body", ["<html>", "[1]", "null", "{}", '{"error": {}}'])
+@pytest.mark.parametrize("status", ["200 OK", "404 Not Found", "500 Oops"])
+@pytest.mark.parametrize("command", ["decisions", "explain", "capacity"])
+def test_another_service_at_the_url_is_one_line(
+    command: str, status: str, body: str
+) -> None:
+    def app(_: Mapping[str, Any], respond: Any) -> list[bytes]:
+        respond(status, [("Content-Type", "application/json")])
+        return [body.encode()]
+
+    conf = load([], config_files=[])
+    conf.set_override("port", 0, group="web")
+    with make_web_server(conf, app) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        args = [command, "req-1"] if command == "explain" else [command]
+        error = _error(["--url", url, *args])
+    assert error.startswith(f"Error: {url} is not Moorage's API")
+
+
+def test_a_token_file_of_two_lines_is_one_line(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("one\ntwo\n")
+    error = _error(["--url", "http://h", "--token-file", str(token), "hosts"])
+    assert error == f"Error: --token-file {token} must have one line of text: the token"
 
 
 # -- hostile names -----------------------------------------------------------------
