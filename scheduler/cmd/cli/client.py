@@ -134,7 +134,7 @@ def _cause(error: requests.RequestException) -> str:
     if isinstance(error, requests.ConnectionError):
         return "nothing answers there; is moorage-api running?"
     if isinstance(error, requests.Timeout):
-        return f"no answer within {_TIMEOUTS_S[1]:.0f} s"
+        return "it is connected, and does not answer in time: is it http or https?"
     return str(error) or type(error).__name__
 
 
