@@ -17,7 +17,7 @@ from ..placement.allocations.limits import MAX_QUERIES, MAX_REREAD_TREES
 from ..request import Request
 from ..request.checks import instance_uuids_of
 from .caller import Caller
-from .claims.accepting import Claims, mappings_of
+from .claims.accepting import Claims
 from .claims.fits import FitCheck
 from .claims.ledger import Ledger
 from .claims.levels import LevelCheck
@@ -100,8 +100,6 @@ class Decision:
         )
         #: What the current pass has read.
         self.seen = self._begin_pass()
-        max_attempts = parts.conf.scheduler.max_attempts
-        self._n_alternates = max_attempts - 1 if return_alternates else 0
         self._needs = Needs(request, parts.conf)
         self._record = record
         self._offer: DecisionOffer | None = None
@@ -171,15 +169,16 @@ class Decision:
 
     def _make_placer(self) -> Placer:
         """Prepare the filters and weighers that the request needs."""
-        ranker = HostRanker(self._parts, self._request, self._record, self.seen)
+        conf = self._parts.conf
+        has_alternates = self.seen.return_alternates
         return Placer(
-            ranker,
+            HostRanker(self._parts, self._request, self._record),
             self._request,
             self._uuids,
             self._record,
             needs=self._needs,
-            n_alternates=self._n_alternates,
-            default_zone=self._parts.conf.default_availability_zone,
+            n_alternates=conf.scheduler.max_attempts - 1 if has_alternates else 0,
+            default_zone=conf.default_availability_zone,
         )
 
     def _steps(
@@ -222,7 +221,7 @@ class Decision:
         self.seen.is_again = before.view is not None
         if self._recorded is not None:
             self.seen.contention = self._recorded.contention
-        self._placer.ranker.begin_pass(self.seen)
+        self._placer.ranker.seen = self.seen
         hosts, ledger = self._load_hosts(offer)
         with self._record.timed("hosts"):
             hosts = restrict_hosts(hosts, self._request, self._record.steps)
@@ -241,9 +240,8 @@ class Decision:
             selections = self._run_driver(steps)
             placed = steps.placed
             # Not earlier: a request that is decided again must be unchanged.
-            fill_provider_mapping(
-                self._request, ledger.request(placed[-1].candidate)["mappings"]
-            )
+            mappings = ledger.mappings_of(placed[-1].candidate)
+            fill_provider_mapping(self._request, mappings)
             self._report_placement(placed)
             self._consume(placed, claims, ledger)
             claims.mark_answered()
@@ -332,7 +330,7 @@ class Decision:
             claim,
             spec_obj=self._request.spec_obj,
             limits=placed.limits,
-            mappings=mappings_of(ledger, placed.candidate) or {},
+            mappings=ledger.mappings_of(placed.candidate),
         )
 
     # -- hosts -----------------------------------------------------------------------

@@ -16,13 +16,13 @@ from ..request import Request
 from .alternates import SelectionMaker
 from .base import Weigh
 from .claims.accepting import (
+    NO_CANDIDATE,
     Accept,
     Claims,
     accept_any,
     accept_held,
     claim_in_placement,
     first_accepted,
-    mappings_of,
     reserve_in_ledger,
 )
 from .claims.ledger import Ledger
@@ -238,7 +238,10 @@ class Placer:
             Has the weights for the record, if not `ranking`.
         """
         its_limits = self.ranker.limits(ranking.hosts, index)
-        consumption = self._needs.on_host(its_limits, mappings_of(ledger, candidate))
+        mappings = None
+        if ledger is not None and candidate != NO_CANDIDATE:
+            mappings = ledger.mappings_of(candidate)
+        consumption = self._needs.on_host(its_limits, mappings)
         shown, at = ranking, index
         if weighed is not None:
             shown, at = weighed, _index_in(weighed.hosts, ranking.hosts, index)

@@ -29,30 +29,29 @@ class HostRanker:
     ----------
     record : DecisionRecord
         Gets the filters' steps, and the time that filters and weighers take.
-    seen : Seen
-        What the first pass has read; see `begin_pass`.
 
     Attributes
     ----------
+    seen : Seen
+        What the current pass has read; each pass must set it.
     filters : sequence of BaseHostFilter
         Prepared for the request, in the order in which they run.
     together : Together
         What they and the weighers say of several instances at once.
     eligible : HostBatch
         The hosts that the first filters passed, for the instance that was ranked last.
+        A driver that claims several hosts at once sets it, with these counted on them.
     weigh : callable or None
         Weighs hosts instead of the weighers.
     """
 
+    seen: Seen
     eligible: HostBatch
 
-    def __init__(
-        self, parts: Parts, request: Request, record: DecisionRecord, seen: Seen
-    ) -> None:
+    def __init__(self, parts: Parts, request: Request, record: DecisionRecord) -> None:
         self._parts = parts
         self._request = request
         self._record = record
-        self._seen = seen
         spec_obj = request.spec_obj
         enabled = () if request.skips_filters else parts.filters
         prepared = [filter_.prepare(spec_obj) for filter_ in enabled]
@@ -65,10 +64,6 @@ class HostRanker:
         self.weigh: Weigh | None = None
         #: The number of the record's steps once the first filters have run.
         self._n_steps = 0
-
-    def begin_pass(self, seen: Seen) -> None:
-        """Decide again, with what a new pass has read."""
-        self._seen = seen
 
     def rank(self, hosts: HostBatch, uuid: str, number: int) -> Ranking:
         """Return the hosts that pass for an instance, in the order of their weights.
@@ -115,10 +110,6 @@ class HostRanker:
                 steps=self._record.steps,
             )
 
-    def assume_placed(self, hosts: HostBatch) -> None:
-        """Count instances that are about to be claimed, for checks after the claim."""
-        self.eligible = hosts
-
     def rank_passing(self, hosts: HostBatch, uuid: str) -> Ranking:
         """Return hosts in the order of the weights of `weigh`, or of the weighers."""
         if self.weigh is None:
@@ -132,7 +123,7 @@ class HostRanker:
 
     def rank_by_weighers(self, hosts: HostBatch, uuid: str) -> Ranking:
         """Return hosts in the order of the weighers' weights for an instance."""
-        conf, contention = self._parts.conf, self._seen.contention
+        conf, contention = self._parts.conf, self.seen.contention
         rng, n_choices = self._parts.rng, contention.n_choices
         if is_random(conf, n_choices):
             rng = self.rng
@@ -158,7 +149,7 @@ class HostRanker:
     @property
     def rng(self) -> np.random.Generator:
         """A random generator whose seed is that of the pass."""
-        return self._seen.rng(self._parts.rng)
+        return self.seen.rng(self._parts.rng)
 
     def limits(self, hosts: HostBatch, index: int) -> dict[str, object]:
         """Return the limits of a host, as its compute service gets them."""

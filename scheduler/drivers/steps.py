@@ -186,7 +186,7 @@ class Steps:
             planned.append(placed)
             later = hosts_after(later, [placed])
         if planned and self._claims is not None and self._ledger is not None:
-            self._ranker.assume_placed(later)
+            self._ranker.eligible = later  # for the checks after the claim
             refused += self._claims.claim_together(planned, self._ledger)
         granted = [each for each in planned if each.instance_uuid not in refused]
         self.placed += granted

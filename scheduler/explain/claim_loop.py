@@ -109,7 +109,7 @@ class ClaimLoop:
         if candidate is None:
             return None
         limits = collect_limits(self._filters, passed[0], spec_obj, is_rebuild=False)
-        mappings = ledger.request(candidate)["mappings"]
+        mappings = ledger.mappings_of(candidate)
         amounts: dict[str, dict[str, int]] = {}
         for provider, resources in ledger.resources_of(candidate).items():
             for name, amount in resources.items():

@@ -98,14 +98,14 @@ class ApiClient:
             data = response.json()
         except requests.JSONDecodeError as e:
             raise click.ClickException(
-                _no_answer(self._url, response.status_code)
+                _unusable_answer(self._url, response.status_code)
             ) from e
         except requests.RequestException as e:
             raise click.ClickException(f"{self._url}: {_cause(e)}") from e
         status = response.status_code
         text = data.get("error", "") if isinstance(data, dict) else None
-        if not isinstance(text, str) or not (response.ok or text):
-            raise click.ClickException(_no_answer(self._url, status))
+        if not isinstance(text, str) or (text == "" and not response.ok):
+            raise click.ClickException(_unusable_answer(self._url, status))
         if not response.ok:
             is_missing = status == HTTPStatus.NOT_FOUND
             error = NothingFound if is_missing else click.ClickException
@@ -113,7 +113,7 @@ class ApiClient:
         return _Answer(data, self._url)
 
 
-def _no_answer(url: str, status: int) -> str:
+def _unusable_answer(url: str, status: int) -> str:
     # The server refuses these before the API sees them.
     if status in (
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -134,7 +134,7 @@ def _cause(error: requests.RequestException) -> str:
     if isinstance(error, requests.ConnectionError):
         return "nothing answers there; is moorage-api running?"
     if isinstance(error, requests.Timeout):
-        return "it is connected, and does not answer in time: is it http or https?"
+        return "it does not answer in time; is the scheme right, http or https?"
     return str(error) or type(error).__name__
 
 
@@ -176,11 +176,11 @@ def find_api(
 def _is_usable(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        is_port = parts.port != 0
-    except ValueError:  # a bracket or a port that is none
+        has_port_0 = parts.port == 0
+    except ValueError:  # a malformed IPv6 address or port
         return False
-    is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and is_port
-    return is_address and not (parts.query or parts.fragment)
+    is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
+    return is_address and not (has_port_0 or parts.query or parts.fragment)
 
 
 def read_options(config_files: Sequence[str]) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from ...hosts import HostBatch
-from ..instances import Mappings, PlacedInstance
+from ..instances import PlacedInstance
 from ..weighing import Ranking
 from .contention import Contention
 from .ledger import Ledger
@@ -100,17 +100,3 @@ def claim_in_placement(ledger: Ledger, claims: Claims) -> Accept:
         return claims.claim_host(uuid, hosts, index, ledger)
 
     return claim
-
-
-def mappings_of(ledger: Ledger | None, candidate: int) -> Mappings | None:
-    """Return the providers that a candidate takes for each request group.
-
-    Returns
-    -------
-    mapping or None
-        None: the candidate is `NO_CANDIDATE`.
-    """
-    if ledger is None or candidate == NO_CANDIDATE:
-        return None
-    mappings: Mappings = ledger.request(candidate)["mappings"]
-    return mappings

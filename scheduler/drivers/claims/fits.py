@@ -84,7 +84,7 @@ class FitCheck:
         if not self._is_active:
             return True
         limits = self._limits_of(hosts, index)
-        mappings = ledger.request(candidate)["mappings"]
+        mappings = ledger.mappings_of(candidate)
         return self._reserve(
             uuid,
             (hosts.value("uuid", index), hosts.value("host", index)),
@@ -130,7 +130,7 @@ class FitCheck:
             resources=ledger.resources_of(candidate),
             spec_obj=self._request.spec_obj,
             limits=limits,
-            mappings=ledger.request(candidate)["mappings"],
+            mappings=ledger.mappings_of(candidate),
             state=ClaimState.RESERVED,
         )
         has_fitted = table.claims.has_place(node_uuid, uuid)

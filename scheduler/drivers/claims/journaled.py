@@ -67,8 +67,9 @@ class JournaledClaims:
     ) -> None:
         self._parts = parts
         self._global_request_id = caller.global_request_id
-        self._project_id = _owner(request, caller, "project_id")
-        self._user_id = _owner(request, caller, "user_id")
+        self._owner = {
+            name: _owner(request, caller, name) for name in ("project_id", "user_id")
+        }
         self._record = record
         self._evacuated_from = evacuated_from
         self.made: dict[str, Claim] = {}
@@ -104,8 +105,7 @@ class JournaledClaims:
             answer = claim(
                 self._parts.placement,
                 requests,
-                project_id=self._project_id,
-                user_id=self._user_id,
+                **self._owner,
                 rng=self._parts.rng,
                 waiter=self._parts.waiter,
                 global_request_id=self._global_request_id,
@@ -141,8 +141,7 @@ class JournaledClaims:
     @contextmanager
     def _tracked(self, requests: Mapping[str, AllocationRequest]) -> Iterator[None]:
         """Record claims; hand those in doubt or interrupted to `Orphans`."""
-        owner = {"project_id": self._project_id, "user_id": self._user_id}
-        self._entries.update(self._parts.journal.record(requests, owner))
+        self._entries.update(self._parts.journal.record(requests, self._owner))
         try:
             yield
         except (AllocationsInDoubt, AllocationUpdateFailed) as e:
@@ -180,13 +179,12 @@ class JournaledClaims:
         Orphans of earlier requests for these instances are forgotten. Unanswered writes
         are watched, as they may arrive after an instance is deleted.
         """
-        owner = {"project_id": self._project_id, "user_id": self._user_id}
         claims = {**self.made, **self._found}
         self._parts.orphans.forget_claimed(claims)
         for uuid, mine in claims.items():
             if mine.is_late:
                 self._parts.orphans.add(
-                    uuid, self._parts.journal.watch(uuid, mine, owner)
+                    uuid, self._parts.journal.watch(uuid, mine, self._owner)
                 )
 
     def release(self, uuid: str) -> None:

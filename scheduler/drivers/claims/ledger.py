@@ -104,6 +104,11 @@ class Ledger:
         """Return a candidate's resources: {provider UUID: {resource class: amount}}."""
         return resources_of(self.request(index))
 
+    def mappings_of(self, index: int) -> Mapping[str, Sequence[str]]:
+        """Return a candidate's providers by request group."""
+        mappings: Mapping[str, Sequence[str]] = self.request(index)["mappings"]
+        return mappings
+
     def reserve(self, index: int) -> None:
         """Reserve a candidate's resources."""
         self._count(index, 1)
