@@ -8,7 +8,7 @@
 The parameters are exactly nova 34's (``nova.scheduler.utils``); where Placement would
 refuse nova's query, it is rewritten so that Placement can answer it
 (:mod:`.unsuffixed`). A flavor can request more than in nova
-(:mod:`moorage.scheduler.request.flavor_groups`).
+(:mod:`moorage.scheduler.request.groups`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 from ...candidates import CandidatesQuery
 from ...request import Request
-from ...request.destination import RequestedDestination
 from ...request.groups import QueryGroup, joined_traits
+from ...request.request import RequestedDestination
 from .unsuffixed import confine, without_empty_resources
 
 #: Hints that need all candidates: their hosts may be beyond any limit.
