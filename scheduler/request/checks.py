@@ -170,7 +170,7 @@ def check_flavor_groups(in_flavor: FlavorGroups) -> set[str]:
 
 
 def check_requested_groups(groups: Iterable[QueryGroup], suffixes: set[str]) -> None:
-    """Check the groups of ports, PCI devices and device profiles; add their suffixes."""
+    """Check the groups of ports and devices; add their suffixes to `suffixes`."""
     for index, group in enumerate(groups):
         field, suffix = f"requested_resources[{index}]", group.suffix
         if not suffix or not _SUFFIX.fullmatch(suffix):
