@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The instances of each service host, and the image properties that they are counted by."""
+"""The instances of each service host, and the image properties counted of them."""
 
 from __future__ import annotations
 

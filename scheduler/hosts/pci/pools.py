@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The free PCI devices of a host: pools of like devices, as its compute reports them."""
+"""A host's free PCI devices: pools of like devices, as its compute reports them."""
 
 from __future__ import annotations
 
