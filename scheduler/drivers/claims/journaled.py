@@ -202,7 +202,7 @@ class JournaledClaims:
         AllocationUpdateFailed, PlacementUnavailable
             It is not released.
         """
-        release(
+        was_held = release(
             self._parts.placement,
             uuid,
             self.made[uuid],
@@ -211,8 +211,9 @@ class JournaledClaims:
             global_request_id=self._global_request_id,
         )
         made = self.made.pop(uuid)
-        if made.is_late:
-            # It is released; an unanswered write may claim it again.
+        if made.is_late or not was_held:
+            # An unanswered write may claim it again. Or another request has taken it
+            # over, and leaves it to this one if it fails.
             late = dataclasses.replace(made, generation=None, is_ours=False)
             self._hand_to_orphans(uuid, late)
         else:

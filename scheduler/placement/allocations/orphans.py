@@ -11,8 +11,8 @@ orphan until it is settled:
   write, and watch the consumer for as long as one may arrive. Then forget the orphan.
 - It holds exactly this claim, and Placement had granted it to us: release it, unless
   the host source reports the instance there.
-- It holds exactly this claim, and the claimer is unknown: another request may have
-  answered it. Only evidence that it is not in use releases it: the source knows that
+- It holds exactly this claim, and the claimer is unknown, or another request has taken
+  it over: that one may have answered it. Only evidence that it is not in use releases it: the source knows that
   the instance is gone, or stays elsewhere. Another scheduler published a claim of this
   instance, or the source reports it on its host: in use, forget it. No evidence within
   ``[moorage] orphan_evidence_timeout``: report it as a suspected orphan, and leave it
@@ -323,20 +323,20 @@ class Orphans:
             return self._watch(uuid, orphan, held)
         if not held.matches(orphan.claim.combined_request):
             return self._finish_released(uuid, orphan, held)
-        claim = orphan.claim
-        if not (claim.is_ours or claim.is_newest(held.consumer_generation or 0)):
-            return True  # another request has taken it over
-        if not has_new_request:
+        generation = held.consumer_generation or 0
+        # A request that has taken it over since may have answered it.
+        is_ours = orphan.claim.is_ours and orphan.claim.is_newest(generation)
+        if not (is_ours and has_new_request):
             # Generations restart with a new consumer: even a claim that was granted to
             # us may be a later request's by now.
             state = self._location(uuid, orphan).state
             if state is InstanceState.ON_HOST:
                 LOG.info("Consumer %s is in use: its instance is on a host", uuid)
                 return True
-            if not claim.is_ours and state not in _NOT_IN_USE:
+            if not is_ours and state not in _NOT_IN_USE:
                 self._suspect_if_overdue(uuid, orphan)
                 return False
-        self._release(uuid, orphan)
+        self._release(uuid, orphan, generation)
         return self._finish_released(uuid, orphan, self._client.allocations(uuid))
 
     def _settle(self, uuid: str, orphan: Orphan) -> None:
@@ -350,8 +350,11 @@ class Orphans:
         if is_there:
             orphan.on_settled()
 
-    def _release(self, uuid: str, orphan: Orphan, claim: Claim | None = None) -> None:
-        claim = claim or orphan.claim
+    def _release(self, uuid: str, orphan: Orphan, generation: int) -> None:
+        """Release a claim, unless the consumer was written after that generation."""
+        claim = dataclasses.replace(
+            orphan.claim, generation=max(generation, orphan.claim.newest)
+        )
         if release(self._client, uuid, claim, rng=self._rng, waiter=self._waiter):
             LOG.info("Released the allocation of consumer %s", uuid)
 
@@ -405,7 +408,7 @@ class Orphans:
         )
         if may_be_late and held.matches(claim.combined_request):
             if self._location(uuid, orphan).state is InstanceState.GONE:
-                self._release(uuid, orphan, dataclasses.replace(claim, generation=None))
+                self._release(uuid, orphan, generation or 0)
             return self._is_late_write_over(orphan)
         if generation is None or generation == claim.late_write_generation:
             self._refuse_late(uuid, orphan, held)
