@@ -119,7 +119,11 @@ class Reporter:
         self._lock = threading.Lock()
 
     def report(
-        self, host: HostRecord | Mapping[str, Any], instances: Instances = ()
+        self,
+        host: HostRecord | Mapping[str, Any],
+        instances: Instances = (),
+        *,
+        deleted: Iterable[str] = (),
     ) -> None:
         """Report the state of a compute node: whole at first, then the changes.
 
@@ -132,6 +136,10 @@ class Reporter:
         instances : collection of str, or mapping
             UUIDs of all instances on the node. A mapping has the image properties of
             each, texts by name, which ImagePropertiesWeigher counts.
+        deleted : iterable of str
+            UUIDs of instances that were deleted for good since the last report. A
+            scheduler takes this as evidence, and releases an allocation that a failed
+            request has left for one. Not those that have moved to another host.
 
         Raises
         ------
@@ -139,7 +147,11 @@ class Reporter:
             A value is invalid, or a column without a default is missing; the message
             names host and column, and nothing is sent.
         """
-        self.report_many([(host, instances)])
+        with self._lock:
+            report = self._report_of(*self._read(host, instances))
+            if gone := sorted(deleted):
+                report.data["instances_deleted"] = gone
+            self._cast([report])
 
     def report_many(
         self,
@@ -150,10 +162,7 @@ class Reporter:
         For agents that collect the state of many nodes; a cast has up to 500 reports.
         """
         with self._lock:
-            read = [
-                (*self._read(host), frozenset(its), _read_images(its))
-                for host, its in hosts
-            ]
+            read = [self._read(host, its) for host, its in hosts]
             self._cast([self._report_of(*each) for each in read])
 
     def send_whole_report(self, node_uuid: str) -> bool:
@@ -173,17 +182,23 @@ class Reporter:
                 self._forgotten_at = max(self._forgotten_at, node.revision)
 
     def _read(
-        self, host: HostRecord | Mapping[str, Any]
-    ) -> tuple[Mapping[str, Any], dict[str, Any]]:
-        """Return a copy of the given columns, and the values to send."""
+        self, host: HostRecord | Mapping[str, Any], instances: Instances
+    ) -> tuple[
+        Mapping[str, Any], dict[str, Any], frozenset[str], dict[str, ImageProperties]
+    ]:
+        """Return a copy of the given columns, and what to send.
+
+        That is the values, the instances, and the image properties of these.
+        """
+        images = _read_images(instances)
         if isinstance(host, HostRecord):
             given = report_values(host, self._columns)
         else:
             given = dict(host)
         before = self._nodes.get(given.get("uuid", ""))
         if before is not None and before.given == given:
-            return given, before.values
-        return given, self._values(given, before)
+            return given, before.values, frozenset(instances), images
+        return given, self._values(given, before), frozenset(instances), images
 
     def _values(
         self, given: Mapping[str, Any], before: _LastReport | None

@@ -24,8 +24,8 @@ _DATA: Final = "moorage_object.data"
 
 #: The version of both kinds of report. An optional column does not change it: readers
 #: ignore unknown columns, and use the default of a missing one. 1.1 has
-#: `image_properties`.
-VERSION: Final = "1.1"
+#: `image_properties`, 1.2 `instances_deleted`.
+VERSION: Final = "1.2"
 _MAJOR: Final = 1
 
 
@@ -52,6 +52,9 @@ class ReportKind(enum.Enum):
         instances that have the same: texts by name in `properties`, and UUIDs in
         `instances`. Those of other instances, or of all if it is missing, stay as they
         were.
+    instances_deleted : list of str, optional
+        UUIDs of instances that were deleted for good since an earlier report: they are
+        on no host, and no request for them is under way.
     """
 
     #: The reported columns as further fields, and in `instances` the UUIDs of all
@@ -73,6 +76,7 @@ REPORT_KEYS: Final = frozenset(
         "seen_at",
         "instances",
         "image_properties",
+        "instances_deleted",
         "since",
         "changes",
         "instances_added",

@@ -16,7 +16,9 @@ class InstanceState(enum.Enum):
     ON_HOST = "on a host"
     #: It is being built or moved, or its host has not reported it yet: check again.
     PENDING = "pending"
-    #: Deleted, failed, or not known at all.
+    #: On another host than a claim of it, and nothing is about to move it there.
+    ELSEWHERE = "elsewhere"
+    #: It was deleted, or has failed and is on no host.
     GONE = "gone"
 
 
@@ -28,7 +30,10 @@ class InstanceLocation:
     ----------
     host : str
         The service host, where the state is ON_HOST.
+    is_settled : bool
+        Whether no request or move of the instance is under way, so that it stays there.
     """
 
     state: InstanceState
     host: str = ""
+    is_settled: bool = False

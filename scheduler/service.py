@@ -422,13 +422,15 @@ def _locate(
 ) -> InstanceLocation:
     """Return an instance's location, as evidence that it uses some providers.
 
-    A location on another host, as during a move, counts as unknown.
+    While it may move, a location on another host says nothing about these.
     """
     location = source.locate_instance(instance_uuid)
     hosts = {table.host_of(node_uuid) for node_uuid in providers} - {None}
     is_elsewhere = bool(hosts) and location.host not in hosts
     if location.state is InstanceState.ON_HOST and is_elsewhere:
-        return InstanceLocation(InstanceState.UNKNOWN)
+        is_settled = location.is_settled
+        state = InstanceState.ELSEWHERE if is_settled else InstanceState.UNKNOWN
+        return InstanceLocation(state)
     return location
 
 

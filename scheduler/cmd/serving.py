@@ -15,6 +15,7 @@ from oslo_config import cfg
 from ..errors import SchedulerError
 from ..rpc import (
     PEERS_TOPIC,
+    DeletionEndpoint,
     IgnoredReports,
     Peers,
     PeersEndpoint,
@@ -112,7 +113,8 @@ class Serving:
 
     def _make_servers(self) -> list[SchedulerRPCServer]:
         peers = PeersEndpoint(self._scheduler.selector, self._peers.origin)
-        own = [peers, *self._scheduler.source_endpoints, IgnoredReports()]
+        deletions = DeletionEndpoint(self._scheduler.selector.parts.source)
+        own = [peers, deletions, *self._scheduler.source_endpoints, IgnoredReports()]
         peers = get_server(self._conf, self._transport, own, PEERS_TOPIC)
         if not self._is_deciding:
             return [peers]

@@ -102,11 +102,12 @@ OPTS = (
         min=1,
         mutable=True,
         help=(
-            "Seconds after which an allocation without an answered request, such as "
-            "that of a killed process, counts as orphaned. If no host has reported the "
-            "instance by then, it is released. If the source of hosts does not know "
-            "where instances are (file), it is logged as a suspected orphan and not "
-            "released."
+            "Seconds after which an allocation is reported as a suspected orphan: one "
+            "that may have been claimed for a request without an answer, such as that "
+            "of a killed process, while nothing shows whether it is in use. It is "
+            "logged and listed (moorage-status orphans), and checked further; it is "
+            "never released because this time is over. Related options: source, "
+            "claims_directory."
         ),
     ),
     cfg.StrOpt(

@@ -5,7 +5,7 @@ from .client import SchedulerAPI
 from .endpoints import BaseAPIEndpoint, SchedulerEndpoint
 from .peers import PEERS_TOPIC, Peers, PeersEndpoint
 from .private_api import warn_of_missing_api
-from .reports import AgentAPI, IgnoredReports, connect_agents
+from .reports import AgentAPI, DeletionEndpoint, IgnoredReports, connect_agents
 from .server import SchedulerRPCServer, get_server, start_all
 from .transport import get_transport, register_opts
 
@@ -13,6 +13,7 @@ __all__ = [
     "PEERS_TOPIC",
     "AgentAPI",
     "BaseAPIEndpoint",
+    "DeletionEndpoint",
     "IgnoredReports",
     "Peers",
     "PeersEndpoint",

@@ -11,6 +11,7 @@ import oslo_messaging
 from ...objects import Aggregate, InstanceList, RequestSpec, Selection, Serializer
 from .. import errors
 from .endpoints import TOPIC
+from .peers import NAMESPACE, PEERS_TOPIC
 from .transport import register_opts
 
 
@@ -126,6 +127,20 @@ class SchedulerAPI:
             host_name=host_name,
             instance_uuids=list(instance_uuids),
         )
+
+    def instances_deleted(
+        self, context: dict[str, Any], instance_uuids: Sequence[str]
+    ) -> None:
+        """Notify all schedulers that instances were deleted, or will never be built.
+
+        They are on no host, and no request for them is under way: a scheduler releases
+        an allocation that a failed request may have left. Only the sources push and
+        kafka need it.
+        """
+        client = self._client.prepare(
+            topic=PEERS_TOPIC, namespace=NAMESPACE, version="1.2", fanout=True
+        )
+        client.cast(context, "instances_deleted", instance_uuids=list(instance_uuids))
 
     def _cast(
         self, version: str, context: dict[str, Any], method: str, **arguments: object

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Request host reports from agents."""
+"""Request host reports from agents, and receive the deletions of instances."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 import oslo_messaging
 
 from ...objects import Serializer
+from ..hosts.columns import read_uuids
 from .peers import NAMESPACE
 
 LOG = logging.getLogger(__name__)
@@ -30,6 +31,29 @@ def connect_agents(
     for endpoint in endpoints:
         if isinstance(endpoint, RequestsReports):
             endpoint.connect(AgentAPI(transport).report_wanted)
+
+
+class MarksDeleted(Protocol):
+    """A source of hosts, which locates instances."""
+
+    def mark_deleted(self, instance_uuids: Iterable[str]) -> None:
+        """Remember that these instances were deleted for good."""
+
+
+class DeletionEndpoint:
+    """Receives the deletions of instances, which conductors cast to all schedulers."""
+
+    target = oslo_messaging.Target(namespace=NAMESPACE, version="1.2")
+
+    def __init__(self, source: MarksDeleted) -> None:
+        self._source = source
+
+    def instances_deleted(self, context: object, instance_uuids: object) -> None:
+        """Remember instances that were deleted, or whose request was given up."""
+        try:
+            self._source.mark_deleted(read_uuids(instance_uuids))
+        except ValueError as e:
+            LOG.warning("instances_deleted: %s; the cast is ignored", e)
 
 
 class IgnoredReports:

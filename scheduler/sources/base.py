@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from oslo_config import cfg
 
@@ -199,6 +199,12 @@ class BaseHostSource(abc.ABC):
         may query a database. It raises nothing.
         """
         return InstanceLocation(InstanceState.UNKNOWN)
+
+    def mark_deleted(self, instance_uuids: Iterable[str]) -> None:
+        """Remember that a conductor has reported the deletion of instances.
+
+        By default nothing is remembered, for sources that know it by themselves.
+        """
 
     def boot_volumes(
         self,

@@ -64,6 +64,19 @@ def test_first_report_is_whole_and_the_next_have_changes(
     assert sent.kinds == ["HostReport", "HostDelta"]
 
 
+@pytest.mark.parametrize("sends_deltas", [True, False])
+def test_deletions_are_sent_once_with_any_report(
+    sent: Sent, sends_deltas: bool
+) -> None:
+    reporter = Reporter(sent.append, sends_deltas=sends_deltas)
+    reporter.report(host(host="h1"), [A], deleted=[B])
+    assert sent.last["instances_deleted"] == [B]
+    reporter.report(host(host="h1"), [A], deleted=iter([B]))
+    assert (sent.kinds[-1], sent.last["instances_deleted"]) == ("HostDelta", [B])
+    reporter.report(host(host="h1"), [A])
+    assert "instances_deleted" not in sent.last
+
+
 def test_sign_of_life_has_no_revision_of_its_own(
     reporter: Reporter, sent: Sent
 ) -> None:

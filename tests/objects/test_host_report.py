@@ -46,7 +46,7 @@ def test_what_is_written_is_read_again(kind: ReportKind) -> None:
     assert primitive == {
         "moorage_object.name": kind.value,
         "moorage_object.namespace": "moorage",
-        "moorage_object.version": "1.1",
+        "moorage_object.version": "1.2",
         "moorage_object.data": data,
     }
     assert report_data(primitive) == (kind, data)

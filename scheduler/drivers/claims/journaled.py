@@ -80,7 +80,11 @@ class JournaledClaims:
         self._counted: list[CountedClaim] = []
 
     def claim(
-        self, requests: Mapping[str, AllocationRequest], hosts: Sequence[str]
+        self,
+        requests: Mapping[str, AllocationRequest],
+        hosts: Sequence[str],
+        *,
+        is_held: bool = False,
     ) -> ClaimAnswer:
         """Claim for one instance, or for several in one POST.
 
@@ -90,6 +94,8 @@ class JournaledClaims:
             By instance.
         hosts : sequence of str
             For the span.
+        is_held : bool
+            Whether the instances hold it already, so that it is taken over.
 
         Raises
         ------
@@ -112,6 +118,7 @@ class JournaledClaims:
                 evacuated_from=self._evacuated_from,
                 before_write=self._record_write,
                 rest_above=self._parts.orphans.late_generations(requests),
+                is_held=is_held,
             )
             self._account(requests, answer, began)
             span.set("moorage.answer", answer.result.value)
@@ -195,7 +202,7 @@ class JournaledClaims:
         AllocationUpdateFailed, PlacementUnavailable
             It is not released.
         """
-        release(
+        was_held = release(
             self._parts.placement,
             uuid,
             self.made[uuid],
@@ -204,8 +211,9 @@ class JournaledClaims:
             global_request_id=self._global_request_id,
         )
         made = self.made.pop(uuid)
-        if made.is_late:
-            # It is released; an unanswered write may claim it again.
+        if made.is_late or not was_held:
+            # An unanswered write may claim it again. Or another request has taken it
+            # over, and leaves it to this one if it fails.
             late = dataclasses.replace(made, generation=None, is_ours=False)
             self._hand_to_orphans(uuid, late)
         else:
@@ -233,9 +241,12 @@ class JournaledClaims:
         left = list(self.made)
         for uuid in left:
             self._hand_to_orphans(uuid, self.made.pop(uuid))
-        # It is unknown who claimed these: evidence decides.
+        # What another request made is that one's. A write of ours that Placement did not
+        # confirm may have made the others: evidence decides.
         for uuid, found in self._found.items():
-            self._hand_to_orphans(uuid, found)
+            if not found.is_foreign:
+                self._hand_to_orphans(uuid, found)
+        self._settle(self._found)
         self._found.clear()
         # Claims in doubt are counted as free, too: Placement refuses them if not.
         for counted in self._counted:

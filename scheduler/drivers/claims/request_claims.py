@@ -249,7 +249,7 @@ class RequestClaims:
         """
         self._fits.give_back(placed.instance_uuid)  # elsewhere
         request = {placed.instance_uuid: ledger.request(placed.candidate)}
-        answer = self._claim(request, [placed.value("host")])
+        answer = self._claim(request, [placed.value("host")], is_held=True)
         return answer.result is ClaimResult.CLAIMED and self._may_keep(
             placed.instance_uuid, placed.value("uuid"), placed.value("host"), answer
         )
@@ -275,10 +275,14 @@ class RequestClaims:
         return was and n_rounds < MAX_ROUNDS
 
     def _claim(
-        self, requests: Mapping[str, AllocationRequest], hosts: Sequence[str]
+        self,
+        requests: Mapping[str, AllocationRequest],
+        hosts: Sequence[str],
+        *,
+        is_held: bool = False,
     ) -> ClaimAnswer:
         self._wanted.update(requests)
-        answer = self._claims.claim(requests, hosts)
+        answer = self._claims.claim(requests, hosts, is_held=is_held)
         if answer.result is ClaimResult.CLAIMED and not answer.is_found:
             self._n_contended = 0
         self._record_attempt(list(requests), hosts, answer)

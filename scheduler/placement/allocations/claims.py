@@ -71,6 +71,8 @@ class Claim:
         The highest generation that a write of ours can have given the consumer.
     is_late : bool
         Whether an unanswered write may still arrive.
+    is_foreign : bool
+        Whether another request made it: no write of ours can have.
     """
 
     request: AllocationRequest
@@ -80,6 +82,7 @@ class Claim:
     named: int | None = None
     written: int | None = None
     is_late: bool = False
+    is_foreign: bool = False
 
     @property
     def combined_request(self) -> AllocationRequest:
@@ -156,6 +159,7 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
     evacuated_from: AbstractSet[str] = frozenset(),
     before_write: BeforeWrite | None = None,
     rest_above: Mapping[str, int] = MappingProxyType({}),
+    is_held: bool = False,
 ) -> ClaimAnswer:
     """Claim a candidate for each consumer: all of them or none.
 
@@ -172,6 +176,8 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         Called before each write, with the generations that it names and what is held.
     rest_above : mapping, optional
         See `Orphans.late_generations`.
+    is_held : bool
+        Whether the consumers probably hold it already, so that they are read first.
 
     Raises
     ------
@@ -191,7 +197,7 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         waiter=waiter or SystemWaiter(),
         rng=rng,
         global_request_id=global_request_id,
-        assumed=dict.fromkeys(allocation_requests, NOTHING),
+        assumed=None if is_held else dict.fromkeys(allocation_requests, NOTHING),
         takes_over=True,
         before_write=before_write,
         rest_above=rest_above,
@@ -202,7 +208,7 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         e.unresolved = plan.in_doubt(rewrite)
         raise
     except AllocationUpdateFailed as e:
-        e.unresolved = plan.late(rewrite) | plan.held()
+        e.unresolved = plan.late(rewrite)  # what others hold is theirs
         raise
     result = claim_result(rewrite, plan.failed())
     answer = ClaimAnswer(result, rewrite.n_writes, rewrite.answer)
@@ -219,10 +225,8 @@ class _ClaimPlan:
     owner: ConsumerAllocations
     evacuated_from: AbstractSet[str]
     before: dict[str, ConsumerAllocations] = field(default_factory=dict)
-    seen: AllocationsByConsumer = field(default_factory=dict)
 
     def __call__(self, held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
-        self.seen = held
         if all(self._is_reached(uuid, mine) for uuid, mine in held.items()):
             return {}
         return {uuid: self._wanted(uuid, mine) for uuid, mine in held.items()}
@@ -270,17 +274,9 @@ class _ClaimPlan:
                 late.get(uuid) or Claim(request, self.before.get(uuid)),
                 generation=rewrite.held[uuid].consumer_generation,
                 is_ours=not rewrite.is_found,
+                is_foreign=uuid in rewrite.foreign and uuid not in late,
             )
             for uuid, request in self.requests.items()
-        }
-
-    def held(self) -> dict[str, Claim]:
-        """Return the claims that consumers hold already, made by any request."""
-        return {
-            uuid: Claim(request, self.before.get(uuid), written=generation)
-            for uuid, request in self.requests.items()
-            if (generation := self.seen[uuid].consumer_generation) is not None
-            and self._is_reached(uuid, self.seen[uuid])
         }
 
     def late(self, rewrite: Rewrite) -> dict[str, Claim]:

@@ -172,6 +172,9 @@ class Rewrite:
     #: Whether the goal was seen reached before Placement confirmed any write of ours:
     #: another request may have reached it.
     is_found: bool = field(init=False, default=False)
+    #: Consumers for which another request has reached it: they are at a generation that
+    #: no write of ours can have given them.
+    foreign: set[str] = field(init=False, default_factory=set)
     #: Placement's last answer; 200 where the goal was reached already.
     answer: WriteAnswer = field(init=False, default_factory=lambda: WriteAnswer(503))
     error: PlacementError | None = field(init=False, default=None)
@@ -267,6 +270,14 @@ class Rewrite:
             return WriteAnswer(409, detail="the generation of one of them is hidden")
         is_reached = self.is_reached = not self.wanted
         self.is_found |= is_reached and not self.n_done
+        if not is_reached:
+            self.foreign.clear()
+        elif not self.n_done:
+            self.foreign |= {
+                uuid
+                for uuid, mine in self.held.items()
+                if (mine.consumer_generation or 0) > self.written.get(uuid, 0)
+            }
         if is_reached and self.rests:
             self.wanted = self._to_rest()
         while self.wanted:

@@ -12,7 +12,9 @@ moment at which the broker has it, some 0.1 ms, a killed process leaves a claim 
 have been answered. It stays: an allocation that an answer may have named is never
 released. Nor does the broker's having the answer prove that the caller received it.
 
-Entries are not synced to the disk: they survive the process, not a machine crash.
+Entries are not synced to the disk: they survive the process, but a crash of the machine
+may lose the last ones. So each names the boot of the machine at which it was written,
+and after another boot an entry that was granted does not prove that no answer named it.
 """
 
 from __future__ import annotations
@@ -42,6 +44,9 @@ from .limits import JOURNAL_MAX_READS
 from .orphans import Orphan, Orphans
 
 LOG = logging.getLogger(__name__)
+
+#: Has another content after each start of the machine.
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 #: Minimum size in bytes before a file is replaced by one with unsettled entries only.
 MAX_BYTES: Final = 1 << 20
@@ -112,6 +117,9 @@ class Journal:
         self._file: JournalFile | None = None
         self._is_failing = False
         self._limit_bytes = MAX_BYTES
+        self._boot_id = ""
+        with suppress(OSError):
+            self._boot_id = _BOOT_ID.read_text().strip()
         self._of_thread = threading.local()
 
     @property
@@ -181,7 +189,9 @@ class Journal:
     ) -> dict[str, JournalEntry]:
         """Record claims, by consumer, that are about to be sent."""
         entries = {
-            uuid: JournalEntry(self, next(self._numbers), uuid, request, owner)
+            uuid: JournalEntry(
+                self, next(self._numbers), uuid, request, owner, boot_id=self._boot_id
+            )
             for uuid, request in requests.items()
         }
         self.write(entries.values())
@@ -202,6 +212,7 @@ class Journal:
             claim.named,
             granted=claim.generation,
             before=claim.before,
+            boot_id=self._boot_id,
             is_watched=True,
         )
         self.write([entry])
@@ -281,6 +292,7 @@ class Journal:
             left = list(unsettled_in(read_all(fd), path))
             for entry in left:
                 entry.journal, entry.number = self, next(self._numbers)
+                entry.survive(self._boot_id)
             self.write(left)
             path.unlink()
         finally:

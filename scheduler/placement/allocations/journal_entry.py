@@ -41,6 +41,8 @@ class JournalEntry:
         The generation at which the claim rests, once Placement has granted it.
     before : ConsumerAllocations or None
         What the consumer held before, where the claim is added to it (evacuation).
+    boot_id : str
+        That of the machine when the entry was written; "": it is not known.
     """
 
     journal: Journal
@@ -52,6 +54,7 @@ class JournalEntry:
     written: int | None = None
     granted: int | None = None
     before: ConsumerAllocations | None = None
+    boot_id: str = ""
     is_suspected: bool = False
     is_watched: bool = False
 
@@ -84,6 +87,16 @@ class JournalEntry:
         """Record that nothing remains to be done about the claim."""
         self.journal.settle([self])
 
+    def survive(self, boot_id: str) -> None:
+        """Keep what is certain after its process has ended, at a boot of the machine.
+
+        A crash of the machine may have kept the grant and lost a later line, which
+        settled the claim because an answer named it. So its claimer is unknown then.
+        """
+        if self.boot_id != boot_id and self.granted is not None and not self.is_watched:
+            self.written, self.granted = self.granted, None
+        self.boot_id = boot_id
+
     def to_line(self) -> bytes:
         """Return the entry as a line of the file."""
         allocations = {
@@ -95,6 +108,7 @@ class JournalEntry:
             "consumer": self.consumer_uuid,
             "allocations": allocations,
             "owner": self.owner,
+            "boot": self.boot_id,
         }
         if self.named is not None:
             fields["named"] = self.named
@@ -172,6 +186,7 @@ def _parse_entry(fields: Mapping[str, Any]) -> JournalEntry:
         is_suspected=fields.get("suspected", False),
         is_watched=fields.get("watched", False),
         before=ConsumerAllocations(**before) if before else None,
+        boot_id=fields.get("boot", ""),
     )
 
 

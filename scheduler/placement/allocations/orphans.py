@@ -11,11 +11,12 @@ orphan until it is settled:
   write, and watch the consumer for as long as one may arrive. Then forget the orphan.
 - It holds exactly this claim, and Placement had granted it to us: release it, unless
   the host source reports the instance there.
-- It holds exactly this claim, and the claimer is unknown: evidence decides. Another
-  scheduler published a claim of this instance, or the host source reports it on its
-  host: in use, forget it. The source knows that it is gone, or has not seen it within
-  ``[moorage] orphan_evidence_timeout``: release it. No evidence by then: report it as a
-  suspected orphan, and leave it to the operator.
+- It holds exactly this claim, and the claimer is unknown, or another request has taken
+  it over: that one may have answered it. Only evidence that it is not in use releases it: the source knows that
+  the instance is gone, or stays elsewhere. Another scheduler published a claim of this
+  instance, or the source reports it on its host: in use, forget it. No evidence within
+  ``[moorage] orphan_evidence_timeout``: report it as a suspected orphan, and leave it
+  to the operator. An instance that is still to be built proves nothing.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ _UNAVAILABLE: Final = (
 Locate = Callable[[str, Collection[str]], InstanceLocation]
 
 _UNKNOWN: Final = InstanceLocation(InstanceState.UNKNOWN)
+#: What shows that an instance does not use a claim, whoever made it.
+_NOT_IN_USE: Final = (InstanceState.GONE, InstanceState.ELSEWHERE)
 
 
 def locate_unknown(
@@ -145,7 +148,12 @@ class Orphans:
     @property
     def suspected(self) -> list[str]:
         """The consumers whose allocations no evidence explains."""
-        return [u for u, all_ in self._snapshot() for each in all_ if each.is_suspected]
+        return [
+            uuid
+            for uuid, orphans in self._snapshot()
+            for each in orphans
+            if each.is_suspected and not each.is_watched
+        ]
 
     def _snapshot(self) -> list[tuple[str, list[Orphan]]]:
         with self._lock:
@@ -159,7 +167,7 @@ class Orphans:
         if not orphan.is_watched:
             LOG.warning(
                 "Consumer %s may hold an allocation of a request that failed; it is "
-                "released once Placement answers and nothing shows that it is in use",
+                "released once it is certain that the allocation is not in use",
                 consumer_uuid,
             )
         orphan.since = self._waiter.monotonic()
@@ -190,7 +198,10 @@ class Orphans:
         *,
         excluding: AbstractSet[str] = frozenset(),
     ) -> None:
-        """Release the orphans of earlier requests for these instances, if possible.
+        """Release what Placement granted to earlier requests for these instances.
+
+        A claim whose claimer is unknown stays: a request that was delivered twice may
+        have answered it. The new request takes it over, or fails.
 
         Parameters
         ----------
@@ -206,7 +217,8 @@ class Orphans:
             if uuid not in self._orphans:
                 continue
             for orphan in self._orphans_of(uuid):
-                if orphan.claim.request["allocations"].keys() & excluding:
+                in_use = orphan.claim.request["allocations"].keys() & excluding
+                if in_use or not orphan.claim.is_ours:
                     continue
                 try:
                     self._check(uuid, orphan, has_new_request=True)
@@ -311,10 +323,21 @@ class Orphans:
             return self._watch(uuid, orphan, held)
         if not held.matches(orphan.claim.combined_request):
             return self._finish_released(uuid, orphan, held)
-        if has_new_request or self._may_release(uuid, orphan, held):
-            self._release(uuid, orphan)
-            return self._finish_released(uuid, orphan, self._client.allocations(uuid))
-        return not self._needs_recheck(uuid, orphan, held)
+        generation = held.consumer_generation or 0
+        # A request that has taken it over since may have answered it.
+        is_ours = orphan.claim.is_ours and orphan.claim.is_newest(generation)
+        if not (is_ours and has_new_request):
+            # Generations restart with a new consumer: even a claim that was granted to
+            # us may be a later request's by now.
+            state = self._location(uuid, orphan).state
+            if state is InstanceState.ON_HOST:
+                LOG.info("Consumer %s is in use: its instance is on a host", uuid)
+                return True
+            if not is_ours and state not in _NOT_IN_USE:
+                self._suspect_if_overdue(uuid, orphan)
+                return False
+        self._release(uuid, orphan, generation)
+        return self._finish_released(uuid, orphan, self._client.allocations(uuid))
 
     def _settle(self, uuid: str, orphan: Orphan) -> None:
         with self._lock:
@@ -327,53 +350,31 @@ class Orphans:
         if is_there:
             orphan.on_settled()
 
-    def _release(self, uuid: str, orphan: Orphan, claim: Claim | None = None) -> None:
-        claim = claim or orphan.claim
+    def _release(self, uuid: str, orphan: Orphan, generation: int) -> None:
+        """Release a claim, unless the consumer was written after that generation."""
+        claim = dataclasses.replace(
+            orphan.claim, generation=max(generation, orphan.claim.newest)
+        )
         if release(self._client, uuid, claim, rng=self._rng, waiter=self._waiter):
             LOG.info("Released the allocation of consumer %s", uuid)
 
     # -- the consumer holds exactly what was claimed ----------------------------------
 
-    def _may_release(
-        self, uuid: str, orphan: Orphan, held: ConsumerAllocations
-    ) -> bool:
-        generation = held.consumer_generation or 0
-        if orphan.claim.is_ours:
-            # Generations restart with a new consumer: it may be a later request's, too.
-            return self._location(uuid, orphan).state is not InstanceState.ON_HOST
-        if not orphan.claim.is_newest(generation):
-            return False
-        location = self._location(uuid, orphan)
-        if location.state is InstanceState.GONE:
-            return True
-        return location.state is InstanceState.PENDING and self._is_overdue(orphan)
-
-    def _needs_recheck(
-        self, uuid: str, orphan: Orphan, held: ConsumerAllocations
-    ) -> bool:
-        """Return whether an orphan that was not released must be checked again."""
-        if not orphan.claim.is_newest(held.consumer_generation or 0):
-            return False
-        if self._location(uuid, orphan).state is InstanceState.ON_HOST:
-            LOG.info("Consumer %s is in use: its instance is on a host", uuid)
-            return False
-        if self._is_overdue(orphan) and not orphan.is_suspected:
-            orphan.is_suspected = True
-            orphan.on_suspected()
-            LOG.error(
-                "Suspected orphan: consumer %s holds an allocation of the resource "
-                "providers %s that no answer named; whether it is in use is not known. "
-                "If the instance does not exist, delete its allocations in Placement",
-                uuid,
-                ", ".join(sorted(held.resources)),
-            )
-        return True
+    def _suspect_if_overdue(self, uuid: str, orphan: Orphan) -> None:
+        if orphan.is_suspected or self._age_s(orphan) < self._evidence_timeout_s():
+            return
+        orphan.is_suspected = True
+        orphan.on_suspected()
+        LOG.error(
+            "Suspected orphan: consumer %s holds an allocation of the resource "
+            "providers %s that no answer named; whether it is in use is not known. %s",
+            uuid,
+            ", ".join(sorted(orphan.claim.request["allocations"])),
+            advice(uuid, orphan.claim),
+        )
 
     def _location(self, uuid: str, orphan: Orphan) -> InstanceLocation:
         return self._locate(uuid, orphan.claim.request["allocations"].keys())
-
-    def _is_overdue(self, orphan: Orphan) -> bool:
-        return self._age_s(orphan) >= self._evidence_timeout_s()
 
     def _age_s(self, orphan: Orphan) -> float:
         return self._waiter.monotonic() - orphan.since
@@ -407,7 +408,7 @@ class Orphans:
         )
         if may_be_late and held.matches(claim.combined_request):
             if self._location(uuid, orphan).state is InstanceState.GONE:
-                self._release(uuid, orphan, dataclasses.replace(claim, generation=None))
+                self._release(uuid, orphan, generation or 0)
             return self._is_late_write_over(orphan)
         if generation is None or generation == claim.late_write_generation:
             self._refuse_late(uuid, orphan, held)
@@ -453,3 +454,19 @@ class Orphans:
                 return False
             generation += 1
         return True
+
+
+def advice(consumer_uuid: str, claim: Claim) -> str:
+    """Return when and how an operator deletes a suspected orphan."""
+    command = "openstack --os-placement-api-version 1.36 resource provider allocation"
+    if claim.before is None:
+        return (
+            "If the instance does not exist, or has failed and is on no host, run: "
+            f"{command} delete {consumer_uuid}"
+        )
+    added = sorted(claim.request["allocations"].keys() - claim.before.resources.keys())
+    return (
+        "It was added for an evacuation. Once that is over and the instance is still "
+        "on the host that it was evacuated from, run: "
+        + " && ".join(f"{command} unset --provider {p} {consumer_uuid}" for p in added)
+    )

@@ -8,7 +8,7 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from oslo_config import cfg
@@ -311,11 +311,15 @@ class KafkaSource(BaseHostSource):
     # -- what is known -------------------------------------------------------------
 
     def locate_instance(self, instance_uuid: str) -> InstanceLocation:
-        """Return the host that reported an instance; else a report is still pending."""
-        host = None if self._hosts is None else self._hosts.host_with(instance_uuid)
-        if host is None:
-            return InstanceLocation(InstanceState.PENDING)
-        return InstanceLocation(InstanceState.ON_HOST, host)
+        """Return the host that reported an instance, or that it was deleted."""
+        if self._hosts is None:
+            return InstanceLocation(InstanceState.UNKNOWN)
+        return self._hosts.locate(instance_uuid)
+
+    def mark_deleted(self, instance_uuids: Iterable[str]) -> None:
+        """Remember that these instances were deleted for good."""
+        if self._hosts is not None:
+            self._hosts.mark_deleted(instance_uuids)
 
     def seen_at(self) -> float | None:
         """Return when the newest report or heartbeat of any host was sent."""

@@ -30,7 +30,14 @@ from ..base import (
 )
 from . import schema
 from .databases import ApiDatabase, CellDatabase
-from .schema import instance_group_member, instance_groups, instance_mappings, instances
+from .schema import (
+    CELL0,
+    cell_mappings,
+    instance_group_member,
+    instance_groups,
+    instance_mappings,
+    instances,
+)
 from .services import read_states
 
 #: An instance may have dozens of devices, of about a kilobyte each.
@@ -204,6 +211,9 @@ LOG = logging.getLogger(__name__)
 #: The option of the API database's URL, and what is wrong with one that fails.
 API_OPTION: Final = "[api_database] connection"
 AS_API_DATABASE: Final = "It has to be that of nova's API database"
+#: States of an instance without a host and without a task in which nothing starts it on
+#: a host: only a new request does.
+_ON_NO_HOST: Final = ("error", "shelved_offloaded")
 
 
 class DatabaseLookups:
@@ -245,13 +255,21 @@ class DatabaseLookups:
         }
 
     def locate_instance(self, instance_uuid: str) -> InstanceLocation:
-        """Look up the row of an instance in each cell's database.
+        """Look up an instance in each cell's database, then in the API database.
 
-        An instance without a row or without a host is pending: it may still be built.
-        If a cell does not answer, the location is unknown.
+        An instance without a row or without a host is pending, as it may still be
+        built, unless it was deleted or has failed. nova sets a task state before it
+        requests a host for a move, and resets it when the move is over. If a database
+        does not answer, the location is unknown.
         """
         rows = instances.c
-        wanted = sa.select(rows.host, rows.deleted).where(rows.uuid == instance_uuid)
+        wanted = sa.select(
+            rows.host, rows.deleted, rows.vm_state, rows.task_state
+        ).where(
+            rows.uuid == instance_uuid,
+            # The copy in the other cell during a resize between cells.
+            rows.hidden.isnot(sa.true()),
+        )
         state = InstanceState.PENDING
         for cell in self._cells():
             try:
@@ -263,11 +281,42 @@ class DatabaseLookups:
                 )
                 state = InstanceState.UNKNOWN
                 continue
-            if row is not None and row.deleted:
+            if row is None:
+                continue
+            is_settled = not row.task_state
+            if row.deleted:
                 return InstanceLocation(InstanceState.GONE)
-            if row is not None and row.host:
-                return InstanceLocation(InstanceState.ON_HOST, row.host)
+            if row.host:
+                return InstanceLocation(InstanceState.ON_HOST, row.host, is_settled)
+            if is_settled and row.vm_state in _ON_NO_HOST:
+                return InstanceLocation(InstanceState.GONE)
+        if state is InstanceState.PENDING:
+            state = self._state_without_host(instance_uuid)
         return InstanceLocation(state)
+
+    def _state_without_host(self, instance_uuid: str) -> InstanceState:
+        """Return the state of an instance that has no host in any cell.
+
+        nova puts those that could not be scheduled into cell0.
+        """
+        mapping = instance_mappings.c
+        wanted = (
+            sa.select(cell_mappings.c.uuid, mapping.queued_for_delete)
+            .select_from(
+                instance_mappings.outerjoin(
+                    cell_mappings, mapping.cell_id == cell_mappings.c.id
+                )
+            )
+            .where(mapping.instance_uuid == instance_uuid)
+        )
+        try:
+            with self._api.engine().connect() as connection:
+                row = connection.execute(wanted).first()
+        except Exception as e:  # oslo.db has classes of its own
+            LOG.debug("Locating an instance failed: %s", cause_of(e))
+            return InstanceState.UNKNOWN
+        is_gone = row is not None and (row.queued_for_delete or row.uuid == CELL0)
+        return InstanceState.GONE if is_gone else InstanceState.PENDING
 
     def boot_volumes(self, instance_uuid: str) -> Sequence[str]:
         """Read the build request of an instance from the API database.

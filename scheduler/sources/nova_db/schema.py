@@ -105,6 +105,7 @@ instance_mappings = sa.Table(
     API,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("instance_uuid", sa.String(36), nullable=False, unique=True),
+    sa.Column("cell_id", sa.Integer),
     sa.Column("project_id", sa.String(255), nullable=False),
     sa.Column("queued_for_delete", sa.Boolean),
 )
@@ -178,6 +179,9 @@ instances = sa.Table(
     sa.Column("uuid", sa.String(36), nullable=False, unique=True),
     sa.Column("host", sa.String(255)),
     sa.Column("node", sa.String(255)),
+    sa.Column("vm_state", sa.String(255)),
+    sa.Column("task_state", sa.String(255)),
+    sa.Column("hidden", sa.Boolean, default=False),
     sa.Index("instances_updated_at_idx", "updated_at"),
     sa.Index("instances_host_node_deleted_idx", "host", "node", "deleted"),
 )

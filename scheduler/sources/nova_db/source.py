@@ -237,8 +237,9 @@ class NovaDBSource(BaseHostSource):
     def locate_instance(self, instance_uuid: str) -> InstanceLocation:
         """Look up the row of an instance in each cell's database.
 
-        An instance without a row or without a host is pending: it may still be built.
-        If a cell does not answer, the location is unknown.
+        An instance without a row or without a host is pending: it may still be built,
+        unless it was deleted or has failed. If a database does not answer, the location
+        is unknown.
         """
         return self._lookups.locate_instance(instance_uuid)
 

@@ -79,11 +79,15 @@ class PushSource(BaseHostSource):
         self._requester.connect(send)
 
     def locate_instance(self, instance_uuid: str) -> InstanceLocation:
-        """Return the host that reported an instance; else a report is still pending."""
-        host = None if self._hosts is None else self._hosts.host_with(instance_uuid)
-        if host is None:
-            return InstanceLocation(InstanceState.PENDING)
-        return InstanceLocation(InstanceState.ON_HOST, host)
+        """Return the host that reported an instance, or that it was deleted."""
+        if self._hosts is None:
+            return InstanceLocation(InstanceState.UNKNOWN)
+        return self._hosts.locate(instance_uuid)
+
+    def mark_deleted(self, instance_uuids: Iterable[str]) -> None:
+        """Remember that these instances were deleted for good."""
+        if self._hosts is not None:
+            self._hosts.mark_deleted(instance_uuids)
 
     def start(self, table: HostTable) -> None:
         """Put the stored hosts into the table; warn if the store is unavailable.

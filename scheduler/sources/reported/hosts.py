@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from ....objects import MalformedObject, ReportKind, report_data
 from ...hosts import HostRecord, HostTable, ImageProperties, UnreportedClaim
 from ...hosts.columns import read_count, read_uuid, read_uuids
+from ...instances import InstanceLocation, InstanceState
 from ..report_columns import (
     IDENTITY,
     RefusedReport,
@@ -32,6 +33,8 @@ LOG = logging.getLogger(__name__)
 
 #: Seconds after which `seen_at` is stored even if nothing else has changed.
 _STORED_WITHIN_S: Final = 20.0
+#: Deleted instances that are remembered, the newest of more.
+_MAX_DELETED: Final = 100_000
 
 
 class MissingReports(Protocol):
@@ -109,6 +112,8 @@ class ReportedHosts:
         #: Claims whose instances had been reported at the last check.
         self._reported_claims: set[UnreportedClaim] = set()
         self._checked_at = 0.0
+        #: Instances that were reported as deleted.
+        self._deleted: OrderedDict[str, None] = OrderedDict()
         self.counts = ReportCounts()
         self.refusals = Refusals(forget_after_s)
         #: When the newest message of any host was received; None: none was.
@@ -155,7 +160,12 @@ class ReportedHosts:
             apply = (
                 self._apply_report if kind is ReportKind.WHOLE else self._apply_delta
             )
+            deleted: Sequence[str] = ()
+            if data.get("instances_deleted"):
+                name = reported_name(data)
+                deleted = read_field(data, "instances_deleted", read_uuids, name)
             apply(data, batch)
+            self.mark_deleted(deleted)
         except (RefusedReport, MalformedObject, RecursionError) as e:
             self.counts.refused += 1
             self.refusals.add(e, batch.now, received.origin)
@@ -432,11 +442,27 @@ class ReportedHosts:
         is_bounded = bool(self._forget_after_s) and not node.is_relayed
         return is_bounded and node.seen_at < now - self._forget_after_s
 
-    def host_with(self, instance_uuid: str) -> str | None:
-        """Return the host that reported an instance; None: no host has it."""
+    def mark_deleted(self, instance_uuids: Iterable[str]) -> None:
+        """Remember that these instances were deleted for good."""
         with self._lock:
-            node = self._nodes.values()
-            return next((h.host for h in node if instance_uuid in h.instances), None)
+            for uuid in instance_uuids:
+                self._deleted[uuid] = None
+                self._deleted.move_to_end(uuid)
+            while len(self._deleted) > _MAX_DELETED:
+                self._deleted.popitem(last=False)
+
+    def locate(self, instance_uuid: str) -> InstanceLocation:
+        """Return the host that reported an instance, or that it was deleted.
+
+        Otherwise a report of it may still come: the host builds it, or is silent.
+        """
+        with self._lock:
+            for node in self._nodes.values():
+                if instance_uuid in node.instances:
+                    return InstanceLocation(InstanceState.ON_HOST, node.host)
+            is_deleted = instance_uuid in self._deleted
+        state = InstanceState.GONE if is_deleted else InstanceState.PENDING
+        return InstanceLocation(state)
 
     def forget_lost(self, silent_at: float | None = None) -> list[str]:
         """Drop the nodes that were silent for too long; return their UUIDs.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,19 @@ from moorage.objects import (
 )
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler import errors
+from moorage.scheduler.hosts import HostTable
+from moorage.scheduler.instances import InstanceState
 from moorage.scheduler.rpc import (
+    PEERS_TOPIC,
+    DeletionEndpoint,
     IgnoredReports,
     SchedulerAPI,
     get_server,
     get_transport,
 )
 from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.sources.push.report_requests import ReportRequester
+from moorage.scheduler.sources.reported.hosts import ReportedHosts
 
 from ...fixtures.clouds import (
     CONTEXT,
@@ -282,6 +289,25 @@ def test_client_accepts_a_transport_of_oslo_messaging() -> None:
             CONTEXT, request(), new_uuids()
         )
     stock.cleanup()
+
+
+def test_deletions_that_conductors_report_reach_the_source(
+    transport: Any, api: SchedulerAPI, caplog: pytest.LogCaptureFixture
+) -> None:
+    hosts = ReportedHosts(HostTable(), ReportRequester(), time.time, list)
+    [uuid] = new_uuids()
+    endpoints = [DeletionEndpoint(hosts), IgnoredReports()]
+    server = get_server(transport.conf, transport, endpoints, PEERS_TOPIC)
+    server.start()
+    try:
+        api.instances_deleted(CONTEXT, ["x"])
+        wait_until(lambda: "instances_deleted: " in caplog.text)
+        assert hosts.locate(uuid).state is InstanceState.PENDING
+        api.instances_deleted(CONTEXT, [uuid])
+        wait_until(lambda: hosts.locate(uuid).state is InstanceState.GONE)
+    finally:
+        server.stop()
+        server.wait()
 
 
 def test_reports_without_a_source_are_warned_of_once(

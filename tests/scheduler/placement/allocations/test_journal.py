@@ -140,9 +140,58 @@ def test_claim_that_was_not_known_to_be_granted_needs_evidence(
     killed.kill()
     after = Process(placement, tmp_path, state)
     after.orphans.stop()
-    is_known = state in (InstanceState.GONE, InstanceState.ON_HOST)
+    is_gone = state in (InstanceState.GONE, InstanceState.ELSEWHERE)
+    is_known = is_gone or state is InstanceState.ON_HOST
     assert len(after.orphans) == (0 if is_known else 1)
-    assert bool(after.held(consumer)) is (state is not InstanceState.GONE)
+    assert bool(after.held(consumer)) is not is_gone
+
+
+@pytest.mark.parametrize("state", InstanceState, ids=lambda state: state.name)
+@pytest.mark.parametrize("boot", ["another", "older version", "this"])
+@pytest.mark.parametrize("n_boots", [1, 2])
+def test_claim_that_was_granted_before_another_boot_needs_evidence(
+    placement: EmbeddedPlacementFixture,
+    tmp_path: Path,
+    boot: str,
+    n_boots: int,
+    state: InstanceState,
+) -> None:
+    """A crash of the machine may lose that a granted claim was answered."""
+    consumer = _consumer()
+    process = Process(placement, tmp_path)
+    process.claim(consumer)
+    for _ in range(n_boots):
+        process.kill()
+        _set_boot(tmp_path, boot)
+        kept = RecordingOrphans()
+        journal = Journal(kept)  # type: ignore[arg-type]  # it has what is called
+        journal.open(tmp_path)
+        [(_, orphan)] = kept.orphans
+        assert orphan.claim.is_ours is (boot == "this")
+        assert orphan.claim.newest == 1
+        process.journal = journal
+    process.kill()
+    after = Process(placement, tmp_path, state)
+    after.orphans.stop()
+    is_in_use = state is InstanceState.ON_HOST
+    is_gone = state in (InstanceState.GONE, InstanceState.ELSEWHERE)
+    is_released = is_gone or (boot == "this" and not is_in_use)
+    assert bool(after.held(consumer)) is not is_released
+    assert len(after.orphans) == (0 if is_released or is_in_use else 1)
+
+
+def _set_boot(folder: Path, boot: str) -> None:
+    """Make all entries of a folder another boot's, or those of an older version."""
+    if boot == "this":
+        return
+    for path in _files(folder):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for fields in lines:
+            if "boot" in fields and boot == "another":
+                fields["boot"] = str(uuid.uuid4())
+            else:
+                fields.pop("boot", None)
+        path.write_text("".join(json.dumps(fields) + "\n" for fields in lines))
 
 
 def test_what_was_granted_is_known_after_each_kill(

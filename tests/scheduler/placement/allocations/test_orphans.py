@@ -39,6 +39,8 @@ from ..two_hosts import HOST, OTHER
 from ..watched import Clock
 
 TIMEOUT_S = 300.0
+#: Evidence that an instance does not use an allocation.
+NOT_IN_USE = (InstanceState.GONE, InstanceState.ELSEWHERE)
 
 
 def _orphans(client: PlacementClient, **more: Any) -> Orphans:
@@ -149,19 +151,23 @@ def test_what_is_held_for_another_reason_is_left_alone(
 
 @pytest.mark.parametrize("is_ours", [True, False], ids=["granted", "in doubt"])
 @pytest.mark.parametrize("state", InstanceState, ids=lambda state: state.name)
-def test_what_another_request_found_and_wrote_again_is_forgotten(
+def test_what_another_request_has_taken_over_needs_evidence(
     placement: EmbeddedPlacementFixture,
     watched: Watched,
     is_ours: bool,
     state: InstanceState,
 ) -> None:
+    """That request may have answered it; if it failed, nobody else releases it."""
     consumer, claim = _claimed(placement, HOST)
     assert claim_one(placement.client, consumer, request_of(HOST)).is_found
     watched.state = state
     watched.add(consumer, claim if is_ours else _doubted(claim))
-    watched.run_for(2)
-    assert watched.settled == [consumer]
-    assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
+    watched.run_for(2 * TIMEOUT_S)
+    is_known = state in (*NOT_IN_USE, InstanceState.ON_HOST)
+    assert watched.settled == ([consumer] if is_known else [])
+    assert watched.orphans.suspected == ([] if is_known else [consumer])
+    is_released = state in NOT_IN_USE
+    assert _held(placement, consumer) == ({} if is_released else {HOST: {"VCPU": 1}})
 
 
 def test_claim_of_a_new_request_is_not_mistaken_for_the_orphan(
@@ -372,9 +378,13 @@ def test_evacuation_that_was_granted_is_released_and_the_source_stays(
 
 
 # -- evidence --------------------------------------------------------------------------
+@pytest.mark.parametrize("state", NOT_IN_USE, ids=lambda state: state.name)
 @pytest.mark.parametrize("generation", [1, 2])
-def test_what_is_in_doubt_is_released_once_its_instance_is_gone(
-    placement: EmbeddedPlacementFixture, watched: Watched, generation: int
+def test_what_is_in_doubt_is_released_once_its_instance_is_not_there(
+    placement: EmbeddedPlacementFixture,
+    watched: Watched,
+    generation: int,
+    state: InstanceState,
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
     if generation == 2:  # another request may be about to take it over
@@ -382,7 +392,7 @@ def test_what_is_in_doubt_is_released_once_its_instance_is_gone(
     watched.add(consumer, _doubted(claim))
     watched.run_for(2)
     assert _held(placement, consumer)
-    watched.state = InstanceState.GONE
+    watched.state = state
     watched.run_for(4)
     assert watched.queried == {(consumer, HOST)}
     assert watched.settled == [consumer]
@@ -402,36 +412,69 @@ def test_what_is_in_doubt_is_kept_once_its_instance_is_on_a_host(
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
 
-def test_what_is_in_doubt_is_released_where_its_instance_stays_on_no_host(
-    placement: EmbeddedPlacementFixture, watched: Watched
-) -> None:
-    consumer, claim = _claimed(placement, HOST)
-    watched.state = InstanceState.PENDING
-    watched.add(consumer, _doubted(claim))
-    watched.run_for(TIMEOUT_S - 1)
-    assert _held(placement, consumer)
-    watched.run_for(2)
-    assert watched.settled == [consumer]
-    assert _held(placement, consumer) == {}
-
-
+@pytest.mark.parametrize("state", [InstanceState.UNKNOWN, InstanceState.PENDING])
 def test_what_no_evidence_explains_is_reported_once_and_kept(
     placement: EmbeddedPlacementFixture,
     watched: Watched,
     caplog: pytest.LogCaptureFixture,
+    state: InstanceState,
 ) -> None:
+    """Slow builds, a nova-compute that restarts, and agents that are away pend."""
     consumer, claim = _claimed(placement, HOST)
+    watched.state = state
     watched.add(consumer, _doubted(claim))
     watched.run_for(TIMEOUT_S - 1)
     assert watched.orphans.suspected == []
-    watched.run_for(TIMEOUT_S)
+    watched.run_for(20 * TIMEOUT_S)
     assert watched.orphans.suspected == [consumer]
     text = f"Suspected orphan: consumer {consumer} holds an allocation of the resource"
     assert caplog.text.count(text) == 1
     assert HOST in caplog.text
+    assert f"resource provider allocation delete {consumer}" in caplog.text
     assert len(watched.orphans) == 1
     assert watched.settled == []
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
+
+
+def _doubtful_evacuation(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> tuple[str, dict[str, Any]]:
+    """Add an evacuation of whose claim it is not known who made it."""
+    consumer, _ = _claimed(placement, OTHER)
+    source = _held(placement, consumer)
+    answer = claim_one(
+        placement.client, consumer, request_of(HOST), evacuated_from={OTHER}
+    )
+    watched.add(consumer, _doubted(answer.claims[consumer]))
+    return consumer, source
+
+
+@pytest.mark.parametrize("state", InstanceState, ids=lambda state: state.name)
+def test_evacuation_in_doubt_is_settled_by_where_the_instance_is(
+    placement: EmbeddedPlacementFixture, watched: Watched, state: InstanceState
+) -> None:
+    """Once it is over: on the source, ELSEWHERE; on the destination, ON_HOST."""
+    consumer, source = _doubtful_evacuation(placement, watched)
+    watched.state = state
+    watched.run_for(TIMEOUT_S - 1)
+    is_known = state in (*NOT_IN_USE, InstanceState.ON_HOST)
+    assert watched.settled == ([consumer] if is_known else [])
+    is_released = state in NOT_IN_USE
+    assert (_held(placement, consumer) == source) is is_released
+
+
+def test_advice_for_an_evacuation_keeps_the_allocation_on_the_source(
+    placement: EmbeddedPlacementFixture,
+    watched: Watched,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    consumer, _ = _doubtful_evacuation(placement, watched)
+    watched.run_for(2 * TIMEOUT_S)
+    assert watched.orphans.suspected == [consumer]
+    assert f"allocation unset --provider {HOST} {consumer}" in caplog.text
+    assert "for an evacuation" in caplog.text
+    assert OTHER not in caplog.text
+    assert "allocation delete" not in caplog.text
 
 
 def test_suspected_orphan_is_released_once_there_is_evidence(
@@ -566,18 +609,29 @@ def test_orphan_with_a_late_write_is_watched_once_its_claim_is_in_use(
 
 
 # -- a new request for the same instance -----------------------------------------------
-@pytest.mark.parametrize("is_ours", [True, False], ids=["granted", "in doubt"])
 def test_new_request_finds_nothing_held(
-    placement: EmbeddedPlacementFixture, is_ours: bool
+    placement: EmbeddedPlacementFixture,
 ) -> None:
     """A request that asks for an instance again does not use the unanswered claim."""
     consumer, claim = _claimed(placement, HOST)
     orphans = _orphans(placement.client)
-    orphans.add(consumer, _orphaned(claim if is_ours else _doubted(claim)))
+    orphans.add(consumer, _orphaned(claim))
     orphans.release_before_new_claim([consumer, _consumer()])
     assert not orphans
     assert _held(placement, consumer) == {}
     orphans.stop()
+
+
+def test_new_request_releases_nothing_that_another_one_may_have_answered(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    """The same request may have been delivered twice."""
+    consumer, claim = _claimed(placement, HOST)
+    watched.state = InstanceState.PENDING
+    watched.add(consumer, _doubted(claim))
+    watched.orphans.release_before_new_claim([consumer])
+    assert len(watched.orphans) == 1
+    assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
 
 def test_evacuation_leaves_the_orphan_on_the_source_alone(

@@ -321,11 +321,18 @@ def test_database_drivers_get_timeouts(url: str, limits: dict[str, str]) -> None
     [
         ({"host": "a"}, InstanceState.ON_HOST),
         ({"host": None}, InstanceState.PENDING),
+        ({"host": None, "vm_state": "building"}, InstanceState.PENDING),
+        ({"host": None, "vm_state": "error"}, InstanceState.GONE),
+        ({"host": None, "vm_state": "shelved_offloaded"}, InstanceState.GONE),
+        ({"host": None, "vm_state": "shelved_offloaded", "task_state": "unshelving"},
+         InstanceState.PENDING),
+        ({"host": "a", "hidden": True}, InstanceState.PENDING),
         ({"host": "a", "deleted": 7}, InstanceState.GONE),
         (None, InstanceState.PENDING),
     ],
-    ids=["on a host", "being built", "deleted", "not known"],
-)
+    ids=["on a host", "being built", "still being built", "failed", "shelved",
+         "being unshelved", "copy in another cell", "deleted", "not known"],
+)  # fmt: skip
 def test_instance_is_located_by_its_row(
     nova: Nova, conf: cfg.ConfigOpts, row: dict[str, Any] | None, state: InstanceState
 ) -> None:
@@ -336,6 +343,60 @@ def test_instance_is_located_by_its_row(
     found = source.locate_instance(uuid)
     assert found.state is state
     assert found.host == ("a" if state is InstanceState.ON_HOST else "")
+
+
+@pytest.mark.parametrize(
+    ("task_state", "is_settled"),
+    [(None, True), ("rebuilding", False), ("resize_prep", False)],
+    ids=["no task", "evacuated", "resized"],
+)
+def test_instance_without_a_task_stays_on_its_host(
+    nova: Nova, conf: cfg.ConfigOpts, task_state: str | None, is_settled: bool
+) -> None:
+    source, uuid = nova.source(conf), instance_uuid(99)
+    source.start(HostTable())
+    nova.insert(
+        nova.cells["cell1"],
+        INSTANCES,
+        uuid=uuid,
+        host="a",
+        task_state=task_state,
+        updated_at=us(),
+    )
+    assert source.locate_instance(uuid).is_settled is is_settled
+
+
+@pytest.mark.parametrize(
+    ("cell", "changes", "state"),
+    [
+        (None, {}, InstanceState.PENDING),
+        (cell_uuid("cell1"), {}, InstanceState.PENDING),
+        (schema.CELL0, {}, InstanceState.GONE),
+        (None, {"queued_for_delete": True}, InstanceState.GONE),
+    ],
+    ids=["being scheduled", "scheduled", "not scheduled", "deleted"],
+)
+def test_instance_without_a_row_is_located_by_its_mapping(
+    nova: Nova,
+    conf: cfg.ConfigOpts,
+    cell: str | None,
+    changes: dict[str, Any],
+    state: InstanceState,
+) -> None:
+    source, uuid = nova.source(conf), instance_uuid(99)
+    source.start(HostTable())
+    cells = schema.cell_mappings.c
+    with nova.api.begin() as connection:
+        cell_id = connection.scalar(sa.select(cells.id).where(cells.uuid == cell))
+    nova.insert(
+        nova.api,
+        schema.instance_mappings,
+        instance_uuid=uuid,
+        project_id="project",
+        cell_id=cell_id,
+        **changes,
+    )
+    assert source.locate_instance(uuid).state is state
 
 
 def test_instance_is_nowhere_known_while_a_cell_does_not_answer(

@@ -21,7 +21,7 @@ from .conftest import Clock, Scheduler, Wire
 from .test_hosts import RICH, row_of
 
 NODE = node_uuid("h1")
-A = instance_uuid("a")
+A, B = map(instance_uuid, "ab")
 WAIT_S = 30.0
 
 Make = Callable[..., Scheduler]
@@ -279,3 +279,30 @@ def test_instance_is_located_by_the_reports(make: Make, wire: Wire) -> None:
     scheduler.receive(*wire.casts())
     found = scheduler.source.locate_instance(A)
     assert (found.state, found.host) == (InstanceState.ON_HOST, "h1")
+
+
+def test_instance_is_gone_once_its_deletion_was_reported(
+    make: Make, wire: Wire
+) -> None:
+    """By an agent, or by a conductor; that a host has it no more is not enough."""
+    scheduler = polling(make())
+    source = scheduler.source
+    wire.reporter.report(host(host="h1"), [A, B])
+    wire.reporter.report(host(host="h1"), [B])
+    scheduler.receive(*wire.casts())
+    assert source.locate_instance(A).state is InstanceState.PENDING
+    wire.reporter.report(host(host="h1"), [B], deleted=[A])
+    scheduler.receive(*wire.casts())
+    assert source.locate_instance(A).state is InstanceState.GONE
+    source.mark_deleted([B])
+    assert source.locate_instance(B).state is InstanceState.ON_HOST, "still reported"
+    wire.reporter.report(host(host="h1"))
+    scheduler.receive(*wire.casts())
+    assert source.locate_instance(B).state is InstanceState.GONE
+
+
+def test_report_with_a_malformed_deletion_is_refused(make: Make, wire: Wire) -> None:
+    scheduler = polling(make())
+    wire.reporter.report(host(host="h1"), [A], deleted=["7"])
+    scheduler.receive(*wire.casts())
+    assert not scheduler.table.has_node(NODE)
