@@ -47,10 +47,15 @@ class HostTable:
         Returns now, seconds since the epoch.
     columns : mapping, optional
         The declarations of all columns by name; by default, those of `HostRecord`.
+    monotonic : callable, optional
+        Returns seconds since an arbitrary time, for the ages of claims.
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.time, columns: Columns = COLUMNS
+        self,
+        clock: Callable[[], float] = time.time,
+        columns: Columns = COLUMNS,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.columns = columns
         #: Columns that plugins declare, and their defaults.
@@ -63,7 +68,9 @@ class HostTable:
         self._arrays = ColumnArrays(columns)
         self.aggregates = AggregateMap()
         self.instances = InstanceMap()
-        self.claims = PendingClaims(self._arrays, self.instances, self._lock, clock)
+        self.claims = PendingClaims(
+            self._arrays, self.instances, self._lock, clock, monotonic
+        )
         #: The places of compute nodes by aggregates of Placement.
         self.placement_places = frozenset[PlacementPlace]()
         self._placement_places: Mapping[str, tuple[PlacementPlace, ...]] = {}

@@ -137,9 +137,9 @@ class Orphans:
         self._wake = self._spawner.event()
         self._is_stopping = False
         self._thread: Task | None = None
-        #: How often the thread could not be started, and checks that failed by surprise.
+        #: How often the thread could not be started, or a check failed unexpectedly.
         self.n_not_started = self.n_failed_checks = 0
-        #: Consumers of orphans whose last check failed by surprise.
+        #: Consumers whose last check failed unexpectedly.
         self._failing: set[str] = set()
         self._failure = ""
 
