@@ -176,6 +176,18 @@ class PendingClaims:
                 for uuid, claim in claims.items()
             )
 
+    def hosts_of(self, instance_uuids: Collection[str]) -> Mapping[str, set[str]]:
+        """Return the service hosts on which these instances have claims, by instance.
+
+        Instances without a claim that no report includes are omitted.
+        """
+        wanted, found = set(instance_uuids), defaultdict[str, set[str]](set)
+        with self._lock:
+            for node_uuid, claims in self._pending.items():
+                for uuid in claims.keys() & wanted:
+                    found[uuid].add(self._host_of(node_uuid))
+        return found
+
     def mark_reported(self, node_uuid: str, instance_uuids: Iterable[str]) -> None:
         """Record that the row, as it was reported, includes these claims.
 

@@ -193,6 +193,20 @@ class HostTable:
             beside = self._arrays.uuids_where({"host": hosts})
             return frozenset([*node_uuids, *beside])
 
+    def unreported(self, instance_uuids: Collection[str]) -> list[str]:
+        """Return, sorted, the instances that no host has reported.
+
+        They are on no host, or only where a claim was granted or reserved.
+        """
+        with self._lock:
+            claimed = self.claims.hosts_of(instance_uuids)
+            hosts_of = self.instances.hosts_of
+            return sorted(
+                uuid
+                for uuid in instance_uuids
+                if claimed.get(uuid, set()).issuperset(hosts_of(uuid))
+            )
+
     def take_freed(self) -> list[str]:
         """Return the compute nodes that an instance has left since the last call."""
         left = self.instances.take_left()
