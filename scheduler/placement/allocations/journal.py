@@ -24,6 +24,8 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import re
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,6 +33,7 @@ from pathlib import Path
 from typing import Final
 
 from ...candidates import AllocationRequest
+from ...errors import excerpt
 from ...waiting import Spawner, ThreadSpawner
 from .claims import Claim
 from .journal_entry import JournalEntry, settled_line, unsettled_in
@@ -46,6 +49,9 @@ from .limits import JOURNAL_MAX_READS
 from .orphans import Orphan, Orphans
 
 LOG = logging.getLogger(__name__)
+
+#: The consumer that a malformed line names.
+_CONSUMER: Final = re.compile(rb'"consumer": *"([0-9a-fA-F-]{32,36})"')
 
 #: Minimum size in bytes before a file is replaced by one with unsettled entries only.
 MAX_BYTES: Final = 1 << 20
@@ -308,7 +314,9 @@ class Journal:
         try:
             if not try_lock(fd, path):
                 return
-            left = list(unsettled_in(read_all(fd), path))
+            left, malformed = unsettled_in(read_all(fd))
+            if malformed:
+                _set_aside(path, malformed)
             for entry in left:
                 entry.journal, entry.number = self, next(self._numbers)
             self.write(left)
@@ -340,7 +348,30 @@ def suspected_in(folder: Path) -> list[JournalEntry]:
 
 def _suspected_in(folder: Path) -> list[JournalEntry]:
     paths = [path for path in folder.iterdir() if JOURNAL_NAME.fullmatch(path.name)]
-    entries = [
-        n for path in sorted(paths) for n in unsettled_in(path.read_bytes(), path)
-    ]
+    entries = []
+    for path in sorted(paths):
+        found, malformed = unsettled_in(path.read_bytes())
+        entries += found
+        if malformed:
+            LOG.error("%s has %d malformed lines", path, len(malformed))
     return [entry for entry in entries if entry.is_suspected]
+
+
+def _set_aside(path: Path, malformed: Mapping[bytes, str]) -> None:
+    """Keep malformed lines of a journal beside it, and log whose claims they may be."""
+    kept: Path | None = None
+    try:
+        fd, name = tempfile.mkstemp(prefix="malformed-", dir=path.parent)
+        with os.fdopen(fd, "wb") as file:
+            file.writelines(line + b"\n" for line in malformed)
+        kept = Path(name)
+    except OSError as e:
+        LOG.error("Malformed lines of %s cannot be kept: %s", path, e)
+    for line, why in malformed.items():
+        consumer = _CONSUMER.search(line)
+        LOG.error(
+            "A line of %s is malformed: %s. It is kept in %s: %s. Check in Placement "
+            "what consumer %s holds, then remove the file",
+            path, why, kept or "no file", excerpt(line.decode(errors="replace")),
+            consumer[1].decode() if consumer else "(unknown)",
+        )  # fmt: skip
