@@ -76,8 +76,8 @@ class LocalityFilter(BaseHostFilter):
         self._levels = tuple(dict.fromkeys(conf.locality.levels))
         #: Whether hints may name other groups than the request's own.
         self._are_groups_read = conf.moorage.source == "nova_db"
-        #: Compute nodes of instances that others have placed during the decision.
-        self._located: Mapping[str, str] = {}
+        #: Compute nodes of instances that no host has reported; None: on none.
+        self._located: Mapping[str, str | None] = {}
         self._rules: Sequence[Rule] | None = None if self._levels else ()
 
     def prepare(self, spec_obj: RequestSpec) -> Self:
@@ -165,8 +165,8 @@ class LocalityFilter(BaseHostFilter):
         some = [r.instances for r in self._rules or () if not isinstance(r, InPlaces)]
         return frozenset[str]().union(*some)
 
-    def locate(self, nodes: Mapping[str, str]) -> None:
-        """Count these instances on these compute nodes from now on.
+    def locate(self, nodes: Mapping[str, str | None]) -> None:
+        """Count these instances on these compute nodes, or nowhere, from now on.
 
         Called by the engine of decisions, on a filter that `prepare` returned, between
         two questions to it.

@@ -13,6 +13,7 @@ from .placement.allocations.limits import (
     RECONCILE_INTERVAL_S,
     RECONCILE_MAX_READS,
     RECONCILE_ROUND_S,
+    RESERVATION_GRACE_S,
     REVIEW_INTERVAL_S,
     REVIEW_MAX_READS,
     STOP_S,
@@ -30,7 +31,8 @@ class ClaimReconciler:
     A claim whose allocation is gone (its build failed, its instance was deleted) is
     released in the table, together with its membership in a server group. A claim that
     is still held, but that no report included for a long time, is assumed to be in the
-    reports: only what it consumes on top of them is released.
+    reports: only what it consumes on top of them is released. A reservation that is not
+    granted within seconds is one of a scheduler that has ended, and is released.
 
     Parameters
     ----------
@@ -55,8 +57,6 @@ class ClaimReconciler:
         self.max_age_s = max_age_s
         self._clock = waiter.monotonic
         self._spawner = spawner
-        # On this clock: the clock of another scheduler, which claimed, may be wrong.
-        self._known_since: dict[UnreportedClaim, float] = {}
         self._checked_at: dict[UnreportedClaim, float] = {}
         self._stop = spawner.event()
         self._thread: Task | None = None
@@ -82,12 +82,11 @@ class ClaimReconciler:
         """
         now = self._clock()
         claims = self._table.claims.unreported()
-        self._known_since = {c: self._known_since.get(c, now) for c in claims}
         self._checked_at = {
             c: self._checked_at[c] for c in claims if c in self._checked_at
         }
         due = [claim for claim in claims if self._is_due(claim, now)]
-        due.sort(key=self._waiting_since)
+        due.sort(key=lambda claim: self._checked_at.get(claim, claim.since))
         for claim in due[:RECONCILE_MAX_READS]:
             if self._stop.is_set():
                 return
@@ -100,7 +99,7 @@ class ClaimReconciler:
                 return
 
     def review(self, node_uuids: Collection[str]) -> bool:
-        """Check claims on these compute nodes at once, the oldest first.
+        """Check claims on these compute nodes at once: reservations, then the oldest.
 
         A request is waiting: the number of checks is limited, and claims that were
         just checked are skipped.
@@ -116,7 +115,7 @@ class ClaimReconciler:
             for claim in self._table.claims.unreported()
             if claim.node_uuid in nodes and self._is_reviewable(claim, now)
         ]
-        due.sort(key=lambda claim: claim.claimed_at)
+        due.sort(key=lambda claim: (not claim.is_reserved, claim.claimed_at))
         is_freed = False
         for claim in due[:REVIEW_MAX_READS]:
             self._checked_at[claim] = now
@@ -128,21 +127,19 @@ class ClaimReconciler:
         return is_freed
 
     def _is_reviewable(self, claim: UnreportedClaim, now: float) -> bool:
-        if claim.is_reserved:
+        if claim.is_reserved and now - claim.since < RESERVATION_GRACE_S:
             return False  # Placement may be about to grant it
         checked_at = self._checked_at.get(claim)
         return checked_at is None or abs(now - checked_at) >= REVIEW_INTERVAL_S
 
     def _is_due(self, claim: UnreportedClaim, now: float) -> bool:
-        if now - self._known_since[claim] < RECONCILE_GRACE_S:
+        grace_s = RESERVATION_GRACE_S if claim.is_reserved else RECONCILE_GRACE_S
+        if now - claim.since < grace_s:
             return False
         return (
             claim not in self._checked_at
             or now - self._checked_at[claim] >= RECONCILE_INTERVAL_S
         )
-
-    def _waiting_since(self, claim: UnreportedClaim) -> float:
-        return self._checked_at.get(claim, self._known_since[claim])
 
     def _check(self, claim: UnreportedClaim, now: float) -> bool:
         """Return whether the claim has ended, and was released in the table."""
@@ -171,8 +168,7 @@ class ClaimReconciler:
             self._table.claims.release(claim.host, claim.instance_uuid)
 
     def _is_overdue(self, claim: UnreportedClaim, now: float) -> bool:
-        limit_s, since = self.max_age_s, self._known_since.get(claim, now)
-        return limit_s is not None and now - since > limit_s
+        return self.max_age_s is not None and now - claim.since > self.max_age_s
 
     def _may_be_on(self, node_uuid: str, held: ConsumerAllocations) -> bool:
         """Return whether a consumer may still hold something of a host.

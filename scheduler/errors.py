@@ -56,7 +56,7 @@ class SchedulerError(Exception):
 
     #: Whether a decision's log line has it, so that it is not logged again.
     is_logged = False
-    #: Whether it stands for an unexpected error, whose traceback is needed.
+    #: Whether it stands for an unexpected error, its cause, whose traceback is needed.
     is_unexpected = False
 
     def __init__(self, message: str = "") -> None:
@@ -224,6 +224,16 @@ def _crossing(kind: type[Exception], name: str) -> type[Any]:
     return type(name, bases, dict(_AS_NOVAS))
 
 
+def as_ours(error: Exception) -> SchedulerError:
+    """Return an error of the scheduler, which an unexpected one is the cause of."""
+    if isinstance(error, SchedulerError):
+        return error
+    made = SchedulerError(f"An unexpected error: {type(error).__name__}: {error}")
+    made.is_unexpected = True
+    made.__cause__ = error
+    return made
+
+
 def as_nova(error: Exception) -> Exception:
     """Convert a failed decision's error to one of nova's classes, for RPC.
 
@@ -247,19 +257,18 @@ def as_nova(error: Exception) -> Exception:
         `error` itself if it has one of nova's classes already; otherwise an error that
         is also of its class if that is a SchedulerError.
     """
-    is_ours = isinstance(error, SchedulerError)
-    if is_ours and type(error).__module__ == NoValidHost.__module__:
+    error = as_ours(error)
+    if type(error).__module__ == NoValidHost.__module__:
         return error  # it has nova's class already
     made = _as_nova(error)
-    made.is_unexpected = not is_ours
-    made.is_logged = isinstance(error, SchedulerError) and error.is_logged
+    made.is_unexpected, made.is_logged = error.is_unexpected, error.is_logged
     return made
 
 
-def _as_nova(error: Exception) -> SchedulerError:
+def _as_nova(error: SchedulerError) -> SchedulerError:
+    kind = type(error)
     if isinstance(error, AllocationUpdateFailed):
-        return _made(type(error), "AllocationUpdateFailed", **_update_failed(error))
-    kind = type(error) if isinstance(error, SchedulerError) else SchedulerError
+        return _made(kind, "AllocationUpdateFailed", **_update_failed(error))
     name = next(c.__name__ for c in kind.__mro__ if _CROSSING.get(c.__name__) is c)
     text = str(error) if kind.for_users is None else kind.for_users
     reason = f"{name}: {text}"

@@ -185,7 +185,7 @@ class Scheduler:
     ) -> None:
         with contextlib.ExitStack() as closing:
             self.conf = conf
-            self.table = HostTable(clock, load_columns())
+            self.table = HostTable(clock, load_columns(), waiter.monotonic)
             self.decisions = DecisionLog(conf.moorage.decision_records)
             check_network(conf, network)
             # Plugins first: a broken one must not leave anything open.

@@ -38,6 +38,7 @@ class SchedulerStatus:
         self._peers = peers
         self._source = parts.source
         self._orphans = parts.orphans
+        self._journal = parts.journal
         self._health = parts.placement.health
         self._clock = parts.clock
         self._checks: list[Callable[[], str]] = []
@@ -64,7 +65,13 @@ class SchedulerStatus:
     @property
     def readiness_note(self) -> str:
         """Why the scheduler is not ready and since when, with other notes; or ""."""
-        notes = (self._health.note, *self._problems(), *self._source.notes())
+        notes = (
+            self._health.note,
+            *self._problems(),
+            *self._source.notes(),
+            self._journal.note,
+            self._orphans.note,
+        )
         return " ".join(dict.fromkeys(note for note in notes if note))
 
     def _problems(self) -> Iterator[str]:
@@ -110,6 +117,15 @@ class SchedulerStatus:
     def n_orphans(self) -> int:
         """The number of allocations that may be held without an answered request."""
         return len(self._orphans)
+
+    @property
+    def claim_faults(self) -> Mapping[str, int]:
+        """The numbers of faults in recording and settling claims, by what failed."""
+        return {
+            "journal": self._journal.n_failures,
+            "thread": self._orphans.n_not_started,
+            "check": self._orphans.n_failed_checks,
+        }
 
     @property
     def suspected_orphans(self) -> Sequence[str]:

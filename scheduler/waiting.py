@@ -51,6 +51,9 @@ class Event(Protocol):
 class Task(Protocol):
     """A function that runs concurrently with the thread that spawned it."""
 
+    def is_alive(self) -> bool:
+        """Return whether it has not ended."""
+
     def join(self, timeout: float | None = None) -> None:
         """Wait until it has ended, `timeout` seconds at most."""
 
@@ -59,7 +62,13 @@ class Spawner(Protocol):
     """Starts threads, and creates locks and events for them."""
 
     def spawn(self, run: Callable[[], object], *, name: str) -> Task:
-        """Run a function in a separate thread, which ends with the process."""
+        """Run a function in a separate thread, which ends with the process.
+
+        Raises
+        ------
+        RuntimeError
+            The system cannot start a thread.
+        """
 
     def lock(self) -> AbstractContextManager[object]:
         """Return a lock that one thread at a time holds, for ``with``."""

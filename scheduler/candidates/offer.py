@@ -116,7 +116,10 @@ class Offer(ABC):
 
     @abstractmethod
     def has_more_than(self, earlier: Offer) -> bool:
-        """Return whether it has a candidate that `earlier` did not offer."""
+        """Return whether it has a candidate that `earlier` did not offer.
+
+        False if it has none.
+        """
 
 
 class DecisionOffer:

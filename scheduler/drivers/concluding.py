@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..errors import MAX_MESSAGE, NoValidHost, SchedulerError, as_nova, shortened
+from ..errors import MAX_MESSAGE, NoValidHost, as_nova, as_ours, shortened
 from .record import DecisionRecord, Outcome
 
 
@@ -15,6 +15,8 @@ def concluding(
     record: DecisionRecord, user_reason: Callable[[NoValidHost], str] | None = None
 ) -> Iterator[None]:
     """Record the outcome, the reason and the time of a decision, the block.
+
+    An unexpected error is raised as a SchedulerError, of which it is the cause.
 
     Parameters
     ----------
@@ -31,10 +33,11 @@ def concluding(
         record.user_message, error.is_logged = str(error), True
         raise error from e.__cause__ if error is e else e
     except BaseException as e:
-        if isinstance(e, SchedulerError):
-            e.is_logged = True
-        if isinstance(e, Exception):
-            record.user_message = str(as_nova(e))
         record.outcome = Outcome.FAILED
         record.reason = shortened(f"{type(e).__name__}: {e}", MAX_MESSAGE)
-        raise
+        if not isinstance(e, Exception):
+            raise  # it ends the thread
+        record.user_message = str(as_nova(e))
+        failure = as_ours(e)
+        failure.is_logged = True
+        raise failure from (e.__cause__ if failure is e else e)

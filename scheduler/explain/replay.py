@@ -140,8 +140,10 @@ def _repeat(
                 recorded=claims if record.instance_uuids else None,
             )
             decision.run()
-    except SchedulerError:
-        pass  # it is the outcome
+    except SchedulerError as e:
+        if e.is_unexpected:
+            raise
+        # Otherwise it is the outcome.
     return again
 
 

@@ -29,6 +29,8 @@ class PendingClaims:
         That of the table.
     clock : callable
         Returns now, seconds since the epoch.
+    monotonic : callable
+        Returns seconds since an arbitrary time.
     """
 
     def __init__(
@@ -37,11 +39,13 @@ class PendingClaims:
         instances: InstanceMap,
         lock: threading.RLock,
         clock: Callable[[], float],
+        monotonic: Callable[[], float],
     ) -> None:
         self._arrays = arrays
         self._instances = instances
         self._lock = lock
         self._clock = clock
+        self._monotonic = monotonic
         #: Claims by node and instance, the oldest first; other nodes have no entry.
         self._pending: dict[str, dict[str, PendingClaim]] = {}
 
@@ -72,11 +76,14 @@ class PendingClaims:
             if row is None:
                 return
             if known := self._claims_on(node_uuid).get(instance_uuid):
-                known.is_reserved &= is_reserved
+                if known.is_reserved and not is_reserved:
+                    known.is_reserved, known.since = False, self._monotonic()
                 return
             self._arrays.revision += 1
             now = self._clock() if claimed_at is None else claimed_at
-            claim = PendingClaim(consumption, now, is_reserved=is_reserved)
+            claim = PendingClaim(
+                consumption, now, self._monotonic(), is_reserved=is_reserved
+            )
             self._pending.setdefault(node_uuid, {})[instance_uuid] = claim
             self._apply(row, claim)
             host = self._arrays.text("host", row)
@@ -163,10 +170,23 @@ class PendingClaims:
                     uuid,
                     claim.claimed_at,
                     claim.is_reserved,
+                    claim.since,
                 )
                 for node, claims in self._pending.items()
                 for uuid, claim in claims.items()
             )
+
+    def hosts_of(self, instance_uuids: Collection[str]) -> Mapping[str, set[str]]:
+        """Return the service hosts on which these instances have claims, by instance.
+
+        Instances without a claim that no report includes are omitted.
+        """
+        wanted, found = set(instance_uuids), defaultdict[str, set[str]](set)
+        with self._lock:
+            for node_uuid, claims in self._pending.items():
+                for uuid in claims.keys() & wanted:
+                    found[uuid].add(self._host_of(node_uuid))
+        return found
 
     def mark_reported(self, node_uuid: str, instance_uuids: Iterable[str]) -> None:
         """Record that the row, as it was reported, includes these claims.

@@ -66,13 +66,16 @@ class PendingClaim:
     Attributes
     ----------
     claimed_at : float
-        Seconds since the epoch.
+        Seconds since the epoch, by the clock of the scheduler that claimed.
+    since : float
+        When it was counted here, reserved or granted, by the monotonic clock.
     is_reserved : bool
         Whether it is not granted yet.
     """
 
     consumption: Consumption
     claimed_at: float
+    since: float
     usage: NumaPciUsage | None = None
     is_reserved: bool = False
 
@@ -93,9 +96,11 @@ class UnreportedClaim:
     host : str
         The service host.
     claimed_at : float
-        Seconds since the epoch.
+        Seconds since the epoch, by the clock of the scheduler that claimed.
     is_reserved : bool
         Whether it is not granted yet, so that Placement may hold nothing.
+    since : float
+        When it was counted here, reserved or granted, by the monotonic clock.
     """
 
     node_uuid: str
@@ -103,3 +108,4 @@ class UnreportedClaim:
     instance_uuid: str
     claimed_at: float
     is_reserved: bool = False
+    since: float = dataclasses.field(default=0.0, compare=False)

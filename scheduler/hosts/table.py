@@ -45,10 +45,15 @@ class HostTable:
         Returns now, seconds since the epoch.
     columns : mapping, optional
         The declarations of all columns by name; by default, those of `HostRecord`.
+    monotonic : callable, optional
+        Returns seconds since an arbitrary time, for the ages of claims.
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.time, columns: Columns = COLUMNS
+        self,
+        clock: Callable[[], float] = time.time,
+        columns: Columns = COLUMNS,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.columns = columns
         #: Columns that plugins declare, and their defaults.
@@ -61,7 +66,9 @@ class HostTable:
         self._arrays = ColumnArrays(columns)
         self.aggregates = AggregateMap()
         self.instances = InstanceMap()
-        self.claims = PendingClaims(self._arrays, self.instances, self._lock, clock)
+        self.claims = PendingClaims(
+            self._arrays, self.instances, self._lock, clock, monotonic
+        )
         #: The places of compute nodes by aggregates of Placement.
         self.placement_places = frozenset[PlacementPlace]()
         self._placement_places: Mapping[str, tuple[PlacementPlace, ...]] = {}
@@ -183,6 +190,20 @@ class HostTable:
             hosts = {self._arrays.text("host", row) for row in found if row is not None}
             beside = self._arrays.uuids_where({"host": hosts})
             return frozenset([*node_uuids, *beside])
+
+    def unreported(self, instance_uuids: Collection[str]) -> list[str]:
+        """Return, sorted, the instances that no host has reported.
+
+        They are on no host, or only where a claim was granted or reserved.
+        """
+        with self._lock:
+            claimed = self.claims.hosts_of(instance_uuids)
+            hosts_of = self.instances.hosts_of
+            return sorted(
+                uuid
+                for uuid in instance_uuids
+                if claimed.get(uuid, set()).issuperset(hosts_of(uuid))
+            )
 
     def take_freed(self) -> list[str]:
         """Return the compute nodes that an instance has left since the last call."""

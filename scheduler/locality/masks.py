@@ -47,7 +47,7 @@ class Masks:
     own : str or None
         The UUID of the instance that needs a host. Limits allow the host it is on.
     located : mapping, optional
-        Compute nodes by instance, for instances that the table may not know.
+        Compute nodes by instance, of which the table may know others; None: on none.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Masks:
         hosts: HostBatch,
         levels: Sequence[str],
         own: str | None,
-        located: Mapping[str, str] | None = None,
+        located: Mapping[str, str | None] | None = None,
     ) -> None:
         self._hosts = hosts
         self._own = own
-        self._located = located or {}
+        self._located = {u: node for u, node in (located or {}).items() if node}
         self.places = Places(hosts, levels, located)
 
     def all(self, rules: Collection[Rule]) -> Mask:
@@ -126,7 +126,12 @@ class Masks:
         return least + rule.max_skew
 
     def _is_on(self) -> Mask:
-        """Return on which hosts the instance is already, shape (n_hosts,)."""
+        """Return on which hosts the instance is already, shape (n_hosts,).
+
+        It is not yet on the host that the decision has chosen for it.
+        """
+        if self._own in self._hosts.placed:
+            return np.zeros(len(self._hosts), np.bool_)
         return self._hosts.count_instances({self._own or ""}) > 0
 
     def knows(self, rule: WithInstances) -> bool:
@@ -206,10 +211,10 @@ class Masks:
     ) -> Standing:
         """Return the standing by a rule that places all members with one of them."""
         located = rule.instances & self._located.keys()
-        known = rule.instances - located - {self._own or ""}
-        if not rule.is_group:
-            return Standing.STAYS
-        if self.places.count(rule.level, known).any():
+        # Others of the request are judged as well: none is followed before it may stay.
+        chosen = {self._own or "", *self._hosts.placed}
+        known = rule.instances - located - chosen
+        if not rule.is_group or self.places.count(rule.level, known).any():
             return Standing.STAYS if self.of(rule)[index] else Standing.LEAVES
         elsewhere = located.difference(here)
         return _standing(uuid, elsewhere, len(elsewhere))

@@ -173,14 +173,14 @@ class Places:
     levels : sequence of str
         The smallest first.
     located : mapping, optional
-        Compute nodes by instance, for instances that the table may not know.
+        Compute nodes by instance, of which the table may know others; None: on none.
     """
 
     def __init__(
         self,
         hosts: HostBatch,
         levels: Sequence[str],
-        located: Mapping[str, str] | None = None,
+        located: Mapping[str, str | None] | None = None,
     ) -> None:
         self._hosts = hosts
         self.levels = tuple(levels)
@@ -263,9 +263,9 @@ class Places:
             of_host = self._by_name("host", frozenset(by_host), level)
             found += [(n, of_host.get(host, set())) for host, n in by_host.items()]
         if located:
-            nodes = frozenset(self._located[uuid] for uuid in located)
-            of_node = self._by_name("uuid", nodes, level)
-            found += [(1, of_node.get(self._located[u], set())) for u in located]
+            nodes = [node for u in located if (node := self._located[u]) is not None]
+            of_node = self._by_name("uuid", frozenset(nodes), level)
+            found += [(1, of_node.get(node, set())) for node in nodes]
         return found
 
     def targets_of_hosts(self, names: Collection[str]) -> dict[str, tuple[int, ...]]:

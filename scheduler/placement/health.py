@@ -285,7 +285,12 @@ class PlacementHealth:
     def _start_polling(self) -> None:
         with self._lock:
             if self._probe and self._poller is None and not self._stop.is_set():
-                self._poller = self._spawner.spawn(self._poll, name="placement-watch")
+                try:
+                    self._poller = self._spawner.spawn(
+                        self._poll, name="placement-watch"
+                    )
+                except RuntimeError as e:  # a request notices that Placement answers
+                    LOG.warning("Placement is not watched: %s", e)
 
     def _poll(self) -> None:
         while not self._stop.wait(POLL_INTERVAL_S):

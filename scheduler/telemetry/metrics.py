@@ -254,6 +254,13 @@ class _StateMetrics:
             "result",
             registry,
         )
+        self._claim_faults = _LabelledCounter(
+            "moorage_claim_faults",
+            "Faults that no request notices: of the journal of claims, of starting the "
+            "thread that releases orphaned claims, and of a check of one of them.",
+            "part",
+            registry,
+        )
         self._readings = _LabelledCounter(
             "moorage_provider_readings",
             "Readings of Placement's database for providers in memory, by result.",
@@ -299,6 +306,7 @@ class _StateMetrics:
         )
         self._reports.set_total(status.report_counts)
         self._announcements.set_total(status.announcement_counts)
+        self._claim_faults.set_total(status.claim_faults)
         self._count_readings(status.candidates.following_stats())
         if (store := status.store) is not None:
             self._stored.set_total(

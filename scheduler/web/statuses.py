@@ -37,7 +37,8 @@ def describe(error: Exception, operation: str) -> tuple[HTTPStatus, str]:
     operation : str
         The method and the path of the request.
     """
-    for kind, status in _STATUSES:
+    is_unexpected = isinstance(error, SchedulerError) and error.is_unexpected
+    for kind, status in () if is_unexpected else _STATUSES:
         if isinstance(error, kind):
             if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 LOG.warning("%s failed: %s", operation, error)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about places, checked again after a claim against concurrent claims.
 
-As for server groups on a host (:mod:`.groups`): the filter counts the instances whose
-host the table knows. Where the others are, Placement knows; after the claim their
-allocations are read, and the rules are evaluated once more with them. Claims are
-atomic, so at least the later of two claims sees the earlier one.
+As for server groups on a host (:mod:`.groups`): the filter counts the instances that
+the table has. Those that no host has reported may be elsewhere by now, as a claim that
+another scheduler announced may come to nothing. So after the claim their allocations
+are read, and the rules are evaluated once more with them. Claims are atomic, so at
+least the later of two claims sees the earlier one.
 
 Of the instances that break a rule together, only as many leave as must, those with the
 highest UUIDs; the others wait for that, and leave if it does not happen, as they came
@@ -18,7 +19,7 @@ they are everywhere, it waits for some to leave.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ....filters import BaseHostFilter
 from ....filters.locality import LocalityFilter
@@ -67,12 +68,11 @@ class LevelCheck:
         others = (
             frozenset() if self._filter is None else self._filter.instances - {*own}
         )
-        hosts_of = parts.table.instances.hosts_of
         #: Read before the filters run, which therefore count all others.
-        self._unknown = sorted(uuid for uuid in others if not hosts_of(uuid))
+        self._unreported = parts.table.unreported(others)
         self._has_left = False
-        #: Whether an instance has left a host and has no other one yet.
-        self._is_moving = False
+        #: The instances that have left a host and have no other one yet.
+        self._moving: set[str] = set()
         self._has_settled = False
         #: Why an instance had to leave, for the record.
         self.why = ""
@@ -87,7 +87,7 @@ class LevelCheck:
         If so, wait briefly, and count the others where they are now: those that are
         about to leave may take up all places for a moment.
         """
-        if not self._is_moving:
+        if not self._moving:
             return False
         self._has_left = False
         self._parts.waiter.sleep(GROUP_PAUSE_S)
@@ -96,8 +96,8 @@ class LevelCheck:
 
     @property
     def is_active(self) -> bool:
-        """Whether rules depend on instances whose hosts the table does not know."""
-        return bool(self._unknown)
+        """Whether rules depend on instances that no host has reported."""
+        return bool(self._unreported)
 
     @property
     def max_rounds(self) -> int:
@@ -112,7 +112,7 @@ class LevelCheck:
         PlacementError
             Placement could not be read.
         """
-        if self._filter is None or not self._unknown:
+        if self._filter is None or not self._unreported:
             return True
         mine = spec_of_instance(self._spec, uuid)
         for number in range(GROUP_MAX_READS):
@@ -124,33 +124,30 @@ class LevelCheck:
                 hosts, node_uuid, mine, is_following=self._has_settled
             )
             if standing is Standing.STAYS:
-                self._has_settled, self._is_moving = True, False
+                self._has_settled = True
+                self._moving.discard(uuid)
                 return True
             self.why = self._filter.describe(hosts, node_uuid, mine)
             if standing is Standing.LEAVES:
                 break
-        self._has_left = self._is_moving = True
+        self._has_left = True
+        self._moving.add(uuid)
         return False
 
     def _locate(self) -> None:
-        """Have the filter count the others where they are now."""
+        """Have the filter count the others where Placement has them now, if at all."""
         assert self._filter is not None
-        found = self._nodes_of(self._unknown)
+        # Those that a host has reported by now have settled: they count there.
+        unreported = self._parts.table.unreported(self._unreported)
+        nodes = {uuid: self._node_of(uuid) for uuid in unreported}
         if self._filter.compares_places:
             for _ in range(GROUP_MAX_READINGS - 1):
-                before, found = found, self._nodes_of(found)
-                if found == before:
+                before = nodes
+                # Those that come later see this one.
+                nodes = {u: node and self._node_of(u) for u, node in before.items()}
+                if nodes == before:
                     break
-        self._filter.locate(found)
-
-    def _nodes_of(self, uuids: Iterable[str]) -> dict[str, str]:
-        """Return the compute nodes of instances that have one.
-
-        Those that the table knows by now have settled; the filter counts them there.
-        """
-        is_known = self._parts.table.instances.is_known
-        some = [uuid for uuid in uuids if not is_known(uuid)]
-        return {uuid: node for uuid in some if (node := self._node_of(uuid))}
+        self._filter.locate(nodes)
 
     def _node_of(self, uuid: str) -> str | None:
         """Return the compute node on which an instance holds an allocation."""

@@ -12,6 +12,10 @@ moment at which the broker has it, some 0.1 ms, a killed process leaves a claim 
 have been answered. It stays: an allocation that an answer may have named is never
 released. Nor does the broker's having the answer prove that the caller received it.
 
+A fault of the disk never fails a request. The file is emptied: an entry that cannot be
+settled would be released although it is in use. All unsettled entries are written to a
+new file as soon as that succeeds.
+
 Entries are not synced to the disk: they survive the process, but a crash of the machine
 may lose the last ones. So each names the boot of the machine at which it was written,
 and after another boot an entry that was granted does not prove that no answer named it.
@@ -22,6 +26,8 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import re
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,6 +35,7 @@ from pathlib import Path
 from typing import Final
 
 from ...candidates import AllocationRequest
+from ...errors import excerpt
 from ...waiting import Spawner, ThreadSpawner
 from .claims import Claim
 from .journal_entry import JournalEntry, settled_line, unsettled_in
@@ -47,6 +54,8 @@ LOG = logging.getLogger(__name__)
 
 #: Has another content after each start of the machine.
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+#: The consumer that a malformed line names.
+_CONSUMER: Final = re.compile(rb'"consumer": *"([0-9a-fA-F-]{32,36})"')
 
 #: Minimum size in bytes before a file is replaced by one with unsettled entries only.
 MAX_BYTES: Final = 1 << 20
@@ -115,7 +124,9 @@ class Journal:
         self._lock = (spawner or ThreadSpawner()).lock()
         self._unsettled: dict[int, bytes] = {}
         self._file: JournalFile | None = None
-        self._is_failing = False
+        #: How many writes to the disk have failed.
+        self.n_failures = 0
+        self._failure = ""
         self._limit_bytes = MAX_BYTES
         self._boot_id = ""
         with suppress(OSError):
@@ -126,6 +137,11 @@ class Journal:
     def path(self) -> Path | None:
         """The file of this process."""
         return self._file.path if self._file else None
+
+    @property
+    def note(self) -> str:
+        """Why claims are not recorded now; "" if they are, or need not be."""
+        return self._failure
 
     def open(self, folder: Path) -> None:
         """Create a file in a folder, and take over those of processes that have ended.
@@ -153,7 +169,7 @@ class Journal:
         """
         with self._lock:
             if self._file is not None and not self._unsettled:
-                self._file.close()
+                self._remove(self._file)
                 self._file = None
 
     @contextmanager
@@ -247,38 +263,57 @@ class Journal:
             self._append(settled_line(numbers))
 
     def _append(self, lines: bytes) -> None:
-        if self._file is None:
+        file = self._file
+        if file is None:
             return
         try:
-            if self._is_failing or self._file.n_bytes > self._limit_bytes:
-                self._rewrite_file(self._file)  # with the new lines, too
-            else:
-                self._file.append(lines)
+            if not self._failure and file.n_bytes <= self._limit_bytes:
+                file.append(lines)
+                return
+            new = JournalFile(file.path.parent)
+            try:
+                # A kill now leaves the entries in both files: releasing twice is safe.
+                new.append(b"".join(self._unsettled.values()))  # the new lines, too
+            except OSError:
+                self._remove(new)
+                raise
         except OSError as e:
-            # A claim that cannot be settled would be released although it is in use.
-            # Unsettled entries are written again once there is space on the disk.
-            self._file.empty()
-            if not self._is_failing:
-                LOG.error(
-                    "%s cannot be written: %s. A kill of this process may leave "
-                    "orphaned allocations behind", self._file.path, e,
-                )  # fmt: skip
-            self._is_failing = True
-        else:
-            self._is_failing = False
-
-    def _rewrite_file(self, old: JournalFile) -> None:
-        new = JournalFile(old.path.parent)
-        try:
-            # A kill now leaves the entries in both files: releasing twice is safe.
-            new.append(b"".join(self._unsettled.values()))
-        except OSError:
-            new.close()
-            raise
+            self._fail(file, e)
+            return
         self._file = new
         # Twice the unsettled size, so that not each new entry replaces the file.
         self._limit_bytes = max(MAX_BYTES, 2 * new.n_bytes)
-        old.close()
+        self._remove(file)
+        if self._failure:
+            LOG.warning("Unsettled claims are recorded again, in %s", new.path)
+            self._failure = ""
+
+    def _fail(self, file: JournalFile, cause: OSError) -> None:
+        """Forget what a file has, as it cannot be written; log and count it."""
+        self.n_failures += 1
+        outcome = "A kill of this process may leave orphaned allocations behind"
+        try:
+            file.empty()
+        except OSError as e:
+            outcome = (
+                f"It cannot be emptied either ({e.strerror}): if this process ends "
+                "before its claims are recorded again, remove the file before the next "
+                "start, which would release claims that are in use"
+            )
+        if not self._failure:
+            LOG.error("%s cannot be written: %s. %s", file.path, cause, outcome)
+        self._failure = (
+            f"Unsettled claims cannot be recorded in {file.path.parent}: "
+            f"{cause.strerror}."
+        )
+
+    def _remove(self, file: JournalFile) -> None:
+        """Close and remove a file; log and count it if that fails."""
+        try:
+            file.close()
+        except OSError as e:
+            self.n_failures += 1
+            LOG.error("%s cannot be removed: %s", file.path, e)
 
     def _take_over(self, path: Path) -> None:
         """Hand the unsettled claims of a file to `Orphans`, unless its process runs."""
@@ -289,7 +324,9 @@ class Journal:
         try:
             if not try_lock(fd, path):
                 return
-            left = list(unsettled_in(read_all(fd), path))
+            left, malformed = unsettled_in(read_all(fd))
+            if malformed:
+                _set_aside(path, malformed)
             for entry in left:
                 entry.journal, entry.number = self, next(self._numbers)
                 entry.survive(self._boot_id)
@@ -322,7 +359,30 @@ def suspected_in(folder: Path) -> list[JournalEntry]:
 
 def _suspected_in(folder: Path) -> list[JournalEntry]:
     paths = [path for path in folder.iterdir() if JOURNAL_NAME.fullmatch(path.name)]
-    entries = [
-        n for path in sorted(paths) for n in unsettled_in(path.read_bytes(), path)
-    ]
+    entries = []
+    for path in sorted(paths):
+        found, malformed = unsettled_in(path.read_bytes())
+        entries += found
+        if malformed:
+            LOG.error("%s has %d malformed lines", path, len(malformed))
     return [entry for entry in entries if entry.is_suspected]
+
+
+def _set_aside(path: Path, malformed: Mapping[bytes, str]) -> None:
+    """Keep malformed lines of a journal beside it, and log whose claims they may be."""
+    kept: Path | None = None
+    try:
+        fd, name = tempfile.mkstemp(prefix="malformed-", dir=path.parent)
+        with os.fdopen(fd, "wb") as file:
+            file.writelines(line + b"\n" for line in malformed)
+        kept = Path(name)
+    except OSError as e:
+        LOG.error("Malformed lines of %s cannot be kept: %s", path, e)
+    for line, why in malformed.items():
+        consumer = _CONSUMER.search(line)
+        LOG.error(
+            "A line of %s is malformed: %s. It is kept in %s: %s. Check in Placement "
+            "what consumer %s holds, then remove the file",
+            path, why, kept or "no file", excerpt(line.decode(errors="replace")),
+            consumer[1].decode() if consumer else "(unknown)",
+        )  # fmt: skip

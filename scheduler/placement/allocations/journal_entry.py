@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
 
 from ...candidates import AllocationRequest
 from ..answers import ConsumerAllocations
@@ -17,8 +18,6 @@ from .orphans import Orphan
 
 if TYPE_CHECKING:  # an entry writes itself to its journal
     from .journal import Journal
-
-LOG = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -92,8 +91,10 @@ class JournalEntry:
 
         A crash of the machine may have kept the grant and lost a later line, which
         settled the claim because an answer named it. So its claimer is unknown then.
+        An entry without a boot counts as one of another boot.
         """
-        if self.boot_id != boot_id and self.granted is not None and not self.is_watched:
+        is_same_boot = boot_id and self.boot_id == boot_id
+        if not is_same_boot and self.granted is not None and not self.is_watched:
             self.written, self.granted = self.granted, None
         self.boot_id = boot_id
 
@@ -154,39 +155,86 @@ class JournalEntry:
         )
 
 
-def unsettled_in(content: bytes, path: Path) -> Iterator[JournalEntry]:
-    """Yield the entries that are not settled; they belong to no journal yet."""
+class _Part(msgspec.Struct):
+    """What a line claims of one provider."""
+
+    resources: dict[str, Annotated[int, Meta(ge=0)]]
+
+
+class _ClaimLine(msgspec.Struct):
+    """A line with an entry, as `JournalEntry.to_line` returns it."""
+
+    claim: int
+    consumer: Annotated[str, Meta(pattern="^[0-9a-fA-F-]{32,36}$")]
+    allocations: dict[str, _Part]
+    owner: dict[str, str]
+    boot: str = ""
+    named: int | None = None
+    written: int | None = None
+    granted: int | None = None
+    suspected: bool = False
+    watched: bool = False
+    before: ConsumerAllocations | None = None
+
+
+class _SettledLine(msgspec.Struct):
+    """A line that settles entries."""
+
+    settled: list[int]
+
+
+_read_claim: Final = msgspec.json.Decoder(_ClaimLine).decode
+_read_settled: Final = msgspec.json.Decoder(_SettledLine).decode
+_SETTLED: Final = b'{"settled":'
+
+
+def unsettled_in(content: bytes) -> tuple[list[JournalEntry], dict[bytes, str]]:
+    """Return the entries that are not settled, and the malformed lines.
+
+    The entries belong to no journal yet. A malformed line may have settled those before
+    it: their claims may be in use, so none of them counts as granted.
+
+    Returns
+    -------
+    tuple of (list of JournalEntry, dict of bytes to str)
+        The second one has the line and what is wrong with it.
+    """
     found: dict[int, JournalEntry] = {}
+    malformed: dict[bytes, str] = {}
     # An incomplete last line was still being written: nothing relies on it yet.
     for line in content.split(b"\n")[:-1]:
         try:
-            fields = json.loads(line)
-            if "settled" in fields:
-                for number in fields["settled"]:
+            if line.startswith(_SETTLED):
+                for number in _read_settled(line).settled:
                     found.pop(number, None)
             else:
-                entry = _parse_entry(fields)
+                entry = _entry_of(_read_claim(line))
                 found[entry.number] = entry
-        except (ValueError, LookupError, TypeError) as e:
-            LOG.error("A line of %s cannot be read: %r", path, e)
-    yield from found.values()
+        except (msgspec.MsgspecError, ValueError, RecursionError) as e:
+            malformed[line] = str(e)
+            for entry in found.values():
+                if entry.granted is not None and not entry.is_watched:
+                    entry.written, entry.granted = entry.granted, None
+    return list(found.values()), malformed
 
 
-def _parse_entry(fields: Mapping[str, Any]) -> JournalEntry:
-    before = fields.get("before")
+def _entry_of(line: _ClaimLine) -> JournalEntry:
+    allocations = {
+        uuid: {"resources": part.resources} for uuid, part in line.allocations.items()
+    }
     return JournalEntry(
         journal=None,  # type: ignore[arg-type]  # the reader sets it
-        number=fields["claim"],
-        consumer_uuid=fields["consumer"],
-        request={"allocations": fields["allocations"]},
-        owner=fields["owner"],
-        named=fields.get("named"),
-        written=fields.get("written"),
-        granted=fields.get("granted"),
-        is_suspected=fields.get("suspected", False),
-        is_watched=fields.get("watched", False),
-        before=ConsumerAllocations(**before) if before else None,
-        boot_id=fields.get("boot", ""),
+        number=line.claim,
+        consumer_uuid=line.consumer,
+        request={"allocations": allocations},
+        owner=line.owner,
+        named=line.named,
+        written=line.written,
+        granted=line.granted,
+        is_suspected=line.suspected,
+        is_watched=line.watched,
+        before=line.before,
+        boot_id=line.boot,
     )
 
 

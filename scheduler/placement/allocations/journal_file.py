@@ -28,11 +28,15 @@ class JournalFile:
             # Readable by its owner only.
             fd, name = tempfile.mkstemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=folder)
             self.path, self._fd = Path(name), fd
-            # Otherwise another process took it over, and is about to remove it.
-            if try_lock(fd, self.path):
-                break
+            self.n_bytes = 0
+            try:
+                if try_lock(fd, self.path):
+                    break
+            except OSError:
+                self.close()
+                raise
+            # Another process took it over, and is about to remove it.
             os.close(fd)
-        self.n_bytes = 0
 
     def append(self, lines: bytes) -> None:
         """Write lines at the end.
@@ -55,8 +59,13 @@ class JournalFile:
 
     def close(self) -> None:
         """Remove the file, and its lock."""
-        self.path.unlink(missing_ok=True)
-        os.close(self._fd)
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError:
+            self.empty()  # what is settled later must not be taken over
+            raise
+        finally:
+            os.close(self._fd)
 
 
 def make_folder(folder: Path) -> None:

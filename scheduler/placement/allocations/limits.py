@@ -108,6 +108,8 @@ CIRCUIT_MAX_PAUSE_S: Final = 10.0
 
 #: Seconds before a new claim is checked: a build takes some to begin.
 RECONCILE_GRACE_S: Final = 30.0
+#: The same for a reservation, which is granted or withdrawn once Placement answers.
+RESERVATION_GRACE_S: Final = 3.0
 #: Seconds between two reads of one claim and between two rounds, and reads a round.
 RECONCILE_INTERVAL_S: Final = 60.0
 RECONCILE_ROUND_S: Final = 5.0

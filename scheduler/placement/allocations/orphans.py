@@ -140,10 +140,20 @@ class Orphans:
         self._wake = self._spawner.event()
         self._is_stopping = False
         self._thread: Task | None = None
+        #: How often the thread could not be started, or a check failed unexpectedly.
+        self.n_not_started = self.n_failed_checks = 0
+        #: Consumers whose last check failed unexpectedly.
+        self._failing: set[str] = set()
+        self._failure = ""
 
     def __len__(self) -> int:
         """Return how many allocations may be held that no answer named."""
         return sum(not each.is_watched for each in self._all())
+
+    @property
+    def note(self) -> str:
+        """Why orphans are not checked now; "" if they are."""
+        return self._failure
 
     @property
     def suspected(self) -> list[str]:
@@ -174,9 +184,27 @@ class Orphans:
         orphan.lock = self._spawner.lock()
         with self._lock:
             self._orphans.setdefault(consumer_uuid, []).append(orphan)
-            if self._thread is None and not self._is_stopping:
-                self._thread = self._spawner.spawn(self._run, name="orphans")
+        self._start_thread()
         self._wake.set()
+
+    def _start_thread(self) -> None:
+        """Start the thread unless it runs; if that fails, the next request does it."""
+        with self._lock:
+            is_running = self._thread is not None and self._thread.is_alive()
+            if is_running or self._is_stopping or not self._orphans:
+                return
+            try:
+                self._thread = self._spawner.spawn(self._run, name="orphans")
+            except RuntimeError as e:
+                self.n_not_started += 1
+                if not self._failure:
+                    LOG.error(
+                        "The thread that releases orphaned claims cannot be started: "
+                        "%s; retrying with each request", e,
+                    )  # fmt: skip
+                self._failure = f"Orphaned claims cannot be released now: {e}."
+            else:
+                self._failure = ""
 
     def forget_claimed(self, consumer_uuids: Iterable[str]) -> None:
         """Forget orphans of instances that a request was granted a claim for.
@@ -213,6 +241,7 @@ class Orphans:
         PlacementError
             Placement is unavailable: the request would fail, too.
         """
+        self._start_thread()
         for uuid in consumer_uuids:
             if uuid not in self._orphans:
                 continue
@@ -226,6 +255,8 @@ class Orphans:
                     if isinstance(e, _UNAVAILABLE):
                         raise
                     LOG.warning("Continuing, although a release failed: %s", e)
+                except Exception:
+                    self._note_failed_check(uuid)
 
     def late_generations(self, consumer_uuids: Iterable[str]) -> dict[str, int]:
         """Return the highest generation that a late write names, by consumer.
@@ -257,6 +288,9 @@ class Orphans:
                     self._check(uuid, orphan)
                 except PlacementError as e:
                     why = str(e)
+                except Exception as e:
+                    why = f"{type(e).__name__}: {e}"
+                    self._note_failed_check(uuid)
                 if orphan.is_watched:
                     self._settle(uuid, orphan)
                 elif orphan in self._orphans_of(uuid):
@@ -305,6 +339,15 @@ class Orphans:
                     LOG.debug("Consumer %s is not settled; retrying: %s", uuid, e)
                     if isinstance(e, _UNAVAILABLE):
                         return  # checking the others would fail, too
+                except Exception:  # the thread must survive; the others are checked
+                    self._note_failed_check(uuid)
+
+    def _note_failed_check(self, uuid: str) -> None:
+        """Count an unexpected error, and log the first of several in a row."""
+        self.n_failed_checks += 1
+        level = logging.DEBUG if uuid in self._failing else logging.ERROR
+        self._failing.add(uuid)
+        LOG.log(level, "Checking consumer %s failed; retrying", uuid, exc_info=True)
 
     def _check(
         self, uuid: str, orphan: Orphan, *, has_new_request: bool = False
@@ -347,6 +390,7 @@ class Orphans:
                 mine.remove(orphan)
             if not mine:
                 self._orphans.pop(uuid, None)
+                self._failing.discard(uuid)
         if is_there:
             orphan.on_settled()
 

@@ -177,10 +177,12 @@ class TableOffer(Offer):
 
     def has_more_than(self, earlier: Offer) -> bool:
         """Return whether a tree has candidates that `earlier` may not have offered."""
+        if not self.n_open:
+            return False
         if not isinstance(earlier, TableOffer):
-            return self.n_open > 0
+            return True
         if self._state.trees is not earlier._state.trees:  # noqa: SLF001 - the same class
-            return self.n_open > 0
+            return True
         return self._has_more_options(earlier) or self._has_more_room(earlier)
 
     def _has_more_options(self, earlier: TableOffer) -> bool:

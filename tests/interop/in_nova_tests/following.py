@@ -41,6 +41,10 @@ class StandingTime(SystemWaiter):
 class IdleTask:
     """A thread that has ended."""
 
+    def is_alive(self) -> bool:
+        """Return that it has ended."""
+        return False
+
     def join(self, timeout: float | None = None) -> None:
         """Return at once."""
 

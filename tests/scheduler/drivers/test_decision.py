@@ -20,6 +20,7 @@ from moorage.scheduler.errors import (
     NoValidHost,
     PlacementUnavailable,
     PluginError,
+    SchedulerError,
 )
 from moorage.scheduler.placement.adapter import AnswerLost
 from moorage.scheduler.placement.allocations.limits import MAX_CONTENDED
@@ -368,7 +369,7 @@ def test_earlier_claim_stays_if_the_repeated_request_fails(
         raise RuntimeError("broken")
 
     scheduler.table.claims.consume = break_afterwards  # type: ignore[assignment]  # any
-    with pytest.raises(RuntimeError, match="broken"):
+    with pytest.raises(SchedulerError, match="broken"):
         _select(scheduler, request(), [instance])
     assert scheduler.placement.allocations(instance).resources == claimed(chosen)
     assert scheduler.table.batch().vcpus_used.tolist() == [1]
@@ -387,7 +388,7 @@ def test_claim_stays_neither_claimed_nor_consumed_if_its_request_fails(
             raise RuntimeError("broken")
 
     scheduler.table.claims.consume = break_at_the_second  # type: ignore[assignment]  # any
-    with pytest.raises(RuntimeError, match="broken"):
+    with pytest.raises(SchedulerError, match="broken"):
         _select(scheduler, request(num_instances=3), new_uuids(3))
     assert _nothing_is_held(scheduler)
     assert scheduler.table.batch().vcpus_used.tolist() == [0, 0, 0]

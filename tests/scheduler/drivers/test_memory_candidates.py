@@ -258,6 +258,22 @@ def test_provider_of_a_refused_claim_is_read_at_once(cloud: FollowedCloud) -> No
     assert cloud.questions == []
 
 
+def test_hosts_that_have_cpus_or_memory_left_but_not_both_are_refused(
+    cloud: FollowedCloud,
+) -> None:
+    cloud.seed(host("a"), host("b"))
+    cpus = cloud.take("a", 4)
+    cloud.take("b")
+    scheduler = cloud.scheduler()
+    follower_of(scheduler).stop()
+    release_all(cloud.placement, cpus)  # a has more CPUs than it had, but no memory
+    [other] = new_uuids()
+    memory = request_of(node_uuid("a"), MEMORY_MB=16384)
+    assert claim_one(cloud.placement, other, memory).result is ClaimResult.CLAIMED
+    with pytest.raises(NoValidHost):
+        cloud.select(scheduler, vcpus=1)
+
+
 def test_refused_candidates_are_not_claimed_again(cloud: FollowedCloud) -> None:
     taken = [f"taken-{i}" for i in range(MAX_REFUSED + 2)]
     cloud.seed(*(host(name, memory_mb=65536) for name in taken), host("free"))

@@ -14,6 +14,7 @@ import pytest
 from moorage.objects import Selection
 from moorage.scheduler.drivers.claims.peer_claims import PeerClaim
 from moorage.scheduler.errors import NoValidHost, PlacementError
+from moorage.scheduler.placement.allocations.limits import RESERVATION_GRACE_S
 from moorage.testing import builders as b
 
 from ....fixtures.clouds import host, new_uuids
@@ -23,6 +24,7 @@ from ....fixtures.faulty_cloud import (
     expect_answers_are_held,
 )
 from ....fixtures.faulty_placement import Call, FaultKind, writes
+from ....fixtures.hand_time import HandTime
 
 FILTERS = ["ComputeFilter", "NUMATopologyFilter", "PciPassthroughFilter"]
 
@@ -81,11 +83,15 @@ class Post:
             each()
 
 
-def two_schedulers(cloud: FaultyCloud) -> tuple[FaultyScheduler, FaultyScheduler]:
+def two_schedulers(
+    cloud: FaultyCloud, time: HandTime | None = None
+) -> tuple[FaultyScheduler, FaultyScheduler]:
+    """Make two, the second with a time of its own if there is one."""
     prefers = ["h1", "h2", "h3"]
+    parts = {} if time is None else {"waiter": time}
     return (
         cloud.make(prefers=prefers, filters=FILTERS),
-        cloud.make(prefers=prefers, filters=FILTERS),
+        cloud.make(prefers=prefers, filters=FILTERS, parts=parts),
     )
 
 
@@ -179,6 +185,37 @@ def test_reservation_of_a_claim_that_failed_is_withdrawn(
     assert post.states == ["reserved", "withdrawn"]
     post.deliver()
     assert hosts_of(other.answer(y, **guest())) == ["h1"]
+
+
+def test_reservation_of_a_scheduler_that_died_is_reviewed_before_a_refusal(
+    cloud_of: Callable[..., FaultyCloud], guest: Callable[[], dict[str, Any]]
+) -> None:
+    """A dies after its announcement, so that B never hears that it is withdrawn."""
+    cloud = cloud_of("h1")
+    a, other = two_schedulers(cloud, time := HandTime())
+    post = Post(a, other)
+    x, y = new_uuids(2)
+    a.adapter.fault(FaultKind.AWAY, writes(x), times=None)
+    a.adapter.before(writes(x), post.deliver)
+    assert isinstance(a.answer(x, **guest()), PlacementError)
+    assert isinstance(other.answer(y, **guest()), NoValidHost), "A may be claiming"
+    time.pass_by(RESERVATION_GRACE_S)
+    assert hosts_of(other.answer(y, **guest())) == ["h1"]
+
+
+def test_reservation_that_was_granted_survives_the_review(
+    cloud_of: Callable[..., FaultyCloud], guest: Callable[[], dict[str, Any]]
+) -> None:
+    """A dies after its claim, so that B never hears that it was granted."""
+    cloud = cloud_of("h1")
+    a, other = two_schedulers(cloud, time := HandTime())
+    post = Post(a, other)
+    x, y = new_uuids(2)
+    a.adapter.before(writes(x), post.deliver)
+    assert hosts_of(a.answer(x, **guest())) == ["h1"]
+    time.pass_by(RESERVATION_GRACE_S)
+    for _ in range(2):
+        assert isinstance(other.answer(y, **guest()), NoValidHost)
 
 
 def test_instance_of_a_request_for_two_leaves_for_another_host(

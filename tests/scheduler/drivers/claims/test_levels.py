@@ -14,7 +14,9 @@ import pytest
 
 from moorage.objects import InstanceGroup, Selection
 from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.drivers.claims.peer_claims import ClaimState, PeerClaim
 from moorage.scheduler.errors import NoValidHost, PlacementUnavailable
+from moorage.scheduler.hosts import Consumption
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler, build
@@ -34,7 +36,10 @@ RACK_OF = {f"h{i}": f"r{i // A_RACK}" for i in range(N_RACKS * A_RACK)}
 
 @pytest.fixture(scope="module")
 def inventory_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    hosts = [host(name, places={"rack": rack}) for name, rack in RACK_OF.items()]
+    hosts = [
+        host(name, vcpus=64, local_gb=1000, memory_mb=65536, places={"rack": rack})
+        for name, rack in RACK_OF.items()
+    ]
     return write_inventory(tmp_path_factory.mktemp("cloud"), *hosts)
 
 
@@ -100,6 +105,79 @@ def test_member_that_another_scheduler_placed_is_kept_away_from(
     assert claims[1].detail == (
         f"another instance claimed first: rack {first} has 1 of 1 members"
     )
+
+
+def _announce(
+    scheduler: Scheduler, uuid: str, host_name: str, state: ClaimState | None
+) -> None:
+    """Have a scheduler hear that another one reserved or was granted a host."""
+    if state is None:
+        return
+    claim = PeerClaim(
+        node_uuid=str(scheduler.table.nodes_of(host_name)[0]),
+        instance_uuid=uuid,
+        claimed_at=1.0,
+        consumption=Consumption(memory_mb=1024, disk_mb=10240, vcpus=1),
+        resources={},
+        state=state,
+    )
+    scheduler.selector.apply_peer_claims([claim.to_wire()])
+
+
+def _host_in_another_rack(rack: str) -> str:
+    return next(name for name, other in RACK_OF.items() if other != rack)
+
+
+#: What a scheduler hears of a member that is elsewhere by now; None: nothing.
+HEARD = [ClaimState.RESERVED, ClaimState.GRANTED, None]
+
+
+@pytest.mark.parametrize("state", HEARD)
+@pytest.mark.parametrize("n_instances", [1, 2])
+@pytest.mark.parametrize("hint", ["max", "different", "different group", "spread"])
+def test_claim_that_is_only_announced_does_not_hide_where_a_member_is(
+    make: MakeScheduler, hint: str, n_instances: int, state: ClaimState | None
+) -> None:
+    members = new_uuids(1 + n_instances)
+    one, two = make(), make(waiter=HandTime())
+    group = None if hint == "different" else _group(members)
+    hints = {
+        "max": {"max_server_per_rack": ["1"]},
+        "different": {"different_rack": members[:1]},
+        "different group": {"different_rack": [members[0]]},  # the group's UUID
+        "spread": {"spread_level": ["rack"]},
+    }[hint]
+    [first] = _racks(one, members[:1], {})
+    _announce(two, members[0], _host_in_another_rack(first), state)
+    others = _racks(two, members[1:], hints, group)
+    assert first not in others
+
+
+@pytest.mark.parametrize(
+    ("is_group", "state"),
+    [*((True, state) for state in HEARD), *((False, state) for state in HEARD[:2])],
+)
+@pytest.mark.parametrize("n_instances", [1, 2])
+def test_member_is_followed_to_where_it_is_and_not_to_where_it_was_announced(
+    make: MakeScheduler, n_instances: int, state: ClaimState | None, is_group: bool
+) -> None:
+    members = new_uuids(1 + n_instances)
+    one, two = make(), make(waiter=HandTime())
+    [first] = _racks(one, members[:1], {})
+    _announce(two, members[0], _host_in_another_rack(first), state)
+    group = _group(members) if is_group else None
+    assert set(_racks(two, members[1:], {"same_rack": members[:1]}, group)) == {first}
+
+
+def test_nothing_follows_an_instance_that_was_announced_and_is_nowhere(
+    make: MakeScheduler,
+) -> None:
+    uuid, other = new_uuids(2)
+    scheduler = make(waiter=HandTime())
+    _announce(scheduler, other, "h1", ClaimState.RESERVED)
+    with pytest.raises(NoValidHost):
+        _racks(scheduler, [uuid], {"same_rack": [other]})
+    assert scheduler.placement.allocations(uuid).resources == {}
 
 
 @pytest.mark.parametrize(

@@ -492,6 +492,71 @@ def test_full_disk_forgets_all_rather_than_what_was_answered(
     after.journal.close()
 
 
+_GOOD = {
+    "claim": 7,
+    "consumer": "6c84fb90-12c4-11e1-840d-7b25c5ee775a",
+    "allocations": {HOST: {"resources": {"VCPU": 1}}},
+    "owner": OWNER,
+}
+
+#: Lines that no version of the scheduler has written, by what is wrong.
+MALFORMED: dict[str, object] = {
+    "no object": [1],
+    "a number for a consumer": {**_GOOD, "consumer": 5},
+    "a path for a consumer": {**_GOOD, "consumer": "../resource_providers"},
+    "a list for a number": {**_GOOD, "claim": [1]},
+    "a number for allocations": {**_GOOD, "allocations": 1},
+    "a number for a provider's part": {**_GOOD, "allocations": {HOST: 1}},
+    "a text for an amount": {
+        **_GOOD,
+        "allocations": {HOST: {"resources": {"VCPU": "1"}}},
+    },
+    "no owner": {name: value for name, value in _GOOD.items() if name != "owner"},
+    "a number for the owner": {**_GOOD, "owner": 5},
+    "a text for a generation": {**_GOOD, "granted": "1"},
+    "a list for what it held": {**_GOOD, "before": [1]},
+    "unknown fields of what it held": {**_GOOD, "before": {"x": 1}},
+    "a text for settled": {"settled": "all"},
+    "no JSON": None,
+}
+
+
+@pytest.mark.parametrize("wrong", MALFORMED)
+def test_malformed_line_is_set_aside_and_named(
+    placement: EmbeddedPlacementFixture,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    wrong: str,
+) -> None:
+    before, after = _consumer(), _consumer()
+    killed = Process(placement, tmp_path)
+    killed.claim(before)
+    content = MALFORMED[wrong]
+    line = b"\xff{" if content is None else json.dumps(content).encode()
+    line = line.replace(b'{"settled": ', b'{"settled":')
+    n_before = killed.path.stat().st_size
+    killed.claim(after)
+    killed.kill()
+    file = tmp_path / "claims-1-killed"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:n_before] + line + b"\n" + whole[n_before:])
+    next_one = Process(placement, tmp_path)
+    wait_until(lambda: not next_one.held(after))
+    assert next_one.held(before), "the malformed line may have settled it"
+    [kept] = tmp_path.glob("malformed-*")
+    assert kept.read_bytes() == line + b"\n"
+    assert str(kept) in caplog.text
+    if isinstance(content, dict) and content.get("consumer") == _GOOD["consumer"]:
+        assert f"consumer {_GOOD['consumer']} holds" in caplog.text
+    assert len(next_one.orphans) == 1
+    next_one.orphans.stop()
+
+    kept.unlink()
+    again = Process(placement, tmp_path)
+    assert not list(tmp_path.glob("malformed-*")), "it is set aside once"
+    again.orphans.stop()
+
+
 class RecordingOrphans:
     """Stands in for `Orphans`, and records its arguments."""
 
@@ -543,7 +608,8 @@ def test_file_truncated_anywhere_keeps_its_open_entries(
             note.record_grant(5)
         elif end == "watched":
             late = Claim(request_of(HOST), generation=3, is_ours=True, is_late=True)
-            under_way["in use"] = _of(journal.watch("in use", late, OWNER))
+            in_use = "1" * 32
+            under_way[in_use] = _of(journal.watch(in_use, late, OWNER))
             written.append((path.stat().st_size, dict(under_way)))
         elif end == "settled":
             note.settle()
