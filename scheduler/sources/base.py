@@ -200,7 +200,7 @@ class BaseHostSource(abc.ABC):
         """
         return InstanceLocation(InstanceState.UNKNOWN)
 
-    def mark_deleted(self, instance_uuids: Iterable[str]) -> None:
+    def mark_deleted(self, instance_uuids: Iterable[str]) -> None:  # noqa: B027 - optional
         """Remember that a conductor has reported the deletion of instances.
 
         By default nothing is remembered, for sources that know it by themselves.

@@ -241,8 +241,8 @@ class JournaledClaims:
         left = list(self.made)
         for uuid in left:
             self._hand_to_orphans(uuid, self.made.pop(uuid))
-        # What another request made is that one's. A write of ours that Placement did not
-        # confirm may have made the others: evidence decides.
+        # What another request made belongs to it. A write of ours that Placement did
+        # not confirm may have made the others: evidence decides.
         for uuid, found in self._found.items():
             if not found.is_foreign:
                 self._hand_to_orphans(uuid, found)

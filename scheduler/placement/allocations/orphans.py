@@ -12,11 +12,12 @@ orphan until it is settled:
 - It holds exactly this claim, and Placement had granted it to us: release it, unless
   the host source reports the instance there.
 - It holds exactly this claim, and the claimer is unknown, or another request has taken
-  it over: that one may have answered it. Only evidence that it is not in use releases it: the source knows that
-  the instance is gone, or stays elsewhere. Another scheduler published a claim of this
-  instance, or the source reports it on its host: in use, forget it. No evidence within
-  ``[moorage] orphan_evidence_timeout``: report it as a suspected orphan, and leave it
-  to the operator. An instance that is still to be built proves nothing.
+  it over: that one may have answered it. Only evidence that it is not in use releases
+  it: the source knows that the instance is gone, or stays elsewhere. Another scheduler
+  published a claim of this instance, or the source reports it on its host: in use,
+  forget it. No evidence within ``[moorage] orphan_evidence_timeout``: report it as a
+  suspected orphan, and leave it to the operator. An instance that is still to be built
+  proves nothing.
 """
 
 from __future__ import annotations

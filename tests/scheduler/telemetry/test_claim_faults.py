@@ -37,7 +37,7 @@ from ...fixtures.waiting import wait_until
 from .conftest import Reader
 
 
-def _gone(_uuid: str) -> InstanceLocation:
+def _gone(instance_uuid: str) -> InstanceLocation:  # noqa: ARG001 - as the source has it
     """Return that an instance was deleted."""
     return InstanceLocation(InstanceState.GONE)
 
@@ -144,7 +144,7 @@ def test_read_only_folder_fails_no_request(
 def test_orphan_of_a_read_only_folder_is_settled(cloud: Cloud) -> None:
     cloud.disk.read_only.add(cloud.claims)
     uuid = cloud.leave_orphan()
-    cloud.scheduler.selector.parts.source.locate_instance = _gone  # type: ignore[method-assign]
+    cloud.scheduler.selector.parts.source.locate_instance = _gone
     wait_until(lambda: not cloud.placement.allocations(uuid).resources)
     cloud.scheduler.stop()
     assert cloud.scheduler.status.n_orphans == 0
@@ -162,11 +162,11 @@ def test_scheduler_without_threads_serves_and_settles_orphans_once_it_has_some(
     assert cloud.faults("thread") >= 2
 
     cloud.threads.has_some = True
-    cloud.scheduler.selector.parts.source.locate_instance = _gone  # type: ignore[method-assign]
+    cloud.scheduler.selector.parts.source.locate_instance = _gone
     cloud.select()
     assert cloud.ready() == "Ready.\n"
-    for uuid in (first, second):
-        wait_until(lambda uuid=uuid: not cloud.placement.allocations(uuid).resources)
+    wait_until(lambda: not cloud.placement.allocations(first).resources)
+    wait_until(lambda: not cloud.placement.allocations(second).resources)
 
 
 def test_orphan_whose_check_fails_is_survived_and_checked_again(
@@ -176,12 +176,12 @@ def test_orphan_whose_check_fails_is_survived_and_checked_again(
     broken, other = cloud.leave_orphan(), ""
     is_broken = True
 
-    def locate(uuid: str) -> Any:
-        if is_broken and uuid == broken:
+    def locate(instance_uuid: str) -> Any:
+        if is_broken and instance_uuid == broken:
             raise ZeroDivisionError
-        return _gone(uuid)
+        return _gone(instance_uuid)
 
-    source.locate_instance = locate  # type: ignore[method-assign]
+    source.locate_instance = locate
     other = cloud.leave_orphan()
     wait_until(lambda: not cloud.placement.allocations(other).resources)
     wait_until(lambda: cloud.faults("check") >= 2)

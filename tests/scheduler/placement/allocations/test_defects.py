@@ -578,7 +578,7 @@ def test_claims_are_checked_although_the_clock_went_back(cloud_of: CloudOf) -> N
     """An allocation is deleted, a minute passes, and the clock is set back an hour."""
     time_ = HandTime()
     cloud = cloud_of("h1")
-    a = cloud.make(parts={"clock": time_})
+    a = cloud.make(parts={"clock": time_, "waiter": time_})
     [uuid] = new_uuids()
     assert isinstance(a.answer(uuid), Selection)
     # `build` makes one, too, and runs it in a thread.

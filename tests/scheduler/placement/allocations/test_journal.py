@@ -548,7 +548,7 @@ def test_malformed_line_is_set_aside_and_named(
     assert str(kept) in caplog.text
     if isinstance(content, dict) and content.get("consumer") == _GOOD["consumer"]:
         assert f"consumer {_GOOD['consumer']} holds" in caplog.text
-    assert len(next_one.orphans) == 1
+    wait_until(lambda: len(next_one.orphans) == 1)
     next_one.orphans.stop()
 
     kept.unlink()
