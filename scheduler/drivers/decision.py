@@ -123,6 +123,9 @@ class Decision:
         parts, caller, record = self._parts, self._caller, self._record
         arrived = parts.candidates.tick()
         self._refresh_hosts()
+        may_leave_cell = self._request.destination.preferred_cell is not None
+        if may_leave_cell:  # not because of a compute that has just been started
+            self._is_outdated()
         requirements = build_requirements(parts, caller, self._request, record)
         self._placer = self._make_placer()
         queries = build_queries(parts, self._request, requirements)
@@ -134,6 +137,7 @@ class Decision:
             record,
             arrived=arrived,
             n_instances=len(self._uuids),
+            is_current=may_leave_cell,
         )
         caller.on_start(requirements)
         n_decided = 1
