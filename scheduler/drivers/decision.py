@@ -122,10 +122,10 @@ class Decision:
             return self._decide(None)
         parts, caller, record = self._parts, self._caller, self._record
         arrived = parts.candidates.tick()
-        self._refresh_hosts()
         may_leave_cell = self._request.destination.preferred_cell is not None
-        if may_leave_cell:  # not because of a compute that has just been started
-            self._is_outdated()
+        if may_leave_cell:  # not because the last poll has missed a host in its cell
+            parts.source.poll(parts.table)
+        self._refresh_hosts()
         requirements = build_requirements(parts, caller, self._request, record)
         self._placer = self._make_placer()
         queries = build_queries(parts, self._request, requirements)
