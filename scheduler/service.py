@@ -244,6 +244,7 @@ class Scheduler:
                 self.placement,
                 make_follower(conf, followed, clock, waiter, spawner),
                 clock=waiter.monotonic,
+                spawner=spawner,
             )
             closing.callback(self.candidates.stop)
             reconciler = ClaimReconciler(

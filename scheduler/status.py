@@ -57,8 +57,9 @@ class SchedulerStatus:
     def is_ready(self) -> bool:
         """Whether requests can be served.
 
-        Placement must answer, the state of hosts must be recent enough, the source must
-        report no problem, and the added checks must succeed.
+        Placement must answer and its database must not be behind it, the state of hosts
+        must be recent enough, the source must report no problem, and the added checks
+        must succeed.
         """
         return self._health.is_ready and not any(self._problems())
 
@@ -77,6 +78,8 @@ class SchedulerStatus:
     def _problems(self) -> Iterator[str]:
         """Yield the problems other than Placement's, or empty texts."""
         yield self._staleness()
+        if (stats := self.candidates.following_stats()) is not None:
+            yield stats.trouble
         yield from self._source.troubles()
         for check in self._checks:
             yield check()

@@ -223,11 +223,13 @@ OPTS = (
         min=0,
         mutable=True,
         help=(
-            "With candidates = memory: how many times per second Placement is asked, "
-            "at most, whether there really is no candidate, before a request fails "
-            "with NoValidHost. The providers that lack only room are read from the "
-            "database before that in any case. Requests for the same share an answer "
-            "until a provider changes. 0: Placement is not asked."
+            "With candidates = memory: how many times per second and project Placement "
+            "is asked, at most, whether it has candidates that memory lacks, before a "
+            "request fails with NoValidHost. The providers that lack only room are "
+            "read from the database before that in any case. Requests for the same "
+            "share an answer, whatever their project: for a second, and for "
+            "providers_max_age as long as no provider changes. 0: Placement is not "
+            "asked, and a database that is behind Placement can fail requests."
         ),
     ),
     cfg.FloatOpt(

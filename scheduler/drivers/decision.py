@@ -122,6 +122,9 @@ class Decision:
             return self._decide(None)
         parts, caller, record = self._parts, self._caller, self._record
         arrived = parts.candidates.tick()
+        may_leave_cell = self._request.destination.preferred_cell is not None
+        if may_leave_cell:  # not because the last poll has missed a host in its cell
+            parts.source.poll(parts.table)
         self._refresh_hosts()
         requirements = build_requirements(parts, caller, self._request, record)
         self._placer = self._make_placer()
@@ -134,6 +137,7 @@ class Decision:
             record,
             arrived=arrived,
             n_instances=len(self._uuids),
+            is_current=may_leave_cell,
         )
         caller.on_start(requirements)
         n_decided = 1

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ..candidates import CandidatesQuery, DecisionOffer, Offer
@@ -53,6 +54,7 @@ def query_candidates(
     *,
     arrived: int,
     n_instances: int,
+    is_current: bool = False,
 ) -> DecisionOffer:
     """Return Placement's candidates for a request, at least one that is open.
 
@@ -66,6 +68,8 @@ def query_candidates(
         The tick at which the request arrived, as `CandidatesSource.tick` returned it.
     n_instances : int
         For many, a new query costs less than a check of each host's candidate.
+    is_current : bool
+        Whether candidates from before the request arrived are not good enough.
 
     Raises
     ------
@@ -75,7 +79,8 @@ def query_candidates(
         Placement could not be queried.
     """
     max_age_s = FRESH_S if n_instances > MAX_RECHECKED else math.inf
-    offer = _query_all(parts, caller, queries, record, None, max_age_s)
+    since = arrived if is_current else None
+    offer = _query_all(parts, caller, queries, record, since, max_age_s)
     if not offer.n_open and not _is_fresh(offer, arrived):
         offer = _query_all(parts, caller, queries, record, arrived)
     _record_offer(record, offer)
@@ -107,7 +112,8 @@ def requery_candidates(
     is_lifted = [parts.candidates.lift_limit(offer) for offer in earlier.offers]
     if not any(is_lifted) and _is_fresh(earlier, arrived):
         return None
-    offer = _query_all(parts, caller, queries, record, arrived)
+    rejected = () if is_stale else earlier.offers
+    offer = _query_all(parts, caller, queries, record, arrived, rejected=rejected)
     if not (is_stale and offer.n_open) and not offer.has_more_than(earlier):
         return None
     _record_offer(record, offer)
@@ -236,31 +242,31 @@ def _query_all(
     record: DecisionRecord,
     since: int | None,
     max_age_s: float = math.inf,
+    rejected: Sequence[Offer] = (),
 ) -> DecisionOffer:
     """Return the answers to all queries as one, without candidates known to be gone."""
     offers = []
-    for query in queries:
+    for query, before in itertools.zip_longest(queries, rejected):
         record.queries.append(shortened(query.path, _MAX_QUERY))
-        with record.timed("placement"):
-            offers.append(_query_one(parts, caller, query, record, since, max_age_s))
-    return DecisionOffer(offers)
-
-
-def _query_one(
-    parts: Parts,
-    caller: Caller,
-    query: CandidatesQuery,
-    record: DecisionRecord,
-    since: int | None,
-    max_age_s: float,
-) -> Offer:
-    try:
-        return parts.candidates.get(
+        get = functools.partial(
+            parts.candidates.get,
             query,
             since=since,
             max_age_s=max_age_s if conditions_of(query) else math.inf,
+            rejected=before,
+            n_instances=record.n_instances,
+            project_id=caller.project_id,
             global_request_id=caller.global_request_id,
         )
+        with record.timed("placement"):
+            offers.append(_answered(get, record))
+    return DecisionOffer(offers)
+
+
+def _answered(get: Callable[[], Offer], record: DecisionRecord) -> Offer:
+    """Return what a query gets; record why it gets nothing."""
+    try:
+        return get()
     except PlacementRejected as e:
         # An unknown trait or class in a flavor: as for nova, no host has it.
         record.no_answer = "Placement rejected the query"

@@ -77,12 +77,16 @@ class FollowingStats:
         Readings since the start.
     read_s : float
         How long the successful ones took in all.
+    trouble : str
+        What the database lacks of what Placement has, and since when; "": nothing that
+        is known.
     """
 
     age_s: float
     n_read: int
     n_failed: int
     read_s: float
+    trouble: str = ""
 
 
 class CandidatesSource(Protocol):
@@ -118,6 +122,9 @@ class CandidatesSource(Protocol):
         *,
         since: int | None = None,
         max_age_s: float = math.inf,
+        rejected: Offer | None = None,
+        n_instances: int = 1,
+        project_id: str | None = None,
         global_request_id: str | None = None,
     ) -> Offer:
         """Return the candidates for a query.
@@ -130,6 +137,13 @@ class CandidatesSource(Protocol):
             that may still be free is then offered.
         max_age_s : float, optional
             The offer must not be older.
+        rejected : Offer, optional
+            What was offered before, and was of no use: Placement must have confirmed
+            an offer that has no more.
+        n_instances : int
+            For how many instances that was too little.
+        project_id : str, optional
+            Whose request it is: each project has its own limit of confirmations.
 
         Raises
         ------

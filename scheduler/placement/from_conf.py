@@ -17,7 +17,7 @@ from .candidates_source import CandidatesSource
 from .client import PlacementClient
 from .database import ProviderFollower, placement_engine
 from .embedded import EmbeddedPlacement
-from .memory import Confirmations, ProviderCandidatesSource
+from .memory import Confirmations, Lag, ProviderCandidatesSource
 
 LOG = logging.getLogger(__name__)
 
@@ -98,6 +98,7 @@ def make_candidates(
     follower: ProviderFollower | None,
     *,
     clock: Callable[[], float],
+    spawner: Spawner,
 ) -> CandidatesSource:
     """Return the source of candidates: the cache, if no providers are followed."""
     if follower is None:
@@ -111,7 +112,9 @@ def make_candidates(
             max_per_s=lambda: float(options.confirmations_per_second),
             max_age_s=options.providers_max_age,
             clock=clock,
+            spawner=spawner,
         ),
+        Lag(placement, follower, clock=clock, spawner=spawner),
         max_age_s=lambda: float(options.providers_max_age),
         clock=clock,
     )

@@ -175,6 +175,9 @@ class ViewCandidates(CandidatesSource):
         *,
         since: int | None = None,  # noqa: ARG002 - of the interface
         max_age_s: float = math.inf,  # noqa: ARG002
+        rejected: Offer | None = None,  # noqa: ARG002
+        n_instances: int = 1,  # noqa: ARG002
+        project_id: str | None = None,  # noqa: ARG002
         global_request_id: str | None = None,  # noqa: ARG002
     ) -> Offer:
         """Return the candidates for a query.

@@ -38,7 +38,8 @@ from __future__ import annotations
 from typing import Final
 
 #: Writes of one change, with a read after each that was refused for its generation or
-#: got no answer. nova 34 sends a claim four times.
+#: got no answer. nova 34 sends a claim four times if a provider's generation changed,
+#: and once if the consumer's did.
 MAX_WRITES: Final = 4
 #: Longest first pause between two writes; it doubles each time. nova waits up to 2 s.
 FIRST_PAUSE_S: Final = 0.05
@@ -69,8 +70,13 @@ MAX_EXPANDED_OF_HOST: Final = 1000
 MAX_REREAD: Final = 2000
 #: Trees that have room, though not for all instances, and are read again then.
 MAX_REREAD_TREES: Final = 200
-#: Queries whose lack of candidates Placement has confirmed, and that are remembered.
+#: Queries whose candidates Placement has confirmed, and that are remembered, and
+#: projects whose number of such GETs is.
 MAX_CONFIRMED: Final = 1000
+#: Providers of one candidate that are compared with Placement's because it refused what
+#: they have in memory, or has what they lack; and how often if they differ.
+MAX_COMPARED: Final = 4
+MAX_COMPARISONS: Final = 2
 
 #: Rounds in which a member of a server group follows the others to their host.
 GROUP_MAX_ROUNDS: Final = 20

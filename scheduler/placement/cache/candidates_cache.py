@@ -162,6 +162,9 @@ class CandidatesCache(CandidatesSource):
         *,
         since: int | None = None,
         max_age_s: float = math.inf,
+        rejected: Offer | None = None,  # noqa: ARG002 - answers are Placement's own
+        n_instances: int = 1,  # noqa: ARG002
+        project_id: str | None = None,  # noqa: ARG002
         global_request_id: str | None = None,
     ) -> CachedOffer:
         """Return Placement's candidates for a query, from the cache where possible.

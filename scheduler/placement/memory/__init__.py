@@ -4,12 +4,13 @@
 get ─┬─ table is recent, query is covered ─▶ TableOffer (trees; candidates on demand)
      └─ otherwise ─▶ CandidatesCache ─▶ GET /allocation_candidates
 
-before NoValidHost: read again what lacks only room ─┬─▶ TableOffer
-                                                     └─▶ GET with limit=1
+before NoValidHost: read again what lacks only room ─┬─▶ TableOffer with more
+                                                     └─▶ GET: has Placement more?
 """
 
 from .confirming import Confirmations
+from .lag import Lag
 from .source import ProviderCandidatesSource
 from .table_offer import TableOffer
 
-__all__ = ["Confirmations", "ProviderCandidatesSource", "TableOffer"]
+__all__ = ["Confirmations", "Lag", "ProviderCandidatesSource", "TableOffer"]

@@ -1,27 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Query Placement whether it, too, has no candidate: once for equal queries."""
+"""Query Placement whether it has more candidates: once for equal queries."""
 
 from __future__ import annotations
 
 import enum
 import math
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
 
-from cachetools import TTLCache
+from cachetools import LRUCache, TTLCache
 
 from ...candidates import AllocationCandidates, CandidatesQuery
+from ...waiting import Event, Spawner
 from ..allocations.limits import MAX_CONFIRMED
 from ..client import PlacementClient
+from .table_offer import TableOffer
+
+#: Seconds for which an answer is shared even if a provider changes.
+_SHARED_S: Final = 1.0
 
 
 class Confirmation(enum.Enum):
-    """What is known of a query without candidates in memory.
+    """What is known of an offer from memory that is of no use.
 
-    CONFIRMED: Placement has none; SHARED: it had none when an equal query was sent;
-    UNCONFIRMED: it was not queried, as too many GETs were sent in this second;
-    DISAGREED: it has some.
+    CONFIRMED: Placement has no more; SHARED: it had no more when an equal query was
+    sent; UNCONFIRMED: it was not queried, as too many GETs were sent for this project
+    in this second; DISAGREED: it has more.
     """
 
     CONFIRMED = "confirmed"
@@ -30,15 +36,44 @@ class Confirmation(enum.Enum):
     DISAGREED = "disagreed"
 
 
+@dataclass(slots=True, eq=False)
+class _Question:
+    """A GET that was sent, and its answer.
+
+    Attributes
+    ----------
+    revision : int
+        Of the table whose offer it is to confirm.
+    sent_at : float
+    done : Event
+        Set once it has ended.
+    is_confirmed : bool
+        Whether Placement had no more.
+    """
+
+    revision: int
+    sent_at: float
+    done: Event
+    is_confirmed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Allowance:
+    """How many GETs may be sent for a project now, and when that was counted."""
+
+    n_gets: float
+    at: float
+
+
 class Confirmations:
-    """Queries Placement with ``limit=1``, at most so often a second; thread-safe.
+    """Queries Placement, for a project at most so often a second; thread-safe.
 
     Parameters
     ----------
     max_per_s : callable
-        Returns the most GETs in a second; 0: none is sent.
-    max_age_s : callable
-        Returns the seconds for which an answer is shared, if no provider changes.
+        Returns the most GETs in a second for each project; 0: none is sent.
+    max_age_s : float
+        The seconds for which an answer is shared, if no provider changes.
     clock : callable
         Returns monotonic seconds.
     """
@@ -50,16 +85,17 @@ class Confirmations:
         max_per_s: Callable[[], float],
         max_age_s: float,
         clock: Callable[[], float],
+        spawner: Spawner,
     ) -> None:
         self._client = client
         self._max_per_s = max_per_s
         self._clock = clock
-        self._lock = threading.Lock()
-        #: The revision of the table at which Placement had no candidates, by query.
-        self._none: TTLCache[CandidatesQuery, int]
-        self._none = TTLCache(MAX_CONFIRMED, max_age_s, timer=clock)
-        self._allowed = math.inf
-        self._allowed_at = clock()
+        self._spawner = spawner
+        self._lock = spawner.lock()
+        #: By query, and whether it is for several instances.
+        self._questions: TTLCache[tuple[CandidatesQuery, bool], _Question]
+        self._questions = TTLCache(MAX_CONFIRMED, max_age_s, timer=clock)
+        self._allowances: LRUCache[str | None, _Allowance] = LRUCache(MAX_CONFIRMED)
         self._counts = Counter(dict.fromkeys(Confirmation, 0))
 
     def counts(self) -> Mapping[str, int]:
@@ -68,57 +104,86 @@ class Confirmations:
 
     def confirm(
         self,
-        query: CandidatesQuery,
+        offer: TableOffer,
         revision: int,
+        *,
+        n_instances: int = 1,
+        project_id: str | None = None,
         global_request_id: str | None = None,
     ) -> tuple[Confirmation, AllocationCandidates | None]:
-        """Return whether Placement has candidates, and one if it has.
+        """Return whether Placement has more, and its answer if it was queried.
+
+        More are candidates that are not offered or, for several instances, room. Of an
+        offer with more candidates than the limit of its query, Placement is queried for
+        as many as that.
 
         Parameters
         ----------
         revision : int
-            Of the table that has none.
+            Of the table that the offer is from.
 
         Raises
         ------
         PlacementError
             Placement could not be queried.
         """
-        canonical = query.canonical()[0].unlimited()
+        query = offer.query.canonical()[0].unlimited()
+        is_for_several = n_instances > 1
+        outcome, question = self._begin((query, is_for_several), revision, project_id)
         found = None
-        with self._lock:
-            outcome = self._known(canonical, revision)
-        if outcome is None:
-            outcome, found = self._get(canonical, global_request_id)
+        if question is not None:
+            try:
+                found = self._get(query, offer, global_request_id)
+                question.is_confirmed = offer.lacking(found) is None and not (
+                    is_for_several and offer.has_less_room_than(found)
+                )
+            finally:
+                question.done.set()
+            if not question.is_confirmed:
+                outcome = Confirmation.DISAGREED
         with self._lock:
             self._counts[outcome] += 1
-            if outcome is Confirmation.CONFIRMED:
-                self._none[canonical] = revision
         return outcome, found
 
-    def _known(self, query: CandidatesQuery, revision: int) -> Confirmation | None:
-        """Return the outcome without a GET; None: one may be sent."""
-        if self._none.get(query) == revision:
-            return Confirmation.SHARED
-        return None if self._may_send() else Confirmation.UNCONFIRMED
+    def _begin(
+        self, key: tuple[CandidatesQuery, bool], revision: int, project_id: str | None
+    ) -> tuple[Confirmation, _Question | None]:
+        """Wait for an equal query; return the outcome, and the question to be sent."""
+        while True:
+            with self._lock:
+                known = self._questions.get(key)
+                if known is None or known.done.is_set():
+                    if known is not None and self._is_shared(known, revision):
+                        return Confirmation.SHARED, None
+                    if not self._may_send(project_id):
+                        return Confirmation.UNCONFIRMED, None
+                    question = _Question(revision, self._clock(), self._spawner.event())
+                    self._questions[key] = question
+                    return Confirmation.CONFIRMED, question
+            known.done.wait()
 
-    def _may_send(self) -> bool:
+    def _is_shared(self, question: _Question, revision: int) -> bool:
+        is_recent = self._clock() - question.sent_at <= _SHARED_S
+        return question.is_confirmed and (is_recent or question.revision == revision)
+
+    def _may_send(self, project_id: str | None) -> bool:
         limit, now = self._max_per_s(), self._clock()
-        gained = limit * (now - self._allowed_at)
-        self._allowed = min(max(limit, 1.0), self._allowed + gained)
-        self._allowed_at = now
-        if not limit or self._allowed < 1:
-            return False
-        self._allowed -= 1
-        return True
+        before = self._allowances.get(project_id, _Allowance(math.inf, now))
+        n_gets = min(max(limit, 1.0), before.n_gets + limit * (now - before.at))
+        may_send = limit > 0 and n_gets >= 1
+        self._allowances[project_id] = _Allowance(n_gets - may_send, now)
+        return may_send
 
     def _get(
-        self, query: CandidatesQuery, global_request_id: str | None
-    ) -> tuple[Confirmation, AllocationCandidates | None]:
-        one = CandidatesQuery((("limit", "1"), *query.params), 1)
-        found = self._client.allocation_candidates(
-            one, global_request_id=global_request_id
+        self,
+        query: CandidatesQuery,
+        offer: TableOffer,
+        global_request_id: str | None,
+    ) -> AllocationCandidates:
+        limit = offer.n_open + 1
+        if offer.query.limit is not None:
+            limit = min(limit, offer.query.limit)
+        limited = CandidatesQuery((("limit", str(limit)), *query.params), limit)
+        return self._client.allocation_candidates(
+            limited, global_request_id=global_request_id
         )
-        if found.n_requests:
-            return Confirmation.DISAGREED, found
-        return Confirmation.CONFIRMED, None

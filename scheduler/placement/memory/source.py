@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 from collections import Counter
@@ -30,6 +31,7 @@ from ..database import ProviderFollower
 from ..providers import ProviderQuery, ProviderView, QueryNotCovered
 from .confirming import Confirmation, Confirmations
 from .lacking import lacking_room
+from .lag import Lag
 from .table_offer import TableOffer
 
 LOG = logging.getLogger(__name__)
@@ -54,6 +56,8 @@ class ProviderCandidatesSource(CandidatesSource):
         Answers the queries that the table cannot.
     confirmations : Confirmations
         Queries Placement before a request fails.
+    lag : Lag
+        Knows whether the followed database is behind Placement.
     max_age_s : callable
         Returns the age in seconds up to which the table is used.
     clock : callable
@@ -69,6 +73,7 @@ class ProviderCandidatesSource(CandidatesSource):
         follower: ProviderFollower,
         cache: CandidatesCache,
         confirmations: Confirmations,
+        lag: Lag,
         *,
         max_age_s: Callable[[], float],
         clock: Callable[[], float],
@@ -76,10 +81,14 @@ class ProviderCandidatesSource(CandidatesSource):
         self.follower = follower
         self._cache = cache
         self._confirmations = confirmations
+        self._lag = lag
         self._max_age_s = max_age_s
         self._clock = clock
         self._derived = DerivedData()
         self._counts = Counter(dict.fromkeys((_MEMORY, _NOT_COVERED, _STALE), 0))
+        #: Revisions of the hosts' supply: the last, and the last that led to a poll.
+        self._supply_revision: int | None = None
+        self._polled_supply: int | None = None
 
     def load(self) -> None:
         """Read all providers; if the database is away, that is left to polls.
@@ -108,8 +117,14 @@ class ProviderCandidatesSource(CandidatesSource):
         return self._cache.tick()
 
     def invalidate_older_than(self, supply_revision: int) -> None:
-        """Invalidate cached answers; the table follows by itself."""
+        """Invalidate cached answers, and poll before the table is used again.
+
+        The poll sees, for example, the trait of a host that has just been disabled.
+        """
         self._cache.invalidate_older_than(supply_revision)
+        if self._supply_revision is None:  # the table was loaded after the hosts
+            self._polled_supply = supply_revision
+        self._supply_revision = supply_revision
 
     # -- queries -----------------------------------------------------------------------
 
@@ -119,16 +134,28 @@ class ProviderCandidatesSource(CandidatesSource):
         *,
         since: int | None = None,
         max_age_s: float = math.inf,
+        rejected: Offer | None = None,
+        n_instances: int = 1,
+        project_id: str | None = None,
         global_request_id: str | None = None,
     ) -> Offer:
         """Return the candidates for a query, from the table where possible.
 
-        With `since`, what the table may lack is read first, and Placement confirms that
-        there are no candidates.
+        With `since`, what the table may lack is read first. If that adds nothing to
+        what was rejected, or has been read for it before, Placement confirms that it
+        has no more.
         """
         offer = self._offer(query, since, max_age_s)
-        if offer is not None and since is not None and not offer.n_open:
-            offer = self._confirmed(query, offer, global_request_id)
+        if offer is not None and since is not None:
+            is_useful = (
+                offer.n_open > 0
+                if rejected is None
+                else rejected.began < since and offer.has_more_than(rejected)
+            )
+            if not is_useful:
+                offer = self._confirmed(
+                    offer, n_instances, project_id, global_request_id
+                )
         if offer is not None:
             return offer
         return self._cache.get(
@@ -147,6 +174,9 @@ class ProviderCandidatesSource(CandidatesSource):
         except QueryNotCovered as e:
             self._count_not_covered(query, e)
             return None
+        if self._lag.review():
+            self._counts[_STALE] += 1
+            return None
         if since is None:
             return self._current(query, parsed, max_age_s)
         return self._refreshed(query, parsed)
@@ -159,10 +189,13 @@ class ProviderCandidatesSource(CandidatesSource):
         self, query: CandidatesQuery, parsed: ProviderQuery, max_age_s: float
     ) -> TableOffer | None:
         """Return what the table offers; None: it is too old, or cannot answer."""
-        age_s = self.follower.age_s()
+        age_s, supply = self.follower.age_s(), self._supply_revision
         is_usable = age_s <= self._max_age_s()
-        if is_usable and age_s > max_age_s:  # only this query needs it newer
+        # Older than the hosts' state, or than this query may have it.
+        if is_usable and (supply != self._polled_supply or age_s > max_age_s):
             is_usable = self.follower.poll()
+            if is_usable:
+                self._polled_supply = supply
         if not is_usable:
             self._counts[_STALE] += 1
             return None
@@ -200,32 +233,48 @@ class ProviderCandidatesSource(CandidatesSource):
             self._count_not_covered(query, e)
             return None
         self._counts[_MEMORY] += 1
-        return TableOffer(query, matches, self._derived, began=began, began_at=began_at)
+        return TableOffer(
+            query,
+            matches,
+            self._derived,
+            began=began,
+            began_at=began_at,
+            is_complete=False,
+        )
 
     def _confirmed(
         self,
-        query: CandidatesQuery,
         offer: TableOffer,
+        n_instances: int,
+        project_id: str | None,
         global_request_id: str | None,
     ) -> TableOffer | None:
-        """Return an offer without candidates; None: Placement has some."""
+        """Return an offer that has all candidates; None: Placement has more."""
         outcome, found = self._confirmations.confirm(
-            query, self.follower.revision, global_request_id
+            offer,
+            self.follower.revision,
+            n_instances=n_instances,
+            project_id=project_id,
+            global_request_id=global_request_id,
         )
         if outcome is not Confirmation.DISAGREED:
-            return offer
+            return offer.confirmed()
         assert found is not None
-        uuids, state = list(found.provider_summaries), self.follower.table.view().state
-        rows = [row for row in map(state.trees.find, uuids) if row >= 0]
-        LOG.warning(
-            "Placement has allocation candidates for %s, and its providers in memory "
-            "have none; Placement is believed. In Placement: %s of %s; in memory: %s",
-            query.path,
-            dict(found.allocation_requests[0]),
-            dict(found.provider_summaries),
-            state.summaries(np.array(rows, np.int32)),
-        )
-        self.follower.mark_changed(uuids)
+        if (lacking := offer.lacking(found)) is not None:
+            providers = resources_of(lacking)
+            trees = offer.state.trees
+            rows = [row for row in map(trees.find, providers) if row >= 0]
+            LOG.warning(
+                "Placement has allocation candidates for %s that its providers in "
+                "memory lack; Placement is believed. In Placement: %s of %s; in "
+                "memory: %s",
+                offer.query.path,
+                dict(lacking),
+                {uuid: found.provider_summaries.get(uuid) for uuid in providers},
+                offer.state.summaries(np.array(rows, np.int32)),
+            )
+            self._lag.compare(providers, global_request_id)
+        self.follower.mark_changed(found.provider_summaries)
         return None
 
     # -- claims ------------------------------------------------------------------------
@@ -255,11 +304,17 @@ class ProviderCandidatesSource(CandidatesSource):
         self.follower.release(parts)
 
     def exclude(self, offer: Offer, number: int) -> None:
-        """Read the providers of a refused candidate again."""
-        if isinstance(offer, TableOffer):
-            self.follower.refresh(list(resources_of(offer.request(number))))
-        else:
+        """Read the providers of a refused candidate again.
+
+        If they still have room for it, they are compared with Placement's.
+        """
+        if not isinstance(offer, TableOffer):
             self._cache.exclude(offer, number)
+            return
+        resources = resources_of(offer.request(number))
+        is_read = self.follower.refresh(list(resources))
+        if is_read and self.follower.table.view().state.has_room(resources):
+            self._lag.compare(resources)
 
     def mark_changed(self, node_uuids: Collection[str]) -> None:
         """Read the providers of compute nodes again, in the background."""
@@ -289,11 +344,12 @@ class ProviderCandidatesSource(CandidatesSource):
     def provider_view(self) -> ProviderView | None:
         """Return the providers in memory; None: they are too old."""
         is_recent = self.follower.age_s() <= self._max_age_s()
-        return self.follower.table.view() if is_recent else None
+        is_usable = is_recent and not self._lag.trouble
+        return self.follower.table.view() if is_usable else None
 
     def following_stats(self) -> FollowingStats:
         """Return how the providers are followed."""
-        return self.follower.stats()
+        return dataclasses.replace(self.follower.stats(), trouble=self._lag.trouble)
 
     def query_counts(self) -> Mapping[str, int]:
         """Return how many queries were answered in which way."""

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...candidates import (
+    AllocationCandidates,
     AllocationRequest,
     CandidateRows,
     CandidatesQuery,
@@ -25,6 +26,7 @@ from ...candidates import (
     ProviderCoder,
     Rows,
     places_within,
+    resources_of,
 )
 from ..allocations.limits import MAX_EXPANDED, MAX_EXPANDED_OF_HOST
 from ..providers import Matches, ProviderCandidates
@@ -44,9 +46,9 @@ class TableOffer(Offer):
     ----------
     derived : DerivedData
         What is derived of the trees, shared by offers.
+    is_complete : bool
+        False: Placement may have more, and has not been queried.
     """
-
-    is_complete = True
 
     def __init__(
         self,
@@ -56,7 +58,9 @@ class TableOffer(Offer):
         *,
         began: int,
         began_at: float,
+        is_complete: bool = True,
     ) -> None:
+        self.is_complete = is_complete
         self.query = query
         self.began = began
         self.began_at = began_at
@@ -170,10 +174,42 @@ class TableOffer(Offer):
 
     def free(self, provider_uuid: str, resource_class: str) -> int:
         """Return capacity - used; 0 where there is no inventory."""
-        rows = np.array([self._state.trees.find(provider_uuid)], np.int32)
-        column = self._state.column(resource_class)
-        has_inventory = rows[0] >= 0 and len(column.positions(rows)[0])
-        return int(column.free(rows)[0]) if has_inventory else 0
+        return self._state.free(provider_uuid, resource_class)
+
+    def confirmed(self) -> TableOffer:
+        """Return the same offer, once Placement has confirmed that it has no more."""
+        return TableOffer(
+            self.query,
+            self._matches,
+            self._derived,
+            began=self.began,
+            began_at=self.began_at,
+        )
+
+    def lacking(self, found: AllocationCandidates) -> AllocationRequest | None:
+        """Return a candidate of Placement's that is not offered; None: all are.
+
+        None of its tree is offered, or fewer are, or its providers lack the room here.
+        """
+        trees, known = self._state.trees, set[int]()
+        for root, numbers in found.by_host.items():  # pools that trees share, too
+            row = trees.find(root)
+            at = int(np.searchsorted(self._roots, row))
+            if row >= 0 and at < len(self._roots) and self._roots[at] == row:
+                known.update(numbers[: int(self._n_products[at])])
+        for number, request in enumerate(found.allocation_requests):
+            if number not in known or not self._state.has_room(resources_of(request)):
+                return request
+        return None
+
+    def has_less_room_than(self, found: AllocationCandidates) -> bool:
+        """Return whether a provider has less room here than in Placement's answer."""
+        return any(
+            self.free(uuid, name) < found.free(uuid, name)
+            for request in found.allocation_requests
+            for uuid, resources in resources_of(request).items()
+            for name in resources
+        )
 
     def has_more_than(self, earlier: Offer) -> bool:
         """Return whether a tree has candidates that `earlier` may not have offered."""

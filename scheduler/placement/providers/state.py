@@ -35,6 +35,21 @@ class ProviderState:
         """Return the inventories of a resource class, empty if no provider has any."""
         return self.inventories.get(name) or InventoryColumn.empty()
 
+    def free(self, uuid: str, name: str) -> int:
+        """Return a provider's capacity - used; 0 where there is no inventory."""
+        rows = np.array([self.trees.find(uuid)], np.int32)
+        column = self.column(name)
+        has_inventory = rows[0] >= 0 and len(column.positions(rows)[0])
+        return int(column.free(rows)[0]) if has_inventory else 0
+
+    def has_room(self, resources: Mapping[str, Mapping[str, int]]) -> bool:
+        """Return whether providers have that much free, by UUID and class."""
+        return all(
+            self.free(uuid, name) >= amount
+            for uuid, amounts in resources.items()
+            for name, amount in amounts.items()
+        )
+
     def record(self, uuid: str) -> ProviderRecord | None:
         """Return a provider; None: it is unknown. Usages of 0 are left out."""
         trees, row = self.trees, self.trees.find(uuid)

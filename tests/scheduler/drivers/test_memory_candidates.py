@@ -3,7 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
+import logging
+import sqlite3
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,9 +38,13 @@ from ...fixtures.clouds import (
     request,
     write_inventory,
 )
+from ...fixtures.notification_listener import Listener
 from ...fixtures.placement_servers import EmbeddedPlacementFixture
 from ...fixtures.waiting import wait_until
 from .test_cached_candidates import Counted
+
+ARM = [["aarch64", "kvm", "hvm"]]
+X86 = ImageMeta(properties=ImageMetaProps(hw_architecture="x86_64"))
 
 
 def follower_of(scheduler: Scheduler) -> ProviderFollower:
@@ -52,6 +61,7 @@ class FollowedCloud:
         self.url: str | None = f"sqlite:///{folder / 'placement.sqlite'}"
         self.placement = placement.client
         self.adapter = Counted(placement.adapter)
+        self.notifier: Any = None
         self.schedulers: list[Scheduler] = []
 
     def seed(self, *hosts: dict[str, Any]) -> None:
@@ -66,7 +76,7 @@ class FollowedCloud:
         for name, value in options.items():
             conf.set_override(name, value, group="moorage")
         conf.set_override("connection", self.url, group="placement_database")
-        made = build(conf, placement=self.adapter)
+        made = build(conf, placement=self.adapter, notifier=self.notifier)
         self.schedulers.append(made)
         made.start()
         return made
@@ -84,6 +94,18 @@ class FollowedCloud:
         assert answer.result is ClaimResult.CLAIMED
         return answer.claims
 
+    def copy_to_replica(self) -> None:
+        """Have the replica that schedulers follow from now on be what Placement is."""
+        replica = self.folder / "replica.sqlite"
+        self.url = f"sqlite:///{replica}"
+        with (
+            contextlib.closing(
+                sqlite3.connect(self.folder / "placement.sqlite")
+            ) as source,
+            contextlib.closing(sqlite3.connect(replica)) as target,
+        ):
+            source.backup(target)
+
     def used_in(self, scheduler: Scheduler, name: str) -> int:
         """Return the vCPUs that a scheduler believes to be in use on a host."""
         table: Any = follower_of(scheduler).table
@@ -99,12 +121,16 @@ class FollowedCloud:
         table.put([dataclasses.replace(record, inventories=inventories)])
 
     def select(
-        self, scheduler: Scheduler, uuids: list[str] | None = None, **changes: Any
+        self,
+        scheduler: Scheduler,
+        uuids: list[str] | None = None,
+        project_id: str = "project",
+        **changes: Any,
     ) -> list[str]:
         """Return the hosts of instances, once it is checked that they are claimed."""
         uuids = uuids or new_uuids()
         answer: Any = scheduler.select_destinations(
-            CONTEXT,
+            {**CONTEXT, "project_id": project_id},
             request(**{"vcpus": 8, "num_instances": len(uuids), **changes}),
             uuids,
             return_objects=True,
@@ -200,13 +226,72 @@ def test_change_of_a_provider_ends_a_shared_confirmation(cloud: FollowedCloud) -
     cloud.take("a")
     cloud.take("b", vcpus=4)
     scheduler = cloud.scheduler()
-    for vcpus in (1, 0):
+    with pytest.raises(NoValidHost):
+        cloud.select(scheduler)
+    cloud.take("b", 1)
+    assert follower_of(scheduler).poll()
+
+    def is_confirmed_again() -> bool:
         with pytest.raises(NoValidHost):
             cloud.select(scheduler)
-        if vcpus:
-            cloud.take("b", vcpus)
-            assert follower_of(scheduler).poll()
-    assert len(cloud.questions) == 2
+        return len(cloud.questions) == 2
+
+    wait_until(is_confirmed_again)
+
+
+def test_like_requests_share_a_confirmation_while_providers_change(
+    cloud: FollowedCloud,
+) -> None:
+    cloud.seed(host("full"), *(host(f"h{i}", vcpus=16) for i in range(4)))
+    scheduler = cloud.scheduler()
+    for i in range(4):
+        with pytest.raises(NoValidHost):
+            cloud.select(scheduler, vcpus=17)
+        cloud.take(f"h{i}", 1)
+        assert follower_of(scheduler).poll()
+    assert len(cloud.questions) <= 2  # one a second, on a slow machine
+
+
+def test_like_requests_share_the_confirmation_in_flight(cloud: FollowedCloud) -> None:
+    cloud.seed(host("a"))
+    scheduler = cloud.scheduler()
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        is_asked.set()
+        assert may_answer.wait(60)
+
+    cloud.adapter.before_question = hold
+
+    def fail() -> None:
+        with pytest.raises(NoValidHost):
+            cloud.select(scheduler, vcpus=9)
+
+    threads = [threading.Thread(target=fail) for _ in range(4)]
+    threads[0].start()
+    assert is_asked.wait(60)
+    for thread in threads[1:]:
+        thread.start()
+    counts = scheduler.candidates.query_counts
+    wait_until(lambda: counts()["memory"] >= 8)  # all have read the table twice
+    may_answer.set()
+    for thread in threads:
+        thread.join(60)
+    assert len(cloud.questions) == 1
+    assert (counts()["confirmed"], counts()["confirmed_shared"]) == (1, 3)
+
+
+def test_impossible_requests_of_one_project_cost_another_no_confirmation(
+    cloud: FollowedCloud,
+) -> None:
+    cloud.seed(host("a"))
+    scheduler = cloud.scheduler(confirmations_per_second=1)
+    for vcpus in range(9, 19):
+        with pytest.raises(NoValidHost):
+            cloud.select(scheduler, project_id="loud", vcpus=vcpus)
+    assert scheduler.candidates.query_counts()["unconfirmed"] >= 1
+    cloud.corrupt(scheduler, "a")
+    assert cloud.select(scheduler, project_id="quiet") == ["a"]
 
 
 def test_confirmations_are_limited(cloud: FollowedCloud) -> None:
@@ -288,13 +373,11 @@ def test_refused_candidates_are_not_claimed_again(cloud: FollowedCloud) -> None:
 def test_hosts_and_providers_are_read_again_if_filters_reject_all(
     cloud: FollowedCloud,
 ) -> None:
-    arm = [["aarch64", "kvm", "hvm"]]
-    cloud.seed(host("a", supported_instances=arm), host("b"))
+    cloud.seed(host("a", supported_instances=ARM), host("b"))
     claims = cloud.take("b")
     scheduler = cloud.scheduler()
     release_all(cloud.placement, claims)
-    image = ImageMeta(properties=ImageMetaProps(hw_architecture="x86_64"))
-    assert cloud.select(scheduler, image=image) == ["b"]
+    assert cloud.select(scheduler, image=X86) == ["b"]
     assert cloud.questions == []
 
 
@@ -415,3 +498,142 @@ def test_embedded_placement_is_followed_in_process(tmp_path: Path) -> None:
             scheduler.stop()
         assert embedded.client.allocations(uuid).resources  # it was not closed
     assert (counts["memory"], counts["sent"]) == (1, 0)
+
+
+# -- a database that is behind Placement ---------------------------------------------
+
+
+@pytest.mark.parametrize("n_instances", [1, 3])
+def test_useless_candidate_does_not_hide_what_the_database_lacks(
+    cloud: FollowedCloud, n_instances: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    cloud.seed(host("useless", supported_instances=ARM), *map(host, "abc"))
+    taken = [cloud.take(name) for name in "abc"]
+    cloud.copy_to_replica()
+    scheduler = cloud.scheduler()
+    for each in taken:
+        release_all(cloud.placement, each)  # no generation changes
+    for _ in range(3 // n_instances):
+        chosen = cloud.select(scheduler, new_uuids(n_instances), image=X86)
+        assert set(chosen) <= set("abc")
+    assert cloud.questions[0].startswith("/allocation_candidates?limit=2&")
+    assert not scheduler.status.is_ready
+    warnings = [r for r in caplog.records if r.levelno == logging.WARNING]
+    assert len([r for r in warnings if "has been behind" in r.getMessage()]) == 1
+
+
+def test_more_room_for_several_instances_is_not_missed(cloud: FollowedCloud) -> None:
+    cloud.seed(host("a"))
+    taken = cloud.take("a", 4)
+    cloud.copy_to_replica()
+    scheduler = cloud.scheduler()
+    release_all(cloud.placement, taken)
+    assert cloud.select(scheduler, new_uuids(2), vcpus=4) == ["a", "a"]
+
+
+def test_host_that_the_database_does_not_have_yet_is_found(
+    cloud: FollowedCloud,
+) -> None:
+    cloud.seed(host("useless", supported_instances=ARM))
+    cloud.copy_to_replica()
+    cloud.seed(host("useless", supported_instances=ARM), host("new"))
+    scheduler = cloud.scheduler()
+    assert cloud.select(scheduler, image=X86) == ["new"]
+    assert not scheduler.status.is_ready
+
+
+def test_filters_decide_on_candidates_that_placement_has_confirmed(
+    cloud: FollowedCloud,
+) -> None:
+    cloud.seed(*(host(name, supported_instances=ARM) for name in "abc"))
+    scheduler = cloud.scheduler()
+    for _ in range(3):
+        with pytest.raises(NoValidHost):
+            cloud.select(scheduler, image=X86)
+    [asked] = cloud.questions
+    assert asked.startswith("/allocation_candidates?limit=4&")
+    counts = scheduler.candidates.query_counts()
+    assert (counts["confirmed"], counts["confirmed_shared"]) == (1, 2)
+    assert counts["disagreed"] == 0
+    assert scheduler.status.is_ready
+
+
+def test_refusals_that_the_database_cannot_explain_end_its_use(
+    cloud: FollowedCloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [f"h{i}" for i in range(3 * MAX_REFUSED)]
+    cloud.seed(*(host(name, memory_mb=65536) for name in names), host("free"))
+    cloud.copy_to_replica()
+    for name in names:
+        cloud.take(name)
+    scheduler = cloud.scheduler()
+    assert cloud.select(scheduler) == ["free"]
+    assert cloud.adapter.sent.count("PUT") <= MAX_REFUSED + 1
+    assert not scheduler.status.is_ready
+    note = scheduler.status.readiness_note
+    assert "[placement_database] connection has been behind Placement" in note
+    assert "generation" in note
+    assert "nothing in use in the database" in note
+    assert scheduler.candidates.provider_view() is None
+    cloud.adapter.sent.clear()
+    with pytest.raises(NoValidHost):
+        cloud.select(scheduler)
+    assert "PUT" not in cloud.adapter.sent
+    cloud.copy_to_replica()
+    wait_until(lambda: scheduler.status.is_ready)
+    assert scheduler.status.readiness_note == ""
+    assert scheduler.candidates.provider_view() is not None
+    assert "has caught up with Placement" in caplog.text
+
+
+def test_refusal_that_the_database_explains_leaves_it_in_use(
+    cloud: FollowedCloud,
+) -> None:
+    cloud.seed(host("best", memory_mb=65536), host("b"))
+    scheduler = cloud.scheduler()
+    follower_of(scheduler).stop()
+    cloud.take("best")
+    assert cloud.select(scheduler) == ["b"]
+    assert [each for each in cloud.adapter.sent if "/usages" in each] == []
+    assert scheduler.status.is_ready
+
+
+def test_database_that_catches_up_without_a_change_of_generation_is_used_again(
+    cloud: FollowedCloud,
+) -> None:
+    cloud.seed(host("a"), host("b"))
+    taken = [cloud.take(name) for name in "ab"]
+    cloud.copy_to_replica()
+    scheduler = cloud.scheduler()
+    for each in taken:
+        release_all(cloud.placement, each)
+    cloud.select(scheduler, vcpus=1)
+    assert not scheduler.status.is_ready
+    cloud.copy_to_replica()
+
+    def is_used_again() -> bool:
+        before = scheduler.candidates.query_counts()["memory"]
+        cloud.select(scheduler, vcpus=1, memory_mb=next(sizes))
+        return scheduler.candidates.query_counts()["memory"] > before
+
+    sizes = itertools.count(64)
+    wait_until(is_used_again)
+    assert scheduler.status.is_ready
+
+
+def test_host_that_was_just_disabled_is_none_before_the_decision_starts(
+    cloud: FollowedCloud,
+) -> None:
+    cloud.seed(host("a"))
+    cloud.notifier = Listener()
+    scheduler = cloud.scheduler(user_reasons="nova")
+    follower_of(scheduler).stop()
+    cloud.select(scheduler, vcpus=1)
+    cloud.seed(host("a", disabled=True))
+    scheduler.reset()
+    with pytest.raises(NoValidHost) as raised:
+        cloud.select(scheduler, vcpus=1)
+    assert raised.value.reason == ""
+    scheduler.stop()
+    kinds = [each.event_type.rpartition(".")[2] for each in cloud.notifier.received]
+    assert kinds == ["start", "end"]

@@ -38,7 +38,7 @@ def placement() -> Iterator[EmbeddedPlacementFixture]:
 def test_answered_instances_hold_their_answers_and_nothing_else_is_held(
     seed: int, placement: EmbeddedPlacementFixture, tmp_path: Path
 ) -> None:
-    outcome = simulate(seed, placement.adapter, tmp_path)
+    outcome = simulate(seed, placement.placement, tmp_path)
     if outcome.violations:
         print(outcome)  # pytest shows it for a test that fails
     assert outcome.counts.accepted
@@ -49,6 +49,6 @@ def test_same_seed_gives_the_same_events(tmp_path: Path) -> None:
     events = []
     for name in ("first", "again"):
         with EmbeddedPlacementFixture() as placement:
-            outcome = simulate(SEEDS[0], placement.adapter, tmp_path / name)
+            outcome = simulate(SEEDS[0], placement.placement, tmp_path / name)
         events.append(outcome.events)
     assert events[0] == events[1]

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from oslo_config import cfg
 
-from moorage.objects import Destination
+from moorage.objects import CellMapping, Destination
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.instances import InstanceState
+from moorage.scheduler.placement.memory import ProviderCandidatesSource
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler, build
@@ -29,16 +30,25 @@ NEVER = 3600.0
 
 
 class Cloud:
-    """A scheduler of the hosts a and b that polls nova's databases, as by default."""
+    """A scheduler of the hosts a and b that polls nova's databases, as by default.
+
+    Parameters
+    ----------
+    is_followed : bool
+        Whether candidates come from Placement's providers in memory.
+    """
 
     def __init__(
-        self, folder: Path, conf: cfg.ConfigOpts, nova: Nova, placement: Any
+        self,
+        folder: Path,
+        conf: cfg.ConfigOpts,
+        nova: Nova,
+        placement: Any,
+        *,
+        is_followed: bool = False,
     ) -> None:
-        hosts = [
-            host(name, uuid=node_uuid(name), traits=["OWNER_NOVA"]) for name in "abc"
-        ]
-        inventory = read_inventory(write_inventory(folder, *hosts))
-        seed(placement.client, providers(inventory))
+        self.folder, self.placement = folder, placement
+        self.seed(*"abc")
         self.nova = nova
         # As a service makes them: oslo.db raises errors of its own.
         self.engines = Engines(conf)
@@ -48,11 +58,19 @@ class Cloud:
         self.source = nova.source(conf, refresh_interval=NEVER)
         self.scheduler: Scheduler = build(
             conf,
-            placement=placement.embedded.adapter,
+            placement=placement.embedded if is_followed else placement.embedded.adapter,
             source=self.source,
             clock=nova.clock,
         )
         self.scheduler.start()
+
+    def seed(self, *names: str) -> None:
+        """Have these providers in Placement."""
+        hosts = [
+            host(name, uuid=node_uuid(name), traits=["OWNER_NOVA"]) for name in names
+        ]
+        inventory = read_inventory(write_inventory(self.folder, *hosts))
+        seed(self.placement.client, providers(inventory))
 
     def select(self, n_instances: int = 1, **changes: Any) -> list[str]:
         answer: Any = self.scheduler.select_destinations(
@@ -164,3 +182,29 @@ def test_cell_that_does_not_answer_may_have_any_instance(
     assert cloud.source.locate_instance(uuid).state is InstanceState.PENDING
     _lose_cell(cloud, tmp_path)
     assert cloud.source.locate_instance(uuid).state is InstanceState.UNKNOWN
+
+
+@pytest.mark.parametrize("is_followed", [False, True], ids=["cached", "memory"])
+@pytest.mark.parametrize("n_instances", [1, 3])
+def test_instance_stays_in_its_cell_on_a_host_that_has_just_started(
+    tmp_path: Path, conf: cfg.ConfigOpts, is_followed: bool, n_instances: int
+) -> None:
+    with Nova(tmp_path, "cell1", "cell2") as nova, PlacementFixture() as placement:
+        cloud = Cloud(tmp_path, conf, nova, placement, is_followed=is_followed)
+        source = cloud.scheduler.candidates
+        if isinstance(source, ProviderCandidatesSource):
+            source.follower.stop()
+        nova.host("c", "cell2")
+        assert cloud.select(**_requested("c")) == ["c"]
+        cell_uuid = cloud.scheduler.table.batch([node_uuid("a")]).cell_uuid[0]
+        destination = Destination(
+            cell=CellMapping(uuid=cell_uuid),
+            aggregates=None,
+            allow_cross_cell_move=True,
+        )
+        moved = {"requested_destination": destination, "ignore_hosts": ["a", "b"]}
+        assert set(cloud.select(n_instances, **moved)) == {"c"}
+        nova.host("d")
+        cloud.seed("d")
+        assert set(cloud.select(n_instances, **moved)) == {"d"}
+        cloud.scheduler.stop()

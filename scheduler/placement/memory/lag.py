@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the database that is followed lacks what Placement has already written.
+
+It does if it is a replica that lags or has stopped, or that of another Placement. A
+refusal that the providers in memory do not explain is a reason to compare them, and so
+is a candidate that only Placement has. Placement is read first and the database after
+it, so that what the database then lacks was written before.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...errors import PlacementError, PlacementRejected, PlacementUnavailable
+from ...waiting import Spawner
+from ..allocations.limits import MAX_COMPARED, MAX_COMPARISONS
+from ..client import PlacementClient
+from ..database import ProviderFollower
+from ..providers import ProviderRecord
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds between two comparisons of what lacked.
+_REVIEW_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What Placement has of a provider.
+
+    Attributes
+    ----------
+    generation : int or None
+        None: it has no such provider.
+    """
+
+    generation: int | None
+    used: Mapping[str, int]
+
+    def is_missing_in(self, record: ProviderRecord | None) -> bool:
+        """Return whether a record of the database, or its lack of one, is older.
+
+        Deleted allocations change no generation.
+        """
+        if record is None or self.generation is None:
+            return (record is None) != (self.generation is None)
+        if record.generation != self.generation:
+            return record.generation < self.generation
+        return record.used != self.used
+
+
+class Lag:
+    """The providers whose state in Placement the database lacks; thread-safe.
+
+    Parameters
+    ----------
+    clock : callable
+        Returns monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        client: PlacementClient,
+        follower: ProviderFollower,
+        *,
+        clock: Callable[[], float],
+        spawner: Spawner,
+    ) -> None:
+        self._client = client
+        self._follower = follower
+        self._clock = clock
+        self._lock = spawner.lock()
+        self._missing: Mapping[str, _Written] = {}
+        self._since = 0.0
+        self._reviewed_at = -math.inf
+
+    @property
+    def trouble(self) -> str:
+        """What the database lacks and since when; "": nothing that is known."""
+        missing = self._update({}, ())
+        if not missing:
+            return ""
+        uuid, written = next(iter(missing.items()))
+        record = self._record(uuid)
+        return (
+            "The database in [placement_database] connection has been behind Placement "
+            f"for {self._clock() - self._since:.0f} s: resource provider {uuid} has "
+            f"{_described(written.generation, written.used)} in Placement, and "
+            + (_described(record.generation, record.used) if record else "no record")
+            + " in the database. Candidates are queried from Placement meanwhile."
+        )
+
+    def review(self) -> bool:
+        """Return whether the database is behind; compare what lacked once a second.
+
+        It raises nothing.
+        """
+        missing = self._update({}, ())
+        if not missing:
+            return False
+        with self._lock:
+            is_due = self._clock() - self._reviewed_at >= _REVIEW_S
+            if is_due:
+                self._reviewed_at = self._clock()
+        if is_due:
+            self.compare(missing)
+        return bool(self._missing)
+
+    def compare(
+        self, provider_uuids: Iterable[str], global_request_id: str | None = None
+    ) -> None:
+        """Compare providers, `MAX_COMPARED` at most; note what the database lacks.
+
+        It raises nothing: if Placement or the database cannot be read, nothing is
+        noted, and the request finds out.
+        """
+        compared = list(provider_uuids)[:MAX_COMPARED]
+        missing: Mapping[str, _Written] = {}
+        left: Collection[str] = compared
+        for _ in range(MAX_COMPARISONS):  # it may have changed between the readings
+            try:
+                written = {uuid: self._read(uuid, global_request_id) for uuid in left}
+            except PlacementError as e:
+                LOG.debug("Comparing resource providers failed: %s", e)
+                return
+            if not self._follower.refresh(left):
+                return
+            missing = {
+                uuid: each
+                for uuid, each in written.items()
+                if each.is_missing_in(self._record(uuid))
+            }
+            left = missing
+            if not left:
+                break
+        self._update(missing, compared)
+
+    def _read(self, uuid: str, global_request_id: str | None) -> _Written:
+        url = f"/resource_providers/{uuid}/usages"
+        try:
+            body: Any = self._client.read(url, global_request_id=global_request_id)
+        except PlacementRejected:
+            return _Written(None, {})  # the provider was deleted
+        try:
+            used = {name: n for name, n in body["usages"].items() if n}
+            return _Written(int(body["resource_provider_generation"]), used)
+        except (KeyError, TypeError, AttributeError) as e:
+            raise PlacementUnavailable(f"GET {url} answered no usages: {body}") from e
+
+    def _record(self, uuid: str) -> ProviderRecord | None:
+        return self._follower.table.view().state.record(uuid)
+
+    def _update(
+        self, missing: Mapping[str, _Written], compared: Collection[str]
+    ) -> Mapping[str, _Written]:
+        """Return what the database lacks now; log when that begins and ends."""
+        if not missing and not self._missing:
+            return {}
+        with self._lock:
+            before = self._missing
+            self._missing = {
+                uuid: written
+                for uuid, written in before.items()
+                if uuid not in compared and written.is_missing_in(self._record(uuid))
+            } | dict(missing)
+            now = self._missing
+            is_first, is_last = bool(now and not before), bool(before and not now)
+            since = self._since
+            if is_first:
+                self._since = self._reviewed_at = self._clock()
+        if is_first:
+            LOG.warning("%s Is it a replica that lags or has stopped?", self.trouble)
+        if is_last:
+            LOG.warning(
+                "The database in [placement_database] connection has caught up with "
+                "Placement, after %.1f s",
+                self._clock() - since,
+            )
+        return now
+
+
+def _described(generation: int | None, used: Mapping[str, int]) -> str:
+    if generation is None:
+        return "no record"
+    in_use = ", ".join(f"{n} {name}" for name, n in sorted(used.items())) or "nothing"
+    return f"generation {generation} with {in_use} in use"
