@@ -91,6 +91,10 @@ class Explainer:
         self._parts = parts
         self._providers = providers
 
+    def unknowns(self) -> list[str]:
+        """Return what the source of hosts cannot give, in general or now."""
+        return list(self._parts().source.unknowns())
+
     def dry_run(
         self, context: object, spec_obj: RequestSpec, n_instances: int
     ) -> DecisionRecord:

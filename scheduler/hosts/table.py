@@ -455,6 +455,25 @@ class HostTable:
         with self._lock:
             self._write_aggregates(self.aggregates.drop(aggregate_id))
 
+    def replace_aggregate(
+        self, id_: int, old: HostAggregate | None, new: HostAggregate | None
+    ) -> bool:
+        """Replace an aggregate, unless it is no longer `old`; None: there is none.
+
+        Returns
+        -------
+        bool
+            Whether it is `new` now.
+        """
+        with self._lock:
+            if next((a for a in self.aggregates if a.id == id_), None) != old:
+                return False
+            if new is None:
+                self.drop_aggregate(id_)
+            elif new != old:
+                self.put_aggregate(new)
+            return True
+
     def put_aggregates(self, aggregates: Iterable[HostAggregate]) -> None:
         """Replace all aggregates; unaffected rows are not touched."""
         changed = {aggregate.id: aggregate for aggregate in aggregates}

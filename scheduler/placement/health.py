@@ -7,9 +7,11 @@
     └────────────────────────────── answered ──────────────────────────────┘
 
 A call while it is down fails at once, so that no request waits for one timeout after
-the other. Any answer ends an outage, also the answer to a call that began before it. A
-thread polls Placement from a failed start, or from the beginning of an outage, until it
-answers, so that no request has to be the first to fail or to probe.
+the other. Any answer ends an outage, also the answer to a call that began before it.
+
+It is ready while the last call was answered. A thread probes Placement after 5 seconds
+without an answer, and each second while it is not ready, where the pause permits: no
+request has to be the first to fail, or the first to succeed.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ LOG = logging.getLogger(__name__)
 
 _MAX_DOUBLINGS: Final = 10  # far beyond the longest pause
 
-#: Seconds between two polls of a Placement that is down, where its pause permits.
+#: Seconds without an answer after which Placement is probed.
+PROBE_AFTER_S: Final = 5.0
+#: Seconds between two probes of a Placement that is not ready, where its pause permits.
 POLL_INTERVAL_S: Final = 1.0
 #: Seconds between two checks whether an empty Placement has got a provider.
 REGISTRATION_INTERVAL_S: Final = 10.0
@@ -108,11 +112,11 @@ class PlacementHealth:
         self._spawner = spawner or ThreadSpawner()
         self._lock = self._spawner.lock()
         self._failures = _Failures(clock())
-        self._probe: Callable[[], object] | None = None
         self._has_answered = False
         self._reason = "Placement has not been polled yet."
         self._poller: Task | None = None
-        self._stop = self._spawner.event()
+        self._is_stopping = False
+        self._wake = self._spawner.event()
         self._has_providers: bool | None = None  # None: unknown
         self._registration_check_at = clock()
 
@@ -125,8 +129,8 @@ class PlacementHealth:
 
     @property
     def is_ready(self) -> bool:
-        """Whether Placement has answered a probe, and is not down."""
-        return self._has_answered and not self.is_down
+        """Whether Placement has answered a probe, and no call has failed since."""
+        return self._has_answered and not self._failures.n_failures
 
     @property
     def pause_left_s(self) -> float:
@@ -136,9 +140,9 @@ class PlacementHealth:
 
     @property
     def outage(self) -> str:
-        """Since when (UTC), why and how long calls are refused; or an empty text."""
+        """Since when (UTC) and why calls fail or are refused; or an empty text."""
         failures = self._failures
-        return "" if failures.until is None else self._describe(failures)
+        return self._describe(failures) if failures.n_failures else ""
 
     @property
     def note(self) -> str:
@@ -192,16 +196,17 @@ class PlacementHealth:
         self, began: float, probed: _Failures | None, outcome: CallOutcome, why: str
     ) -> None:
         with self._lock:
-            was_down = self.is_down
+            was_ready = self.is_ready
             if probed is not None:
                 probed.is_probed = False
             if outcome is CallOutcome.ANSWERED:
                 self._answered()
             elif outcome is CallOutcome.FAILED:
                 self._failed(began, probed, why)
-            is_new = self.is_down and not was_down
-        if is_new:
-            self._start_polling()
+            has_failed = was_ready and not self.is_ready
+        if has_failed:
+            LOG.warning("Not ready until Placement answers: %s", why)
+            self._wake.set()
 
     def _answered(self) -> None:
         now, failures = self._clock(), self._failures
@@ -215,92 +220,101 @@ class PlacementHealth:
         if probed is not None and probed is failures:
             failures.n_probes += 1
             failures.n_failures += 1
-            self._pause(failures, why)
+            failures.why = why
+            self._pause(failures)
             LOG.info("%s", self._describe(failures))
         # The failure of a call that began before the last answer is outdated.
         elif failures.until is None and began >= failures.answered_at:
             if not failures.n_failures:
                 failures.failed_at = began
             failures.n_failures += 1
+            failures.why = why
             failures.lost_s += now - began
             if (
                 failures.n_failures >= CIRCUIT_MAX_FAILURES
                 or failures.lost_s >= CIRCUIT_MAX_LOST_S
             ):
-                self._pause(failures, why)
+                self._pause(failures)
                 LOG.error("%s", self._describe(failures))
 
-    def _pause(self, failures: _Failures, why: str) -> None:
+    def _pause(self, failures: _Failures) -> None:
         doublings = min(failures.n_probes, _MAX_DOUBLINGS)
         longest_s = min(CIRCUIT_FIRST_PAUSE_S * 2.0**doublings, CIRCUIT_MAX_PAUSE_S)
         failures.until = self._clock() + self._rng.uniform(0.5, 1.0) * longest_s
-        failures.why = why
 
     def _describe(self, failures: _Failures) -> str:
         now = self._clock()
         since = datetime.now(UTC) - timedelta(seconds=now - failures.failed_at)
-        retry = f"Next retry in {max(0.0, (failures.until or now) - now):.1f} s."
+        failed = (
+            f"since {since:%Y-%m-%dT%H:%M:%SZ} it has failed {failures.n_failures} "
+            "time(s) in a row."
+        )
+        if failures.until is None:
+            return f"Placement fails: {failed} Last failure: {failures.why}"
+        retry = f"Next retry in {max(0.0, failures.until - now):.1f} s."
         if failures.is_probed:
             retry = "A retry is in progress."
         return (
-            "Calls to Placement are suspended: since "
-            f"{since:%Y-%m-%dT%H:%M:%SZ} it has failed {failures.n_failures} time(s) "
-            f"in a row. {retry} Last failure: {failures.why}"
+            f"Calls to Placement are suspended: {failed} {retry} "
+            f"Last failure: {failures.why}"
         )
 
     # -- polling -----------------------------------------------------------------------
 
     def start(self, probe: Callable[[], object]) -> None:
-        """Probe Placement; if that fails, warn and start polling.
+        """Probe Placement, warn if that fails, and start polling.
 
         Parameters
         ----------
         probe : callable
             Sends a guarded call; it may raise PlacementError.
         """
-        self._probe = probe
-        if not self._is_probe_answered(probe):
+        self._send(probe)
+        if not self.is_ready:
             LOG.warning(
                 "Placement does not answer yet; requests will fail: %s", self._reason
             )
-            self._start_polling()
+        with self._lock:
+            if self._poller is None and not self._is_stopping:
+                self._poller = self._spawner.spawn(
+                    lambda: self._poll(probe), name="placement-watch"
+                )
 
     def stop(self) -> None:
         """Stop polling; wait at most `STOP_S` for a poll in flight."""
-        self._stop.set()
         with self._lock:
+            self._is_stopping = True
             poller = self._poller
+        self._wake.set()
         if poller is not None:
             poller.join(STOP_S)
 
-    def _is_probe_answered(self, probe: Callable[[], object]) -> bool:
+    def _send(self, probe: Callable[[], object]) -> None:
         try:
             probe()
         except PlacementError as e:
             self._reason = str(e)
-            return False
-        self._has_answered = True
-        return True
+        else:
+            self._has_answered = True
 
-    def _start_polling(self) -> None:
-        with self._lock:
-            if self._probe and self._poller is None and not self._stop.is_set():
-                try:
-                    self._poller = self._spawner.spawn(
-                        self._poll, name="placement-watch"
-                    )
-                except RuntimeError as e:  # a request notices that Placement answers
-                    LOG.warning("Placement is not watched: %s", e)
+    def _poll(self, probe: Callable[[], object]) -> None:
+        while True:
+            left_s = PROBE_AFTER_S - self._silent_s if self.is_ready else 0.0
+            # A call that fails ends the wait.
+            self._wake.wait(max(POLL_INTERVAL_S, left_s))
+            self._wake.clear()
+            if self._is_stopping:
+                return
+            was_ready = self.is_ready
+            if self.pause_left_s or (was_ready and self._silent_s < PROBE_AFTER_S):
+                continue
+            self._send(probe)
+            if self.is_ready and not was_ready:
+                LOG.info("Placement answers")
 
-    def _poll(self) -> None:
-        while not self._stop.wait(POLL_INTERVAL_S):
-            if self._probe and not self.is_ready and not self.pause_left_s:
-                self._is_probe_answered(self._probe)
-            with self._lock:
-                if self.is_ready:
-                    LOG.info("Placement answers")
-                    self._poller = None
-                    return
+    @property
+    def _silent_s(self) -> float:
+        return self._clock() - self._failures.answered_at
 
     # -- registration ------------------------------------------------------------------
 

@@ -103,8 +103,8 @@ class Relay:
             self._stop_leading()
         elif self._election.has_joined:
             self._set_role(RelayRole.FOLLOWER)
-            self.status.trouble = self._missing_right
             self._topics.read_some()
+            self.status.trouble = self._missing_right or self._topics.trouble
 
     def refresh(self) -> None:
         """Read the source again, if this relay leads."""

@@ -19,7 +19,12 @@ from ..errors import ConfigurationError
 from ..failures import one_line
 from ..hosts.columns import read_time, read_uuid
 from ..kafka_client import topic_settings
-from ..sources.kafka.messages import Partition, TopicMessage, TopicNames
+from ..sources.kafka.messages import (
+    Partition,
+    TopicMessage,
+    TopicNames,
+    list_partitions,
+)
 from ..sources.kafka.reader import TopicReader
 
 LOG = logging.getLogger(__name__)
@@ -34,6 +39,8 @@ _FETCH_WAIT_MS: Final = 100
 #: Seconds of reading at a time: in between the relay takes part in the election.
 _SOME_S: Final = 0.2
 _RETRY_S: Final = 5.0
+#: Seconds without an answer that count: a client that connects knows none at first.
+_SILENT_S: Final = 3.0
 #: The digest of what cannot be read, and has to be replaced.
 _UNREADABLE: Final = b""
 #: What reading a message may raise: anything may be in a topic.
@@ -172,6 +179,9 @@ class TopicFollower:
         self._reader: TopicReader | None = None
         self._positions: Mapping[Partition, int] = {}
         self._retry_at = 0.0
+        self._failure = ""
+        #: When a broker last answered for each partition.
+        self._answered_at = time.monotonic()
         self.state = TopicState(self._topics)
         self.n_read = 0
 
@@ -192,13 +202,31 @@ class TopicFollower:
         ) as e:  # fails again, if it leads by then
             LOG.warning("The topics cannot be followed, retrying: %s", one_line(e))
             self.close()
+            self._failure = f"The topics cannot be followed: {one_line(e)}"
             self._retry_at = time.monotonic() + _RETRY_S
             return
+        self._failure = ""
+        if not reader.unanswered:
+            self._answered_at = time.monotonic()
         if self._is_rewound(reader.positions):
             LOG.warning("A Kafka topic was replaced; reading all topics again")
             self.close()
         else:
             self._positions = reader.positions
+
+    @property
+    def trouble(self) -> str:
+        """Why the topics cannot be followed now; "": they are, or were not opened."""
+        reader = self._reader
+        if reader is None:
+            return self._failure
+        silent_s = time.monotonic() - self._answered_at
+        if silent_s > _SILENT_S and reader.unanswered:
+            return (
+                f"No broker of Kafka has answered for {silent_s:.0f} s for the "
+                f"partitions {list_partitions(reader.unanswered)}. {reader.error.text}"
+            )
+        return " ".join(reader.failures.values())
 
     def _apply(self, messages: Iterable[TopicMessage]) -> None:
         every = tuple(messages)
@@ -208,6 +236,7 @@ class TopicFollower:
     def _opened(self) -> TopicReader:
         if self._reader is None:
             self._reader = TopicReader(self._conf, fetch_wait_ms=_FETCH_WAIT_MS)
+            self._answered_at = time.monotonic()
             self._reader.follow(self._beginnings(self._reader))
         return self._reader
 

@@ -275,6 +275,13 @@ class BaseHostSource(abc.ABC):
         """Return faults for an operator to read; each says since when it exists."""
         return ()
 
+    def unknowns(self) -> Sequence[str]:
+        """Return what decisions or explanations may need and this source cannot give.
+
+        It is part of each answer of the HTTP API. By default, nothing is missing.
+        """
+        return ()
+
     def report_counts(self) -> Mapping[str, int]:
         """Return the number of host reports since the start, by outcome.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from oslo_config import cfg
 
@@ -15,6 +16,11 @@ from .base import BaseHostSource
 from .inventory import Inventory, read_inventory
 
 LOG = logging.getLogger(__name__)
+
+_NO_REPORTS: Final = (
+    "The inventory file has no reports of usage: claims and aggregates that schedulers "
+    "received before this process started are not counted unless the file has them."
+)
 
 
 class FileSource(BaseHostSource):
@@ -72,6 +78,10 @@ class FileSource(BaseHostSource):
             len(inventory.cells),
             self.conf.moorage.inventory_file,
         )
+
+    def unknowns(self) -> Sequence[str]:
+        """Return that usage is not reported."""
+        return (_NO_REPORTS,)
 
     def refresh(self, table: HostTable) -> None:
         """Read the file again; drop hosts and aggregates that were removed from it."""

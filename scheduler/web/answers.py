@@ -271,12 +271,14 @@ class Answers:
     def _request(
         self, body: Mapping[str, Any]
     ) -> tuple[RequestSpec, Mapping[str, Any], list[str]]:
-        """Return a request, its context, and notes on what it lacks."""
+        """Return a request, its context, and notes on what it and the hosts lack."""
+        unknowns = self.explainer.unknowns()
         if "request" in body:
             document = body["request"]
             context = {"project_id": document.get("project_id")}
             self.explainer.require_zone(document.get("availability_zone"))
-            return read_request(document), context, notes_on(document)
+            notes = [*notes_on(document), *unknowns]
+            return read_request(document), context, notes
         found = self._find(body["stored"])
         stored = next((each for each in found if each.request is not None), None)
         if stored is None or stored.request is None:
@@ -285,7 +287,7 @@ class Answers:
                 "their request"
             )
         context = {"request_id": stored.request_id, "project_id": stored.project_id}
-        return stored.request, context, []
+        return stored.request, context, unknowns
 
 
 def _next(page: DecisionPage) -> str | None:

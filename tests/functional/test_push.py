@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sqlite3
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 
 from moorage.agent import Bus, Reporter
 from moorage.agent.capacity import cell_uuid
-from moorage.objects import Selection
+from moorage.objects import Aggregate, Selection
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.placement.embedded import TOKEN
@@ -24,6 +26,7 @@ from moorage.testing.builders import host
 from ..fixtures.agent_process import AgentProcess
 from ..fixtures.clouds import CONTEXT, new_uuids, request
 from ..fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingServer
+from ..fixtures.ports import free_port
 from ..fixtures.rabbitmq import Broker
 from ..fixtures.scheduler_process import SchedulerProcess
 from ..fixtures.waiting import wait_until
@@ -31,6 +34,7 @@ from ..fixtures.waiting import wait_until
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
 
 WAIT_S = 60.0
+API = "moorage.scheduler.cmd.api"
 
 
 class Cloud:
@@ -46,6 +50,7 @@ class Cloud:
         self.placement, self._adapter = embedded.client, embedded.adapter
         self.store = folder / "store" / "hosts.sqlite"
         self._folder = folder
+        self.telemetry_port, self.web_port = free_port(), free_port()
         self._common = [
             "[DEFAULT]",
             f"transport_url = {broker.transport_url}",
@@ -59,11 +64,16 @@ class Cloud:
         self.transport = get_transport(self.conf, broker.transport_url)
         self.api = SchedulerAPI(self.transport, timeout_s=60)
 
-    def scheduler(self, n_workers: int = 1) -> SchedulerProcess:
+    def scheduler(self, n_workers: int = 1, **how: Any) -> SchedulerProcess:
+        """Start moorage-scheduler, or another module, on the store."""
         lines = ["[moorage]", "source = push", "candidates_max_age = 0"]
         lines += [f"store_connection = sqlite:///{self.store}"]
+        lines += ["[filter_scheduler]"]
+        lines += ["enabled_filters = ComputeFilter, AggregateMultiTenancyIsolation"]
+        lines += ["[telemetry]", f"http_port = {self.telemetry_port}"]
+        lines += ["[web]", f"port = {self.web_port}"]
         file = self._written("scheduler", lines)
-        return SchedulerProcess(file, n_workers=n_workers)
+        return SchedulerProcess(file, n_workers=n_workers, **how)
 
     def agent(self, cell: str = "cell1", *more: str) -> AgentProcess:
         lines = ["[DEFAULT]", "host = machine", "[agent]", "interval = 0.2"]
@@ -77,6 +87,19 @@ class Cloud:
         url = f"/resource_providers/{uuid}/inventories"
         body: Any = self.placement.read(url)
         return float(body["inventories"]["VCPU"]["allocation_ratio"])
+
+    def join_aggregate(self, aggregate_uuid: str) -> None:
+        """Put the machine into an aggregate of Placement."""
+        uuid = (self._folder / "node_uuid").read_text().strip()
+        url = f"/resource_providers/{uuid}/aggregates"
+        known: Any = self.placement.read(url)
+        generation = known["resource_provider_generation"]
+        wanted = {
+            "aggregates": [aggregate_uuid],
+            "resource_provider_generation": generation,
+        }
+        answer = self._adapter.put(url, json=wanted, microversion="1.36")
+        assert answer.status_code == 200, answer.text
 
     def _written(self, name: str, lines: list[str]) -> Path:
         path = self._folder / f"{name}.conf"
@@ -185,3 +208,48 @@ def test_lost_message_is_requested_again(cloud: Cloud) -> None:
             wait_until(lambda: _selected(cloud) is None)
     finally:
         bus.stop()
+
+
+def _page(port: int, path: str, body: Any = None) -> str:
+    """Return a page of this machine; a body is posted."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"} if data else {}
+    url = f"http://127.0.0.1:{port}{path}"
+    with urllib.request.urlopen(urllib.request.Request(url, data, headers)) as answer:
+        return str(answer.read().decode())
+
+
+@pytest.mark.deep
+def test_zone_and_isolation_are_those_of_before_a_restart(cloud: Cloud) -> None:
+    """No agent reports any more, and nova's API casts an aggregate only on a change."""
+    uuid = "aaaaaaaa-0000-4000-8000-000000000001"
+    metadata = {"availability_zone": "az2", "filter_tenant_id": "its-own"}
+    aggregate = Aggregate(
+        id=1, uuid=uuid, name="a", hosts=["machine"], metadata=metadata
+    )
+    own = {"project_id": "its-own", "availability_zone": "az2"}
+    with cloud.scheduler() as scheduler, cloud.agent():
+        wait_until(lambda: _selected(cloud))
+        assert "No host aggregate is known" in _page(cloud.telemetry_port, "/readyz")
+        cloud.join_aggregate(uuid)
+        cloud.api.update_aggregates({}, [aggregate])
+        wait_until(lambda: _selected(cloud, **own))
+        assert not _selected(cloud)
+        wait_until(lambda: _page(cloud.telemetry_port, "/readyz") == "Ready.\n")
+        wait_until(lambda: _stored(cloud.store))
+        scheduler.send(signal.SIGKILL)
+        scheduler.wait(WAIT_S)
+    request = {"flavor": {"vcpus": 1, "memory_mb": 16, "root_gb": 0}}
+    with (
+        cloud.scheduler() as scheduler,
+        cloud.scheduler(module=API, until="Following the schedulers") as api,
+    ):
+        assert cloud.select(**own).service_host == "machine"
+        assert not _selected(cloud)
+        assert scheduler.count("1 aggregates restored")
+        body = {"host": "machine", "request": {**request, "project_id": "another"}}
+        [verdict] = json.loads(_page(cloud.web_port, "/v1/why-not", body))["nodes"]
+        checks = [each["check"] for each in verdict["reasons"]]
+        assert checks == ["AggregateMultiTenancyIsolation"]
+        assert api.stop() == 0
+        assert scheduler.stop() == 0

@@ -29,7 +29,11 @@ from moorage.scheduler.seeding import providers
 from moorage.scheduler.sources.inventory import read_inventory
 
 from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
-from ..fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingServer
+from ..fixtures.placement_servers import (
+    EmbeddedPlacementFixture,
+    MisbehavingServer,
+    Misbehaviour,
+)
 from ..fixtures.ports import free_port
 from ..fixtures.rabbitmq import Broker, DedicatedBroker
 from ..fixtures.scheduler_process import SchedulerProcess
@@ -44,8 +48,11 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 class Cloud:
     """A broker, a Placement, a configuration, and a conductor's client."""
 
-    def __init__(self, folder: Path, broker: Broker, placement_url: str) -> None:
+    def __init__(
+        self, folder: Path, broker: Broker, server: MisbehavingServer
+    ) -> None:
         self.folder = folder
+        self.server = server
         self.reports = folder / "reports"
         self.reports.mkdir()
         self.config = folder / "moorage.conf"
@@ -56,8 +63,8 @@ class Cloud:
             f"transport_url = {broker.transport_url}\n"
             "[placement]\n"
             "auth_type = admin_token\n"
-            f"endpoint = {placement_url}\n"
-            f"endpoint_override = {placement_url}\n"
+            f"endpoint = {server.url}\n"
+            f"endpoint_override = {server.url}\n"
             f"token = {TOKEN}\n"
             "[moorage]\n"
             f"inventory_file = {self.inventory_file}\n"
@@ -82,7 +89,7 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
         EmbeddedPlacementFixture() as embedded,
         MisbehavingServer(embedded.placement.wsgi_app) as server,
     ):
-        made = Cloud(tmp_path, broker, server.url)
+        made = Cloud(tmp_path, broker, server)
         inventory = read_inventory(made.inventory_file)
         seed(embedded.client, providers(inventory))
         yield made
@@ -228,3 +235,17 @@ def test_process_is_ready_only_while_the_broker_accepts_messages(cloud: Cloud) -
             broker.stop()
             wait_until(is_unready)
         assert not scheduler.count("Traceback")
+
+
+def test_process_is_not_ready_soon_after_placement_has_gone(cloud: Cloud) -> None:
+    """No request has to fail first."""
+    port = free_port()
+    cloud.option(f"http_port = {port}")
+    with SchedulerProcess(cloud.config) as scheduler:
+        wait_until(lambda: page(port, "/readyz") == (200, "Ready.\n"))
+        cloud.server.misbehave(Misbehaviour.BAD_GATEWAY, times=1000)
+        wait_until(lambda: page(port, "/readyz")[0] == 503, timeout_s=30)
+        assert "answered 502" in page(port, "/readyz")[1]
+        cloud.server.behave()
+        wait_until(lambda: page(port, "/readyz") == (200, "Ready.\n"))
+        assert scheduler.stop() == 0

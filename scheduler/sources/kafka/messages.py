@@ -98,6 +98,8 @@ class MessageApplier:
         self._hosts = hosts
         self._table = table
         self._serializer = Serializer()
+        #: Those of the topic, by id.
+        self._aggregates: dict[int, HostAggregate] = {}
         self._unsupported: set[str] = set()
         self._window_from = 0.0
         self._n_logged = 0
@@ -129,6 +131,7 @@ class MessageApplier:
     def _apply_aggregate(self, message: TopicMessage) -> None:
         aggregate_id = int(_text(message.key, "key"))
         if message.value is None:
+            self._aggregates.pop(aggregate_id, None)
             self._table.drop_aggregate(aggregate_id)
             return
         primitive = loads(_text(message.value, "value"))
@@ -137,7 +140,19 @@ class MessageApplier:
             raise MalformedObject("an Aggregate", primitive)
         if aggregate.id != aggregate_id:
             raise ValueError(f"id: {aggregate.id} is not the key, {aggregate_id}")
-        self._table.put_aggregate(HostAggregate.of(aggregate))
+        self._aggregates[aggregate_id] = HostAggregate.of(aggregate)
+        self._table.put_aggregate(self._aggregates[aggregate_id])
+
+    def aggregates_not_in_topic(self) -> list[int]:
+        """Return the ids of aggregates that the table has otherwise than the topic."""
+        present = {aggregate.id: aggregate for aggregate in self._table.aggregates}
+        ids = sorted(present.keys() | self._aggregates.keys())
+        return [id_ for id_ in ids if present.get(id_) != self._aggregates.get(id_)]
+
+    @property
+    def n_aggregates(self) -> int:
+        """The number of aggregates that the topic has."""
+        return len(self._aggregates)
 
     def _skip_unsupported(self, message: TopicMessage, error: MalformedObject) -> None:
         self.counts.unsupported += 1

@@ -50,6 +50,8 @@ _FORGET_EVERY_S: Final = 10.0
 #: A running host reports the instances claimed on it well within this interval.
 _SETTLE_EVERY_S: Final = 30.0
 _STOP_S: Final = 10.0
+#: Aggregates that a text names.
+_MAX_NAMED: Final = 5
 
 
 class _Outage(enum.Enum):
@@ -174,6 +176,8 @@ class KafkaSource(BaseHostSource):
             len(self._hosts),
             time.monotonic() - began,
         )
+        for text in self.unknowns():
+            LOG.warning("%s", text)
 
     def _open(self, fetch_wait_ms: int) -> TopicReader:
         from .reader import TopicReader  # its import needs the library
@@ -346,7 +350,7 @@ class KafkaSource(BaseHostSource):
         return utc_text(self._behind_since or self._clock())
 
     def notes(self) -> Sequence[str]:
-        """Return `troubles`, an outage, and hosts without a usable report."""
+        """Return `troubles`, `unknowns`, an outage, and hosts without a usable report."""
         notes = [*self.troubles()]
         if self._outage is _Outage.ALL:
             notes.append(
@@ -366,9 +370,31 @@ class KafkaSource(BaseHostSource):
             )
         if self._hosts is not None:
             notes += self._hosts.refusals.notes()
+        notes += self.unknowns()
         if missing := self._missing.note(self.conf.kafka.hosts_topic):
             notes.append(missing)
         return notes
+
+    def unknowns(self) -> Sequence[str]:
+        """Return that aggregates are missing from their topic, if that is so."""
+        if self._applier is None or self._hosts is None:
+            return ()
+        topic = self.conf.kafka.aggregates_topic
+        if ids := self._applier.aggregates_not_in_topic():
+            some = ", ".join(map(str, ids[:_MAX_NAMED]))
+            return (
+                f"{len(ids)} aggregates, such as {some}, differ from those of the topic "
+                f"{topic!r}: casts changed them, which moorage-api and schedulers that "
+                "start later do not receive.",
+            )
+        # A relay writes all aggregates, also if there are none.
+        if not self._applier.n_aggregates and self._hosts.last_relayed_at is None:
+            return (
+                f"No host aggregate is known, as the topic {topic!r} has none: all hosts "
+                "are in the default availability zone, and no isolation by aggregates "
+                "applies.",
+            )
+        return ()
 
     def n_unread(self) -> int:
         """Return the number of messages that the brokers have and that are not read."""

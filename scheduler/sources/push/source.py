@@ -18,9 +18,10 @@ from ...hosts import HostTable
 from ...instances import InstanceLocation, InstanceState
 from ..base import BaseHostSource
 from ..reported.hosts import ReportCounts, ReportedHosts
+from .aggregates import StoredAggregates
 from .report_requests import ReportRequester, SendRequest
 from .store import HostStore
-from .write_behind import WriteBehind
+from .write_behind import NO_AGGREGATES, WriteBehind
 
 LOG = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ _STOP_S: Final = 10.0
 
 class PushSource(BaseHostSource):
     """Apply whole reports and deltas, request missing reports, and store all hosts.
+
+    The store also keeps the aggregates that nova's API, or an agent, has cast.
 
     Parameters
     ----------
@@ -58,6 +61,7 @@ class PushSource(BaseHostSource):
         self._requester = ReportRequester()
         self._hosts: ReportedHosts | None = None
         self._writer: WriteBehind | None = None
+        self._aggregates: StoredAggregates | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -99,7 +103,8 @@ class PushSource(BaseHostSource):
             URL, the database or the rights there.
         """
         store = HostStore(self.conf.moorage.store_connection, table.columns)
-        self._writer = WriteBehind(store, self._clock)
+        self._aggregates = StoredAggregates(table, self._clock)
+        self._writer = WriteBehind(store, self._aggregates, self._clock)
         self._hosts = ReportedHosts(
             table,
             self._requester,
@@ -169,8 +174,8 @@ class PushSource(BaseHostSource):
         )
 
     def notes(self) -> Sequence[str]:
-        """Return `troubles`, and counts of refused hosts and of overdue reports."""
-        notes = [*self.troubles()]
+        """Return `troubles`, `unknowns`, and counts of refused and overdue reports."""
+        notes = [*self.troubles(), *self.unknowns()]
         if self._hosts is not None:
             notes += self._hosts.refusals.notes()
         late_s = self._requester.longest_wait_s()
@@ -180,6 +185,12 @@ class PushSource(BaseHostSource):
                 f"since {utc_text(self._clock() - late_s)}"
             )
         return notes
+
+    def unknowns(self) -> Sequence[str]:
+        """Return that no aggregate is known, if that is so."""
+        if self._aggregates is None or len(self._aggregates):
+            return ()
+        return (f"{NO_AGGREGATES}.",)
 
     def report_counts(self) -> Mapping[str, int]:
         """Return `counts` by name."""

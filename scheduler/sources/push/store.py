@@ -7,16 +7,16 @@ import itertools
 import json
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Connection
 
 from ...database import StoreDatabase, StoreSchema
-from ...hosts import COLUMNS, Columns, HostRecord
+from ...hosts import COLUMNS, Columns, HostAggregate, HostRecord
 from ...hosts.columns import read_count, read_uuid, read_uuids
 from ..report_columns import RefusedReport, read_field, read_record, serializable
 from ..report_images import (
@@ -25,8 +25,11 @@ from ..report_images import (
     write_image_properties,
 )
 from ..reported.revisions import ReportedNode
+from .aggregates import ReceivedAggregate
 
 LOG = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 METADATA = sa.MetaData()
 HOSTS = sa.Table(
@@ -53,6 +56,21 @@ DISABLED = sa.Table(
     sa.Column("reason", sa.String(1000), nullable=False),
     # Seconds since the epoch.
     sa.Column("disabled_at", sa.Double, nullable=False),
+)
+
+#: The aggregates of hosts: nova's API casts each change once, and never all of them.
+AGGREGATES = sa.Table(
+    "host_aggregates",
+    METADATA,
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+    # Seconds since the epoch.
+    sa.Column("received_at", sa.Double, nullable=False),
+    # JSON: uuid, name, hosts and metadata; NULL: it was deleted.
+    sa.Column(
+        "aggregate",
+        sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb"),
+        nullable=True,
+    ),
 )
 
 #: Rows of one statement; old SQLite takes at most 999 parameters.
@@ -94,6 +112,8 @@ class HostStore:
         self._database = StoreDatabase(url, option=_OPTION, schema=_SCHEMA)
         self._engine = self._database.engine
         self._columns = columns
+        #: The newest invalid aggregates, each logged once.
+        self._invalid_aggregates: dict[int, float] = {}
         #: Its URL without the password.
         self.name = self._database.name
 
@@ -165,6 +185,55 @@ class HostStore:
         with self._database.translated_errors(), self._engine.begin() as connection:
             return connection.execute(statement).rowcount > 0
 
+    def load_aggregates(
+        self, known: Mapping[int, float]
+    ) -> dict[int, ReceivedAggregate]:
+        """Return aggregates by id, except those received at a known time.
+
+        Invalid ones are logged and left out.
+
+        Parameters
+        ----------
+        known : mapping
+            When each was received, by id; empty: all are returned.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+        times = sa.select(AGGREGATES.c.id, AGGREGATES.c.received_at)
+        rows: list[sa.Row[Any]] = []
+        with self._database.reading() as connection:
+            known = {**self._invalid_aggregates, **known}
+            changed = [
+                id_ for id_, at in connection.execute(times) if known.get(id_) != at
+            ]
+            for chunk in _chunks(sorted(changed)):
+                some = sa.select(AGGREGATES).where(AGGREGATES.c.id.in_(chunk))
+                rows += connection.execute(some)
+        found = {}
+        for row in rows:
+            try:
+                found[row.id] = _read_aggregate(*row)
+            except (ValueError, RecursionError) as e:
+                self._invalid_aggregates[row.id] = row.received_at
+                LOG.warning(
+                    "The store %s has an invalid aggregate, %d: %s", self.name, row.id, e
+                )
+        return found
+
+    def write_aggregates(self, aggregates: Mapping[int, ReceivedAggregate]) -> None:
+        """Write aggregates by id, unless the store has what was received later.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+        for chunk in _chunks(sorted(aggregates)):
+            some = {id_: aggregates[id_] for id_ in chunk}
+            with self._database.translated_errors():
+                self._retried(lambda c, some=some: _write_aggregates(c, some))
+
     def write(self, hosts: Mapping[str, ReportedNode]) -> None:
         """Write hosts, unless the store has a newer state of them.
 
@@ -179,15 +248,16 @@ class HostStore:
         """
         # Sorted: writers that lock rows in one order cannot deadlock.
         for chunk in _chunks(sorted(hosts)):
+            some = {uuid: hosts[uuid] for uuid in chunk}
             with self._database.translated_errors():
-                self._write({uuid: hosts[uuid] for uuid in chunk})
+                self._retried(lambda c, some=some: _write(c, some))
 
-    def _write(self, hosts: dict[str, ReportedNode]) -> None:
-        """Write some hosts; retry if another scheduler has inserted one."""
+    def _retried(self, write: Callable[[Connection], None]) -> None:
+        """Write in a transaction; retry if another scheduler has inserted a row."""
         for n_left in reversed(range(_MAX_ATTEMPTS)):
             try:
                 with self._engine.begin() as connection:
-                    _write(connection, hosts)
+                    write(connection)
                 return
             except sa.exc.IntegrityError:
                 if not n_left:
@@ -209,7 +279,7 @@ class HostStore:
                 )
 
 
-def _chunks(items: Iterable[str]) -> Iterator[list[str]]:
+def _chunks(items: Iterable[_T]) -> Iterator[list[_T]]:
     remaining = iter(items)
     while chunk := list(itertools.islice(remaining, _CHUNK)):
         yield chunk
@@ -239,6 +309,53 @@ _UPDATE = (
     .where(HOSTS.c.node_uuid == sa.bindparam("b_node_uuid"))
     .values({c.name: sa.bindparam(c.name) for c in HOSTS.c if c.name != "node_uuid"})
 )
+
+
+def _write_aggregates(
+    connection: Connection, aggregates: dict[int, ReceivedAggregate]
+) -> None:
+    query = sa.select(AGGREGATES.c.id, AGGREGATES.c.received_at)
+    query = query.where(AGGREGATES.c.id.in_(aggregates)).order_by(AGGREGATES.c.id)
+    known = {id_: at for id_, at in connection.execute(query.with_for_update())}
+    for id_, (aggregate, received_at) in aggregates.items():
+        row = {
+            "id": id_,
+            "received_at": received_at,
+            "aggregate": None if aggregate is None else _aggregate_text(aggregate),
+        }
+        if id_ not in known:
+            connection.execute(sa.insert(AGGREGATES), row)
+        elif received_at > known[id_]:
+            update = sa.update(AGGREGATES).where(AGGREGATES.c.id == id_)
+            connection.execute(update.values(row))
+
+
+def _aggregate_text(aggregate: HostAggregate) -> str:
+    values = {
+        "uuid": aggregate.uuid,
+        "name": aggregate.name,
+        "hosts": sorted(aggregate.hosts),
+        "metadata": dict(aggregate.metadata),
+    }
+    return json.dumps(values, separators=(",", ":"))
+
+
+def _read_aggregate(
+    id_: int, received_at: float, text: str | None
+) -> ReceivedAggregate:
+    """Read a row; raise ValueError if it is invalid."""
+    if text is None:
+        return ReceivedAggregate(None, received_at)
+    match json.loads(text):
+        case {
+            "uuid": str(uuid),
+            "name": str(name),
+            "hosts": [*hosts],
+            "metadata": {**metadata},
+        } if all(isinstance(each, str) for each in (*hosts, *metadata.values())):
+            found = HostAggregate(id_, uuid, name, frozenset(hosts), metadata)
+            return ReceivedAggregate(found, received_at)
+    raise ValueError("uuid, name, hosts and metadata are needed")
 
 
 def _is_newer(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the reported state of hosts to their store in the background."""
+"""Write the state of hosts and their aggregates to the store in the background."""
 
 from __future__ import annotations
 
@@ -12,14 +12,23 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from ...background_writer import BackgroundWriter
+from ...clock import utc_text
 from ...database import StoreUnavailable, StoreUnusable
 from ..reported.hosts import ReportedHosts
+from .aggregates import StoredAggregates
 from .store import HostStore
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds within which hosts that an operator has disabled get no more instances.
-_DISABLED_EVERY_S: Final = 3.0
+#: Seconds within which hosts that an operator has disabled get no more instances, and
+#: within which aggregates that another scheduler received are seen.
+_READ_EVERY_S: Final = 3.0
+#: Why zones and isolation by aggregates do not hold.
+NO_AGGREGATES: Final = (
+    "No host aggregate is known: all hosts are in the default availability "
+    "zone, and no isolation by aggregates applies. Send all aggregates once "
+    "(update_aggregates)"
+)
 #: Hosts that are copied at a time: reports wait for the lock during a copy.
 _CHUNK: Final = 600
 
@@ -30,15 +39,21 @@ class WriteBehind(BackgroundWriter):
     It remembers at most the UUID of each node, however long the store is unavailable.
     """
 
-    def __init__(self, store: HostStore, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: HostStore,
+        aggregates: StoredAggregates,
+        clock: Callable[[], float],
+    ) -> None:
         super().__init__("hosts", store.close, clock=clock)
         self._store = store
+        self._aggregates = aggregates
         self._hosts: ReportedHosts | None = None
         self._lock = threading.Lock()
         self._changed: set[str] = set()
         self._deleted: set[str] = set()
         self._is_open = False
-        self._disabled_due = 0.0
+        self._read_due = 0.0
 
     def mark_changed(self, node_uuids: Iterable[str]) -> None:
         """Schedule nodes to be written."""
@@ -51,7 +66,7 @@ class WriteBehind(BackgroundWriter):
             self._deleted.update(node_uuids)
 
     def open(self, hosts: ReportedHosts) -> None:
-        """Create the tables, and restore the stored hosts.
+        """Create the tables, and restore the stored hosts and aggregates.
 
         If the store is unavailable, a warning is logged and it is opened later.
 
@@ -69,6 +84,19 @@ class WriteBehind(BackgroundWriter):
         count = hosts.restore(self._store.load())
         self._is_open = True
         LOG.info("%d hosts restored from the store %s", count, self._store.name)
+        self._restore_aggregates()
+
+    def _restore_aggregates(self) -> None:
+        self._aggregates.apply(self._store.load_aggregates({}))
+        if len(self._aggregates):
+            newest = max(self._aggregates.received_at.values())
+            LOG.info(
+                "%d aggregates restored from the store, the newest of %s; what was "
+                "changed since, while no scheduler ran, has to be sent again",
+                len(self._aggregates), utc_text(newest),
+            )  # fmt: skip
+        else:
+            LOG.warning("%s", NO_AGGREGATES)
 
     def stop(self) -> None:
         """Write the remaining changes if the store answers, and stop."""
@@ -76,28 +104,38 @@ class WriteBehind(BackgroundWriter):
         self._store.close()
 
     def each_interval(self) -> None:
-        """Read which hosts an operator has disabled, some seconds after the last time.
+        """Read what an operator and other schedulers wrote, every few seconds.
 
-        An unavailable store is logged when it is written to.
+        These are disabled hosts and aggregates. An unavailable store is logged when it
+        is written to.
         """
-        if self.failure or self._hosts is None or time.monotonic() < self._disabled_due:
+        self._aggregates.note_changes()
+        if self.failure or self._hosts is None or time.monotonic() < self._read_due:
             return
-        self._disabled_due = time.monotonic() + _DISABLED_EVERY_S
+        self._read_due = time.monotonic() + _READ_EVERY_S
         with contextlib.suppress(StoreUnavailable):
             self._hosts.set_disabled(self._store.disabled_hosts())
+            known = self._aggregates.received_at
+            self._aggregates.apply(self._store.load_aggregates(known))
 
     def write(self) -> None:
         """Write all changes."""
         with self._lock:
             self._changed, changed = set(), self._changed
             self._deleted, deleted = set(), self._deleted
-        if self._hosts is None or not (changed or deleted or self.failure):
+        self._aggregates.note_changes()
+        aggregates = self._aggregates.unsaved()
+        if self._hosts is None or not (
+            changed or deleted or aggregates or self.failure
+        ):
             return
         try:
             if not self._is_open:
                 self._open(self._hosts)
             self._delete(self._hosts, deleted)
             self._write(self._hosts, changed)
+            self._store.write_aggregates(aggregates)
+            self._aggregates.mark_saved(aggregates)
         finally:
             # What could not be written.
             with self._lock:

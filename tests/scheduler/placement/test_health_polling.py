@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from moorage.scheduler.errors import PlacementError
-from moorage.scheduler.placement.allocations.limits import CIRCUIT_MAX_FAILURES
 from moorage.scheduler.placement.client import PlacementClient
+from moorage.scheduler.placement.health import PROBE_AFTER_S, PlacementHealth
 
 from ...fixtures.placement_servers import (
     MisbehavingServer,
@@ -22,13 +25,30 @@ from ...fixtures.waiting import wait_until
 ALWAYS = 1000
 CONSUMER = "7f1d7d0a-41a9-4e2b-8f6b-2f0c9d3b6a10"
 
+Start = Callable[[PlacementClient], PlacementHealth]
 
-def test_placement_that_answers_is_ready(server: MisbehavingServer) -> None:
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start to watch Placement through a client, until the end of the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start_one(client: PlacementClient) -> PlacementHealth:
+            stack.callback(client.health.stop)
+            client.health.start(client.probe)
+            return client.health
+
+        yield start_one
+
+
+def test_placement_that_answers_is_ready(
+    server: MisbehavingServer, start: Start
+) -> None:
     client = server.client()
     health = client.health
     assert not health.is_ready
     assert "not been polled yet" in health.note
-    health.start(client.probe)
+    start(client)
     assert health.is_ready
     assert health.note == ""
 
@@ -46,14 +66,14 @@ def test_placement_that_answers_is_ready(server: MisbehavingServer) -> None:
 )
 def test_placement_that_is_away_at_the_start_is_warned_of_and_waited_for(
     server: MisbehavingServer,
+    start: Start,
     caplog: pytest.LogCaptureFixture,
     wrong: Misbehaviour,
     message: str,
 ) -> None:
     server.misbehave(wrong, times=ALWAYS)
     client = server.client(timeout_s=0.5 if wrong is Misbehaviour.HANG else 60.0)
-    health = client.health
-    health.start(client.probe)
+    health = start(client)
     assert not health.is_ready
     assert message in health.note
     assert "Placement does not answer yet" in caplog.text
@@ -62,28 +82,52 @@ def test_placement_that_is_away_at_the_start_is_warned_of_and_waited_for(
     assert health.note == ""
 
 
-def test_placement_that_goes_away_makes_it_unready_until_it_is_back(
-    server: MisbehavingServer,
+def test_first_call_that_fails_makes_it_unready_until_it_is_back(
+    server: MisbehavingServer, start: Start
 ) -> None:
     client = server.client()
-    health = client.health
-    health.start(client.probe)
+    health = start(client)
     server.misbehave(Misbehaviour.BAD_GATEWAY, times=ALWAYS)
-    for _ in range(CIRCUIT_MAX_FAILURES):
-        with pytest.raises(PlacementError):
-            client.allocations(CONSUMER)
+    with pytest.raises(PlacementError):
+        client.allocations(CONSUMER)
     assert not health.is_ready
-    assert "since" in health.note
+    assert "Placement fails: since 20" in health.note
+    assert "answered 502" in health.note
+    wait_until(lambda: health.is_down)  # probes fail, too
     server.behave()
     wait_until(lambda: health.is_ready)  # without any request
+    assert health.note == ""
     client.allocations(CONSUMER)
-    health.stop()
 
 
-def test_empty_placement_is_ready_with_a_note(server: MisbehavingServer) -> None:
+@pytest.mark.parametrize("wrong", [Misbehaviour.BAD_GATEWAY, Misbehaviour.HANG])
+def test_placement_that_goes_away_makes_it_unready_without_any_request(
+    server: MisbehavingServer, start: Start, wrong: Misbehaviour
+) -> None:
+    client = server.client(timeout_s=0.5 if wrong is Misbehaviour.HANG else 60.0)
+    health = start(client)
+    server.misbehave(wrong, times=ALWAYS)
+    wait_until(lambda: not health.is_ready)
+    server.behave()
+    wait_until(lambda: health.is_ready)
+
+
+def test_busy_placement_is_not_probed(server: MisbehavingServer, start: Start) -> None:
     client = server.client()
-    health = client.health
-    health.start(client.probe)
+    start(client)
+    n_calls = 0
+    until = time.monotonic() + PROBE_AFTER_S + 2
+    while time.monotonic() < until:
+        client.allocations(CONSUMER)
+        n_calls += 1
+    assert len(server.seen) == 1 + n_calls
+
+
+def test_empty_placement_is_ready_with_a_note(
+    server: MisbehavingServer, start: Start
+) -> None:
+    client = server.client()
+    health = start(client)
     assert client.is_empty()
     assert health.is_ready
     assert "No compute service has registered" in health.note

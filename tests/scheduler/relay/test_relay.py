@@ -258,6 +258,24 @@ def test_broker_restarts(tmp_path: Path) -> None:
             wait_until(lambda: relay.status.is_ready)
 
 
+@pytest.mark.parametrize("fails", ["kill", "freeze"])
+def test_waiting_relay_is_not_ready_while_no_broker_answers(
+    tmp_path: Path, fails: str
+) -> None:
+    with DedicatedKafka() as kafka:
+        cloud = RelayedCloud(kafka, tmp_path)
+        cloud.write(named("h1"))
+        with cloud.leader(), cloud.relay() as waiting:
+            wait_until(lambda: waiting.status.role is RelayRole.FOLLOWER)
+            wait_until(lambda: waiting.status.is_ready)
+            assert waiting.status.text == "Role: follower."
+            getattr(kafka, fails)()
+            wait_until(lambda: not waiting.status.is_ready, timeout_s=60)
+            assert "No broker of" in waiting.status.text
+            (kafka.restart if fails == "kill" else kafka.thaw)()
+            wait_until(lambda: waiting.status.is_ready, timeout_s=120)
+
+
 def test_missing_rights_are_named_until_they_are_given(
     cloud: RelayedCloud, tmp_path: Path
 ) -> None:

@@ -221,7 +221,7 @@ def test_upgrade_from_the_first_revision_keeps_hosts_and_adds_disabled_ones(
     assert not store.enable("h1")
     assert store.disabled_hosts() == frozenset(names[1:])
     store.close()
-    assert rows(database, "SELECT version_num FROM moorage_version") == [("002",)]
+    assert rows(database, "SELECT version_num FROM moorage_version") == [("003",)]
 
 
 def test_schedulers_of_an_older_version_write_on_after_an_upgrade(
