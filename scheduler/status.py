@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from oslo_config import cfg
 
 from .decision_store import DecisionStore
 from .drivers.parts import Parts
+from .explain import HostCondition, host_conditions
 from .kafka_peers import KafkaPeers
 
 
@@ -100,6 +102,16 @@ class SchedulerStatus:
     def announcement_counts(self) -> Mapping[str, int]:
         """The numbers of claims that are exchanged through Kafka, by result."""
         return {} if self._peers is None else self._peers.result_counts()
+
+    def hosts_by_cell_and_state(self) -> Mapping[tuple[str, str], int]:
+        """Return the numbers of hosts that are up, down or disabled, by cell UUID."""
+        hosts = self.table.batch()
+        limit_s = self.conf.service_down_time
+        states = host_conditions(hosts, self._clock(), limit_s).tolist()
+        return Counter(
+            (cell, "down" if state is HostCondition.FORCED_DOWN else state.value)
+            for cell, state in zip(hosts.cell_uuid.tolist(), states, strict=True)
+        )
 
     @property
     def n_unread(self) -> int:
