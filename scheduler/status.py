@@ -12,6 +12,7 @@ from .decision_store import DecisionStore
 from .drivers.parts import Parts
 from .explain import HostCondition, host_conditions
 from .kafka_peers import KafkaPeers
+from .reload_result import ReloadResult
 
 
 class SchedulerStatus:
@@ -43,6 +44,7 @@ class SchedulerStatus:
         self._health = parts.placement.health
         self._clock = parts.clock
         self._checks: list[Callable[[], str]] = []
+        self._reloads: ReloadResult | None = None
 
     def add_readiness_check(self, check: Callable[[], str]) -> None:
         """Add a condition for being ready.
@@ -53,6 +55,15 @@ class SchedulerStatus:
             Returns the problem, or an empty text; must return at once, without I/O.
         """
         self._checks.append(check)
+
+    def show_reloads(self, result: ReloadResult) -> None:
+        """Show the result of a service's reloads; none was made before."""
+        self._reloads = result
+
+    @property
+    def reload_failure(self) -> str:
+        """Why the last reload failed, or ""; the state before is still in use then."""
+        return self._reloads.failure if self._reloads else ""
 
     @property
     def is_ready(self) -> bool:
@@ -66,7 +77,12 @@ class SchedulerStatus:
     @property
     def readiness_note(self) -> str:
         """Why the scheduler is not ready and since when, with other notes; or ""."""
-        notes = (self._health.note, *self._problems(), *self._source.notes())
+        notes = [self._health.note, *self._problems(), *self._source.notes()]
+        if self.reload_failure:
+            notes.append(
+                f"The last reload failed, and what was loaded before remains in use: "
+                f"{self.reload_failure}."
+            )
         return " ".join(dict.fromkeys(note for note in notes if note))
 
     def _problems(self) -> Iterator[str]:

@@ -84,6 +84,7 @@ class Metrics:
         self._serve: WSGIApplication = prometheus_client.make_wsgi_app(registry)
         self._lock = threading.Lock()
         status.decisions.subscribe(self._decisions.count)
+        self.refresh()  # until then each gauge is 0, also in the minimum of all workers
 
     def refresh(self) -> None:
         """Bring the metrics up to date; called every few seconds.
@@ -396,6 +397,13 @@ _GAUGES: Final = (
         lambda status: status.store is not None and not status.store.failure,
         "Whether decisions can be stored, 1 or 0; 0 also without a store. Of several "
         "workers, whether all can.",
+    ),
+    _Gauge(
+        "moorage_last_reload_successful",
+        "livemin",
+        lambda status: not status.reload_failure,
+        "Whether the last reload (SIGHUP) succeeded, 1 or 0; 1 also if there was none. "
+        "Of several workers, whether it did in all.",
     ),
     _Gauge(
         "moorage_ready",

@@ -32,7 +32,15 @@ from ...sources.inventory import read_inventory
 from ...sources.nova_db.heartbeats import heartbeats_of
 from ...sources.report_columns import load_columns
 from .files import FileOptions
-from .option_table import TREATMENTS, Key, OptionTreatment, Treatment, treatment_of
+from .option_table import (
+    STRICT,
+    TREATMENTS,
+    Key,
+    OptionTreatment,
+    Treatment,
+    treatment_of,
+    unknown_option,
+)
 from .places import OfPlacement, PlacementMembers, place_findings
 from .plugins import available_filters, enabled_filters, weight_classes
 from .providers import provider_findings
@@ -53,13 +61,6 @@ _CONNECTED: Final = (
 _MIN_SIMILARITY: Final = 0.8
 #: Groups whose options are keystoneauth1's, except for those in the table.
 _SERVICES: Final = ("placement", "neutron", "nova", "cinder")
-#: Groups whose options are all known: any other name is a mistake.
-_STRICT: Final = frozenset(
-    {
-        "scheduler", "filter_scheduler", "locality", "metrics", "moorage", "agent",
-        "kafka", "telemetry",
-    }
-)  # fmt: skip
 
 
 def run_checks(conf: cfg.ConfigOpts) -> Iterator[CheckResult]:
@@ -124,8 +125,8 @@ def _option(conf: cfg.ConfigOpts, files: FileOptions, key: Key) -> CheckResult |
     if treated is None and key[0] in _SERVICES:
         treated = _SERVICE
     if treated is None:
-        return _unknown(key) if key[0] in _STRICT else None
-    if treated.treatment is Treatment.IGNORED:
+        return _unknown(key) if key[0] in STRICT else None
+    if treated.treatment in (Treatment.IGNORED, Treatment.REMOVED):
         return CheckResult.warning(_name(key), f"{treated}.")
     return CheckResult.success(_name(key), f"{treated}.")
 
@@ -142,15 +143,7 @@ def _special_result(
 
 
 def _unknown(key: Key) -> CheckResult:
-    group, option = key
-    known = {
-        name for in_group, name in {*TREATMENTS, *_registered()} if in_group == group
-    }
-    close = difflib.get_close_matches(option, known, n=1)
-    guess = f" Did you mean {close[0]}?" if close else ""
-    return CheckResult.warning(
-        _name(key), f"Neither nova 34 nor Moorage has such an option.{guess}"
-    )
+    return CheckResult.warning(_name(key), unknown_option(key, _registered()))
 
 
 def _auth_sections(conf: cfg.ConfigOpts) -> frozenset[str]:
@@ -204,7 +197,7 @@ def _misspelt_groups(files: FileOptions) -> Iterator[CheckResult]:
 
 def _other_options(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[CheckResult]:
     known = _registered()
-    read = _STRICT | _auth_sections(conf) | {*_SERVICES}
+    read = STRICT | _auth_sections(conf) | {*_SERVICES}
     others = Counter(
         group
         for group, option in files
