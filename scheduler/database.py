@@ -125,7 +125,29 @@ class StoreDatabase:
                 config.attributes["connection"] = connection
                 command.upgrade(config, "head")
 
-    def _check_tables(self, connection: Connection) -> None:
+    def check(self) -> bool:
+        """Return whether the tables exist and need no upgrade; writes nothing.
+
+        Raises
+        ------
+        StoreUnavailable
+        IncompatibleSchema
+            The database has a newer schema, or another program's tables.
+        """
+        if (path := _file_of(self.engine.url)) and not path.exists():
+            folder = next(each for each in path.absolute().parents if each.exists())
+            if not os.access(folder, os.W_OK | os.X_OK):
+                cause = f"the file cannot be created in {folder}"
+                failure = Failure.of(self._option, self.name, cause, _REMEDY)
+                raise StoreUnusable(f"{failure}")
+            return False
+        with self.reading() as connection:
+            found = self._check_tables(connection)
+        head = ScriptDirectory(str(self._schema.migrations)).get_current_head()
+        return found == head
+
+    def _check_tables(self, connection: Connection) -> str | None:
+        """Return the revision of the tables; None: there are none."""
         options = {"version_table": self._schema.version_table}
         context = MigrationContext.configure(connection, opts=options)
         found = context.get_current_revision()
@@ -141,6 +163,7 @@ class StoreDatabase:
                 f"its tables are of a newer Moorage (revision {found})",
                 "Upgrade Moorage, or use another database",
             )
+        return found
 
     def _unusable(self, cause: str, remedy: str) -> IncompatibleSchema:
         return IncompatibleSchema(
@@ -235,14 +258,22 @@ def _isolation(url: URL) -> dict[str, Any]:
 
 def _prepare_file(url: URL) -> None:
     """Make a file that only its owner can read: it describes a whole cloud."""
-    path = url.database or ""
-    if not _is_sqlite(url) or path in ("", ":memory:") or path.startswith("file:"):
+    path = _file_of(url)
+    if path is None:
         return
-    Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     with contextlib.suppress(PermissionError):
         os.chmod(path, 0o600)
+
+
+def _file_of(url: URL) -> Path | None:
+    """Return the file of an SQLite database; None: it is none, or is in memory."""
+    path = url.database or ""
+    if not _is_sqlite(url) or path in ("", ":memory:") or path.startswith("file:"):
+        return None
+    return Path(path)
 
 
 def _on_connect(connection: sqlite3.Connection, _record: object) -> None:

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from oslo_config import cfg
 
 from .decision_store import DecisionStore
 from .drivers.parts import Parts
+from .explain import HostCondition, host_conditions
 from .kafka_peers import KafkaPeers
+from .reload_result import ReloadResult
 
 
 class SchedulerStatus:
@@ -42,6 +45,7 @@ class SchedulerStatus:
         self._health = parts.placement.health
         self._clock = parts.clock
         self._checks: list[Callable[[], str]] = []
+        self._reloads: ReloadResult | None = None
 
     def add_readiness_check(self, check: Callable[[], str]) -> None:
         """Add a condition for being ready.
@@ -52,6 +56,15 @@ class SchedulerStatus:
             Returns the problem, or an empty text; must return at once, without I/O.
         """
         self._checks.append(check)
+
+    def show_reloads(self, result: ReloadResult) -> None:
+        """Show the result of a service's reloads; none was made before."""
+        self._reloads = result
+
+    @property
+    def reload_failure(self) -> str:
+        """Why the last reload failed, or ""; the state before is still in use then."""
+        return self._reloads.failure if self._reloads else ""
 
     @property
     def is_ready(self) -> bool:
@@ -66,13 +79,18 @@ class SchedulerStatus:
     @property
     def readiness_note(self) -> str:
         """Why the scheduler is not ready and since when, with other notes; or ""."""
-        notes = (
+        notes = [
             self._health.note,
             *self._problems(),
             *self._source.notes(),
             self._journal.note,
             self._orphans.note,
-        )
+        ]
+        if self.reload_failure:
+            notes.append(
+                f"The last reload failed, and what was loaded before remains in use: "
+                f"{self.reload_failure}."
+            )
         return " ".join(dict.fromkeys(note for note in notes if note))
 
     def _problems(self) -> Iterator[str]:
@@ -110,6 +128,16 @@ class SchedulerStatus:
     def announcement_counts(self) -> Mapping[str, int]:
         """The numbers of claims that are exchanged through Kafka, by result."""
         return {} if self._peers is None else self._peers.result_counts()
+
+    def hosts_by_cell_and_state(self) -> Mapping[tuple[str, str], int]:
+        """Return the numbers of hosts that are up, down or disabled, by cell UUID."""
+        hosts = self.table.batch()
+        limit_s = self.conf.service_down_time
+        states = host_conditions(hosts, self._clock(), limit_s).tolist()
+        return Counter(
+            (cell, "down" if state is HostCondition.FORCED_DOWN else state.value)
+            for cell, state in zip(hosts.cell_uuid.tolist(), states, strict=True)
+        )
 
     @property
     def n_unread(self) -> int:

@@ -14,6 +14,10 @@ from oslo_config import cfg
 from ..conf import load, registered_opts
 from ..conf.values import HIDDEN, is_secret
 from ..errors import SchedulerError
+from ..failures import one_line
+from ..reload_result import ReloadResult
+from .checks.files import FileOptions
+from .checks.option_table import unread_options
 
 T = TypeVar("T")
 
@@ -66,6 +70,17 @@ def _registered(
     }
 
 
+def warn_of_unread_options(*confs: cfg.ConfigOpts) -> None:
+    """Log a warning for each option of our groups that no part reads.
+
+    Called once plugins are created, which may register their own options.
+    """
+    registered = {(group or "DEFAULT", dest) for group, dest in _registered(*confs)}
+    unread = unread_options(tuple(FileOptions.of(confs[0])), registered)
+    for (group, name), why in unread.items():
+        LOG.warning("[%s] %s is not read: %s", group, name, why)
+
+
 class Options:
     """The options of a process, and the files that they were read from.
 
@@ -80,6 +95,8 @@ class Options:
 
     Attributes
     ----------
+    result : ReloadResult
+        Of the last reload.
     settings : oslo_config.cfg.ConfigOpts
         The current options. A reload does not change the object, but replaces it.
 
@@ -94,8 +111,10 @@ class Options:
     ) -> None:
         self._argv = argv
         self._conf = conf
+        self.result = ReloadResult()
         self.settings = settings
         self._at_start = self._now = _values(copy_options(argv, conf, settings))
+        warn_of_unread_options(conf, settings)
 
     def reload(self, prepare: Callable[[cfg.ConfigOpts], T]) -> T | None:
         """Read the files again; return what was prepared with the new options, or None.
@@ -110,10 +129,13 @@ class Options:
             Called with the new options before they take effect.
         """
         try:
-            return self._reload(prepare)
+            prepared = self._reload(prepare)
+            self.result.record("")
+            return prepared
         except (cfg.Error, SchedulerError, ValueError, OSError) as e:
             failure = e
         # Inside "except", oslo.log would repeat the error at the end of the line.
+        self.result.record(one_line(failure))
         LOG.error(
             "Reload failed; options, plugins and hosts remain unchanged: %s", failure
         )
@@ -131,6 +153,8 @@ class Options:
             self._conf.mutate_config_files()
         for key, option in values.items():
             self._log_change(key, option)
+        if self.result.is_owner:
+            warn_of_unread_options(self._conf, new)
         self._at_start = {**values, **self._at_start}
         self._now, self.settings = values, new
         return prepared
@@ -147,13 +171,27 @@ class Options:
         before = (self._now if now.opt.mutable else self._at_start).get(key, now)
         if now.value == before.value:
             return
-        values = [HIDDEN] * 2 if is_secret(now.opt) else [before.value, now.value]
-        if now.opt.mutable:
-            LOG.info("[%s] %s changed from %s to %s", *key, *values)
-        else:
-            LOG.warning(
-                "[%s] %s changed from %s to %s; restart to apply", *key, *values
-            )
+        level, then = (
+            (logging.INFO, "")
+            if now.opt.mutable
+            else (logging.WARNING, "; restart to apply")
+        )
+        change = _describe_change(now.opt, before.value, now.value)
+        LOG.log(level, "[%s] %s changed%s%s", *key, change, then)
+
+
+def _describe_change(opt: cfg.Opt, before: object, now: object) -> str:
+    """Return what changed: of a list its entries, unless they are only reordered."""
+    if is_secret(opt):
+        return f" from {HIDDEN} to {HIDDEN}"
+    if isinstance(before, list) and isinstance(now, list):
+        added = [each for each in now if each not in before]
+        removed = [each for each in before if each not in now]
+        parts = (("added", added), ("removed", removed))
+        named = [f"{verb} {', '.join(map(str, some))}" for verb, some in parts if some]
+        if named:
+            return f": {'; '.join(named)}"
+    return f" from {before} to {now}"
 
 
 def _values(conf: cfg.ConfigOpts) -> _Values:

@@ -26,6 +26,7 @@ from ..sources.base import BaseHostSource
 from ..sources.file import FileSource
 from ..telemetry.port import listen_for_telemetry
 from .daemon import OPERATOR_ERRORS, configure, tune_garbage_collector
+from .options import warn_of_unread_options
 from .signals import RELOADING, STOPPING, Signals
 from .systemd import SystemdState, notify
 
@@ -49,6 +50,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         conf = configure(argv)
         make_source = _source_factory(conf)
+        warn_of_unread_options(conf)
         kafka_library()
         _serve(conf, make_source)
     except OPERATOR_ERRORS as e:

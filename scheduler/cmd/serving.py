@@ -13,6 +13,7 @@ from typing import Final
 from oslo_config import cfg
 
 from ..errors import SchedulerError
+from ..failures import one_line
 from ..rpc import (
     PEERS_TOPIC,
     DeletionEndpoint,
@@ -203,6 +204,7 @@ def serve(
     bool
         As `Serving.stop`.
     """
+    scheduler.status.show_reloads(options.result)
     started, is_ready = serving.start(), False
     also = () if lifeline is None else (lifeline,)
     while True:
@@ -234,4 +236,5 @@ def reload(scheduler: Scheduler, options: Options) -> None:
     try:
         scheduler.reset(plugins)
     except SchedulerError as e:
+        options.result.record(f"the hosts cannot be read: {one_line(e)}")
         LOG.error("Reloading the hosts failed; they remain unchanged: %s", e)

@@ -21,6 +21,9 @@ _NAMES: Final = (
     "private_key", "credential",
 )  # fmt: skip
 
+#: How Python begins the errors of int() and float(), which oslo.config passes on.
+_NOT_NUMBERS: Final = ("invalid literal for int()", "could not convert string to float")
+
 
 def check_values(conf: cfg.ConfigOpts) -> None:
     """Read every registered option once.
@@ -73,6 +76,8 @@ def _described(
     written = ((f, _written(f, group, opt)) for f in reversed(config_files(conf)))
     file, value = next((each for each in written if each[1] is not None), ("", None))
     cause = one_line(error.__context__ or error)
+    if cause.startswith(_NOT_NUMBERS):
+        cause = "not a number"
     if is_secret(opt):
         value, cause = HIDDEN, "the value cannot be used"
     setting = f"[{group}] {opt.name}"

@@ -102,6 +102,16 @@ class DecisionStore:
         """
         self._writer.prepare(self._prepare, IncompatibleSchema)
 
+    def check(self) -> bool:
+        """Return whether the tables exist and need no upgrade; writes nothing.
+
+        Raises
+        ------
+        StoreUnavailable
+        IncompatibleSchema
+        """
+        return self._database.check()
+
     def _prepare(self) -> None:
         if not self._is_prepared:
             self._database.upgrade()

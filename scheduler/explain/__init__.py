@@ -27,7 +27,13 @@ from .dry_run import dry_run
 from .explainer import Explainer, UnknownHost
 from .flavors import FlavorRequest, request_of_flavor, requests_of_decisions
 from .funnel import FunnelStep, funnel, with_funnel
-from .host_list import HostCondition, HostPage, HostSummary, summarize
+from .host_list import (
+    HostCondition,
+    HostPage,
+    HostSummary,
+    host_conditions,
+    summarize,
+)
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
 from .rejections import RejectionCount, count_rejections
 from .replay import Difference, Replay, replay
@@ -70,6 +76,7 @@ __all__ = [
     "count_rejections",
     "dry_run",
     "funnel",
+    "host_conditions",
     "host_reasons",
     "replay",
     "request_of_flavor",

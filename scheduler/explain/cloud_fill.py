@@ -16,7 +16,7 @@ from oslo_config import cfg
 from ..errors import InvalidRequest, excerpt
 from ..hosts import HostBatch, HostTable
 from ..locality import Places
-from .host_list import HostCondition
+from .host_list import HostCondition, host_conditions
 from .zones import zones_of
 
 _MIB_PER_GIB: Final = 1024
@@ -132,7 +132,7 @@ def cloud_fill(
     if by not in groupings:
         raise InvalidRequest(f"by: {excerpt(by)} is none of {', '.join(groupings)}")
     hosts = table.batch()
-    conditions = _conditions(hosts, now, conf.service_down_time)
+    conditions = host_conditions(hosts, now, conf.service_down_time)
     counted = Counter(conditions.tolist())
     return CloudFill(
         tuple(_groups(hosts, conditions, _names(hosts, conf, by))),
@@ -144,18 +144,6 @@ def cloud_fill(
         len(table.claims.unreported()),
         {each: counted[each] for each in HostCondition},
     )
-
-
-def _conditions(hosts: HostBatch, now: float, down_after_s: int) -> npt.NDArray[Any]:
-    seen_at = hosts.last_seen_up
-    # As in ComputeFilter: infinity is a source without heartbeats, NaN never seen.
-    with np.errstate(invalid="ignore"):
-        is_up = np.isposinf(seen_at) | (np.abs(now - seen_at) <= down_after_s)
-    found = np.full(len(hosts), HostCondition.DOWN, dtype=object)
-    found[is_up] = HostCondition.UP
-    found[hosts.disabled] = HostCondition.DISABLED
-    found[hosts.forced_down] = HostCondition.FORCED_DOWN
-    return found
 
 
 def _names(hosts: HostBatch, conf: cfg.ConfigOpts, by: str) -> list[_Name]:

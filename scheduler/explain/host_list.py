@@ -8,7 +8,10 @@ import enum
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 from oslo_config import cfg
 
 from ..hosts import HostBatch, HostTable
@@ -25,6 +28,10 @@ class HostCondition(enum.StrEnum):
     DISABLED = "disabled"
     DOWN = "down"
     UP = "up"
+
+
+_FORCED_DOWN, _DISABLED, _DOWN, _UP = range(len(HostCondition))
+_CONDITIONS: Final = np.array(list(HostCondition), dtype=object)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,8 +110,9 @@ def summarize(
     left.sort(key=places.__getitem__)
     claims = Counter(claim.node_uuid for claim in table.claims.unreported())
     page = left[:limit]
+    conditions = host_conditions(hosts, now, conf.service_down_time)
     return HostPage(
-        tuple(_summary(hosts, i, conf, now, claims) for i in page),
+        tuple(_summary(hosts, i, conditions[i], conf, now, claims) for i in page),
         len(hosts),
         places[page[-1]] if len(left) > len(page) else None,
     )
@@ -113,6 +121,7 @@ def summarize(
 def _summary(
     hosts: HostBatch,
     index: int,
+    condition: HostCondition,
     conf: cfg.ConfigOpts,
     now: float,
     claims: Counter[str],
@@ -131,7 +140,7 @@ def _summary(
         node_uuid=node_uuid,
         cell_uuid=hosts.value("cell_uuid", index),
         zone=zone_of(hosts.value("aggregates", index), conf.default_availability_zone),
-        condition=_condition(hosts, index, seen_at, now, conf.service_down_time),
+        condition=condition,
         seen_s=seen_s,
         vcpus=(value("vcpus_used"), value("vcpus_total")),
         memory_mb=(memory_mb - value("free_ram_mb"), memory_mb),
@@ -152,13 +161,15 @@ def _summary(
     )
 
 
-def _condition(
-    hosts: HostBatch, index: int, seen_at: float, now: float, down_after_s: int
-) -> HostCondition:
-    if hosts.value("forced_down", index):
-        return HostCondition.FORCED_DOWN
-    if hosts.value("disabled", index):
-        return HostCondition.DISABLED
+def host_conditions(
+    hosts: HostBatch, now: float, down_after_s: int
+) -> npt.NDArray[Any]:
+    """Return the `HostCondition` of each host, shape (n_hosts,)."""
+    seen_at = hosts.last_seen_up
     # As in ComputeFilter: infinity is a source without heartbeats, NaN never seen.
-    is_up = seen_at == math.inf or abs(now - seen_at) <= down_after_s
-    return HostCondition.UP if is_up else HostCondition.DOWN
+    with np.errstate(invalid="ignore"):
+        is_up = np.isposinf(seen_at) | (np.abs(now - seen_at) <= down_after_s)
+    codes = np.where(is_up, _UP, _DOWN)
+    codes[hosts.disabled] = _DISABLED
+    codes[hosts.forced_down] = _FORCED_DOWN
+    return _CONDITIONS[codes]

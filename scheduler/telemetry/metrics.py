@@ -12,6 +12,7 @@ the sum.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections import Counter as Tally
 from collections import defaultdict
@@ -38,6 +39,9 @@ _BUCKETS_S: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
     10.0, 30.0,
 )  # fmt: skip
+
+#: Of a host; one that is forced down is down.
+_HOST_STATES: Final = ("up", "down", "disabled")
 
 
 class Metrics:
@@ -80,6 +84,7 @@ class Metrics:
         self._serve: WSGIApplication = prometheus_client.make_wsgi_app(registry)
         self._lock = threading.Lock()
         status.decisions.subscribe(self._decisions.count)
+        self.refresh()  # until then each gauge is 0, also in the minimum of all workers
 
     def refresh(self) -> None:
         """Bring the metrics up to date; called every few seconds.
@@ -282,8 +287,8 @@ class _StateMetrics:
         )
         self._hosts = prometheus_client.Gauge(
             "moorage_hosts",
-            "Known hosts by the UUID of their cell.",
-            ["cell"],
+            "Known hosts by cell (its UUID) and state: up, down or disabled.",
+            ["cell", "state"],
             multiprocess_mode="livemax",
             registry=registry,
         )
@@ -314,11 +319,11 @@ class _StateMetrics:
             )
         for each, gauge in zip(_GAUGES, self._gauges, strict=True):
             gauge.set(each.read(status))
-        cells = Tally(status.table.batch().cell_uuid.tolist())
+        hosts = status.hosts_by_cell_and_state()
         # A cell without hosts is reported as 0 if it had some before.
-        self._cells |= cells.keys()
-        for cell in self._cells:
-            self._hosts.labels(cell).set(cells[cell])
+        self._cells |= {cell for cell, _ in hosts}
+        for cell, state in itertools.product(self._cells, _HOST_STATES):
+            self._hosts.labels(cell, state).set(hosts.get((cell, state), 0))
 
     def _count_readings(self, stats: FollowingStats | None) -> None:
         if stats is None:
@@ -400,6 +405,13 @@ _GAUGES: Final = (
         lambda status: status.store is not None and not status.store.failure,
         "Whether decisions can be stored, 1 or 0; 0 also without a store. Of several "
         "workers, whether all can.",
+    ),
+    _Gauge(
+        "moorage_last_reload_successful",
+        "livemin",
+        lambda status: not status.reload_failure,
+        "Whether the last reload (SIGHUP) succeeded, 1 or 0; 1 also if there was none. "
+        "Of several workers, whether it did in all.",
     ),
     _Gauge(
         "moorage_ready",

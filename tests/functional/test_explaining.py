@@ -147,8 +147,8 @@ def test_the_api_is_monitored_as_a_scheduler_is(config: Path) -> None:
         status, text = _page(config, "/metrics", **bearer)
         assert status == 200
         assert "moorage_ready 1.0" in text
-        [hosts] = [each for each in text.splitlines() if "moorage_hosts{" in each]
-        assert hosts.endswith(" 2.0")
+        [up] = [each for each in text.splitlines() if 'state="up"' in each]
+        assert up.endswith(" 2.0")
 
 
 def test_reasons_for_not_being_ready_need_a_token(config: Path) -> None:

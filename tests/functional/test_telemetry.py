@@ -116,6 +116,38 @@ def metric(port: int, name: str, **labels: str) -> float:
     )
 
 
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_failed_reload_is_shown_until_one_succeeds(
+    n_workers: int, cloud: Cloud
+) -> None:
+    cloud.option("http_port = 0")
+    right = cloud.config.read_text()
+    with SchedulerProcess(cloud.config, n_workers=n_workers) as scheduler:
+        [port] = [
+            int(match[1])
+            for line in list(scheduler.log)
+            if (match := re.search(r"/readyz on port (\d+)", line))
+        ]
+        name = "moorage_last_reload_successful"
+        wait_until(lambda: page(port, "/readyz") == (200, "Ready.\n"))
+        assert metric(port, name) == 1
+        cloud.config.write_text(f"{right}[scheduler]\nmax_attempts = two\n")
+        scheduler.send(signal.SIGHUP)
+        scheduler.wait_for(
+            r"Reload failed.*\[scheduler\] max_attempts = two: not a number"
+        )
+        for _ in range(2 * n_workers):  # each worker answers some
+            status, text = page(port, "/readyz")
+            assert status == 200
+            assert "The last reload failed" in text
+            assert "[scheduler] max_attempts = two: not a number" in text
+        wait_until(lambda: metric(port, name) == 0)
+        cloud.config.write_text(f"{right}[scheduler]\nmax_attempts = 2\n")
+        scheduler.send(signal.SIGHUP)
+        wait_until(lambda: metric(port, name) == 1)
+        assert page(port, "/readyz") == (200, "Ready.\n")
+
+
 def test_one_port_serves_the_sum_of_all_workers(cloud: Cloud, tmp_path: Path) -> None:
     cloud.option("http_port = 0")
     # Other tests that run now have folders of metrics as well.

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import difflib
 import enum
 import importlib.resources
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -22,6 +23,7 @@ class Treatment(enum.Enum):
     ELSEWHERE = "Honoured elsewhere"
     NEEDLESS = "Not needed"
     IGNORED = "Ignored"
+    REMOVED = "Removed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,53 @@ class OptionTreatment:
     def __str__(self) -> str:
         words = self.treatment.value
         return f"{words}: {self.why}" if self.why else words
+
+
+#: Groups whose options are all known: any other name is a mistake.
+STRICT: Final = frozenset(
+    {
+        "scheduler", "filter_scheduler", "locality", "solver", "metrics", "moorage",
+        "agent", "kafka", "relay", "telemetry", "web",
+    }
+)  # fmt: skip
+
+
+def unknown_option(key: Key, registered: Collection[Key]) -> str:
+    """Return that no part reads an option, with the name that may be meant."""
+    group, option = key
+    known = {
+        name
+        for (in_group, name), treated in TREATMENTS.items()
+        if in_group == group and treated.treatment is not Treatment.REMOVED
+    }
+    known |= {name for in_group, name in registered if in_group == group}
+    close = difflib.get_close_matches(option, known, n=1)
+    guess = f" Did you mean {close[0]}?" if close else ""
+    return f"Neither nova 34 nor Moorage has such an option.{guess}"
+
+
+def unread_options(
+    keys: Collection[Key], registered: Collection[Key]
+) -> Mapping[Key, str]:
+    """Return why each option of our groups that is unknown or removed is not read.
+
+    Parameters
+    ----------
+    keys : collection of Key
+        The options that are set.
+    registered : collection of Key
+        Those that a part of the service, or one of its plugins, reads.
+    """
+    unread = {}
+    for key in keys:
+        treated = treatment_of(*key)
+        if key in registered or key[0] not in STRICT:
+            continue
+        if treated is None:
+            unread[key] = unknown_option(key, registered)
+        elif treated.treatment is Treatment.REMOVED:
+            unread[key] = f"{treated}."
+    return unread
 
 
 def treatment_of(group: str, name: str) -> OptionTreatment | None:

@@ -1,22 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check that Placement's providers can be followed in its database."""
+"""Check that Placement's providers are those of the hosts, and can be followed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from os_traits import MISC_SHARES_VIA_AGGREGATE
 from oslo_config import cfg
 
+from ...clock import now_s
 from ...conf.moorage import MEMORY, PLACEMENT
+from ...entry_points import load_plugin
 from ...errors import ConfigurationError, PlacementError
+from ...hosts import HostTable
 from ...placement.adapter import make_adapter
 from ...placement.client import PlacementClient
 from ...placement.database import ProviderFollower, placement_engine
+from ...sources.report_columns import load_columns
 from .files import FileOptions
 from .result import CheckResult
 from .timed_call import TimedCall
 
+_HOSTS: Final = "Hosts and providers"
+_SHOWN: Final = 10
 _DATABASE: Final = "Placement's database"
 #: Of 10,000 providers with 50 traits, reading all takes 2 s.
 _READING_S: Final = 60.0
@@ -50,6 +57,61 @@ def provider_findings(
         yield CheckResult.failure(_DATABASE, files.redacted(e))
 
 
+def host_findings(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[CheckResult]:
+    """Count the hosts without a resource provider, and the providers without a host.
+
+    The hosts are read as the scheduler reads them at its start.
+    """
+    pending = TimedCall(lambda: _compare_hosts(conf))
+    try:
+        yield pending.result(_READING_S)
+    except (ConfigurationError, PlacementError, TimeoutError) as e:
+        yield CheckResult.failure(_HOSTS, files.redacted(e))
+
+
+def _compare_hosts(conf: cfg.ConfigOpts) -> CheckResult:
+    source = load_plugin("moorage.sources", conf.moorage.source)(conf)
+    source.adopt(conf)
+    table = HostTable(now_s, load_columns())
+    try:
+        source.start(table)
+        troubles = " ".join(filter(None, source.troubles()))
+    finally:
+        source.stop()
+    if troubles:
+        return CheckResult.warning(_HOSTS, f"They are not compared: {troubles}")
+    hosts = table.batch()
+    names = dict(zip(hosts.uuid.tolist(), hosts.host.tolist(), strict=True))
+    client = PlacementClient(make_adapter(conf))
+    sharing = _roots(client, f"?required={MISC_SHARES_VIA_AGGREGATE}")
+    roots = _roots(client)
+    lonely = sorted(name for uuid, name in names.items() if uuid not in roots)
+    unknown = sorted(
+        name
+        for uuid, name in roots.items()
+        if uuid not in names and uuid not in sharing
+    )
+    problems = []
+    if lonely:
+        problems.append(
+            f"{len(lonely)} of {len(names)} hosts have no resource provider, and get "
+            f"no instance: {_listed(lonely)}"
+        )
+    if unknown:
+        problems.append(
+            f"{len(unknown)} root providers have no host, and their candidates are "
+            f"rejected: {_listed(unknown)}"
+        )
+    if problems:
+        return CheckResult.warning(_HOSTS, f"{'; '.join(problems)}.")
+    return CheckResult.success(_HOSTS, f"{len(names)} hosts have a resource provider.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
 def _check_database(conf: cfg.ConfigOpts) -> CheckResult:
     engine = placement_engine(conf)
     try:
@@ -59,7 +121,7 @@ def _check_database(conf: cfg.ConfigOpts) -> CheckResult:
         engine.dispose()
     trees = follower.table.view().state.trees
     own = {str(uuid) for uuid in trees.uuids[trees.parents < 0] if uuid}
-    theirs = _roots(PlacementClient(make_adapter(conf)))
+    theirs = _roots(PlacementClient(make_adapter(conf))).keys()
     differing = len(own ^ theirs)
     if differing > _MAX_DIFFERING * len(own | theirs):
         return CheckResult.failure(
@@ -73,10 +135,15 @@ def _check_database(conf: cfg.ConfigOpts) -> CheckResult:
     )
 
 
-def _roots(client: PlacementClient) -> set[str]:
-    body: Any = client.read("/resource_providers")
+def _roots(client: PlacementClient, query: str = "") -> dict[str, str]:
+    """Return the names of root providers by UUID."""
+    body: Any = client.read(f"/resource_providers{query}")
     try:
-        return {each["root_provider_uuid"] for each in body["resource_providers"]}
+        return {
+            each["uuid"]: each["name"]
+            for each in body["resource_providers"]
+            if each["root_provider_uuid"] == each["uuid"]
+        }
     except (KeyError, TypeError) as e:
         raise ConfigurationError(
             f"GET /resource_providers returned no providers: {type(e).__name__}: {e}."

@@ -10,7 +10,7 @@ import contextlib
 import difflib
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -18,6 +18,7 @@ from keystoneauth1 import exceptions as ks_errors
 from keystoneauth1 import loading as ks_loading
 from oslo_config import cfg
 from oslo_messaging.opts import list_opts as messaging_opts
+from oslo_upgradecheck.upgradecheck import Code
 from oslo_utils import strutils
 
 from ...conf import list_opts, registered_opts
@@ -32,12 +33,21 @@ from ...sources.inventory import read_inventory
 from ...sources.nova_db.heartbeats import heartbeats_of
 from ...sources.report_columns import load_columns
 from .files import FileOptions
-from .option_table import TREATMENTS, Key, OptionTreatment, Treatment, treatment_of
+from .option_table import (
+    STRICT,
+    TREATMENTS,
+    Key,
+    OptionTreatment,
+    Treatment,
+    treatment_of,
+    unknown_option,
+)
 from .places import OfPlacement, PlacementMembers, place_findings
 from .plugins import available_filters, enabled_filters, weight_classes
-from .providers import provider_findings
+from .providers import host_findings, provider_findings
 from .result import CheckResult
 from .services import database_findings, placement_findings
+from .stores import broker_finding, store_findings
 
 _OWN: Final = OptionTreatment(Treatment.HONOURED, "Moorage's own option")
 _AUTH: Final = OptionTreatment(
@@ -47,19 +57,16 @@ _SERVICE: Final = OptionTreatment(Treatment.HONOURED, "keystoneauth1 reads it")
 _SOURCE: Final = "Source of hosts"
 #: Groups that the checks of other services read.
 _CONNECTED: Final = (
-    "moorage", "placement", "placement_database", "api_database", "database"
+    "moorage", "placement", "placement_database", "api_database", "database", "kafka"
+)  # fmt: skip
+#: Groups whose options the check of the broker reads, beside [DEFAULT].
+_OF_MESSAGING: Final = (
+    "oslo_messaging_rabbit", "oslo_messaging_kafka", "oslo_messaging_notifications"
 )  # fmt: skip
 #: The similarity of two group names, 0 to 1, from which one counts as misspelt.
 _MIN_SIMILARITY: Final = 0.8
 #: Groups whose options are keystoneauth1's, except for those in the table.
 _SERVICES: Final = ("placement", "neutron", "nova", "cinder")
-#: Groups whose options are all known: any other name is a mistake.
-_STRICT: Final = frozenset(
-    {
-        "scheduler", "filter_scheduler", "locality", "metrics", "moorage", "agent",
-        "kafka", "telemetry",
-    }
-)  # fmt: skip
 
 
 def run_checks(conf: cfg.ConfigOpts) -> Iterator[CheckResult]:
@@ -78,14 +85,12 @@ def run_checks(conf: cfg.ConfigOpts) -> Iterator[CheckResult]:
     files = FileOptions.of(conf)
     wrong = {key: why for key in files if (why := _wrong_value(conf, key))}
     if not _is_any_in(wrong, *_CONNECTED):
-        yield _source(conf, files)
-        members = PlacementMembers(conf, files)
-        yield from members.findings
-        yield from _places(conf, members.places)
-        yield from placement_findings(conf, files)
-        yield from provider_findings(conf, files)
-        if conf.moorage.source == "nova_db":
-            yield from database_findings(conf, files, members.places)
+        connected = list(_connected(conf, files))
+        yield from connected
+        if _is_comparable(conf, connected):
+            yield from host_findings(conf, files)
+    if not _is_any_in(wrong, "DEFAULT", *_OF_MESSAGING):
+        yield broker_finding(conf, files)
     if not _is_any_in(wrong, "scheduler", "neutron"):
         yield from _network(conf, files)
     for key in files:
@@ -95,6 +100,27 @@ def run_checks(conf: cfg.ConfigOpts) -> Iterator[CheckResult]:
             yield finding
     yield from _misspelt_groups(files)
     yield from _other_options(conf, files)
+
+
+def _connected(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[CheckResult]:
+    """Check where hosts, candidates and decisions are."""
+    yield _source(conf, files)
+    members = PlacementMembers(conf, files)
+    yield from members.findings
+    yield from _places(conf, members.places)
+    yield from placement_findings(conf, files)
+    yield from provider_findings(conf, files)
+    if conf.moorage.source == "nova_db":
+        yield from database_findings(conf, files, members.places)
+    yield from store_findings(conf, files)
+
+
+def _is_comparable(conf: cfg.ConfigOpts, connected: Collection[CheckResult]) -> bool:
+    """Return whether hosts and providers can be read, as far as the checks found."""
+    options = conf.placement
+    return bool(
+        options.auth_type or options.auth_section or options.endpoint_override
+    ) and not any(each.code is Code.FAILURE for each in connected)
 
 
 def _is_any_in(wrong: Mapping[Key, str], *groups: str) -> bool:
@@ -124,8 +150,8 @@ def _option(conf: cfg.ConfigOpts, files: FileOptions, key: Key) -> CheckResult |
     if treated is None and key[0] in _SERVICES:
         treated = _SERVICE
     if treated is None:
-        return _unknown(key) if key[0] in _STRICT else None
-    if treated.treatment is Treatment.IGNORED:
+        return _unknown(key) if key[0] in STRICT else None
+    if treated.treatment in (Treatment.IGNORED, Treatment.REMOVED):
         return CheckResult.warning(_name(key), f"{treated}.")
     return CheckResult.success(_name(key), f"{treated}.")
 
@@ -142,15 +168,7 @@ def _special_result(
 
 
 def _unknown(key: Key) -> CheckResult:
-    group, option = key
-    known = {
-        name for in_group, name in {*TREATMENTS, *_registered()} if in_group == group
-    }
-    close = difflib.get_close_matches(option, known, n=1)
-    guess = f" Did you mean {close[0]}?" if close else ""
-    return CheckResult.warning(
-        _name(key), f"Neither nova 34 nor Moorage has such an option.{guess}"
-    )
+    return CheckResult.warning(_name(key), unknown_option(key, _registered()))
 
 
 def _auth_sections(conf: cfg.ConfigOpts) -> frozenset[str]:
@@ -204,7 +222,7 @@ def _misspelt_groups(files: FileOptions) -> Iterator[CheckResult]:
 
 def _other_options(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[CheckResult]:
     known = _registered()
-    read = _STRICT | _auth_sections(conf) | {*_SERVICES}
+    read = STRICT | _auth_sections(conf) | {*_SERVICES}
     others = Counter(
         group
         for group, option in files

@@ -125,6 +125,10 @@ class HostStore:
         """Create or upgrade the tables; see `StoreDatabase.upgrade`."""
         self._database.upgrade()
 
+    def check(self) -> bool:
+        """Return whether the tables need no upgrade; see `StoreDatabase.check`."""
+        return self._database.check()
+
     def load(self) -> list[tuple[ReportedNode, HostRecord]]:
         """Return all hosts; invalid rows are logged and left out.
 

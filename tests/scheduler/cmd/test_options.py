@@ -57,6 +57,87 @@ def test_changed_option_takes_effect_and_is_reported_with_its_default(
     assert "changed from -2.0 to 1.0" in caplog.text
 
 
+def test_only_the_changed_entries_of_a_list_are_reported(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    group, name = "[filter_scheduler]", "enabled_filters"
+    files.write(group, f"{name} = ComputeFilter,IoOpsFilter")
+    assert files.reload()
+    caplog.clear()
+    for names in ("PciPassthroughFilter,ComputeFilter", "ComputeFilter"):
+        files.write(group, f"{name} = {names}")
+        assert files.reload()
+    assert [r.getMessage() for r in caplog.records] == [
+        f"{group} {name} changed: added PciPassthroughFilter; removed IoOpsFilter",
+        f"{group} {name} changed: removed PciPassthroughFilter",
+    ]
+    files.write(group, f"{name} = A,B")
+    assert files.reload()
+    files.write(group, f"{name} = B,A")
+    assert files.reload()
+    assert (
+        caplog.messages[-1] == f"{group} {name} changed from ['A', 'B'] to ['B', 'A']"
+    )
+
+
+@pytest.mark.parametrize(
+    ("group", "setting"),
+    [
+        pytest.param("scheduler", "workers = two", id="int"),
+        pytest.param("moorage", "max_view_age = two", id="float"),
+    ],
+)
+def test_value_that_is_not_a_number_is_named_with_its_option(
+    group: str, setting: str, files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    files.write(f"[{group}]", setting)
+    assert not files.reload()
+    cause = f"[{group}] {setting}: not a number ({files.path})"
+    assert caplog.messages[-1].endswith(f"remain unchanged: {cause}")
+    assert files.options.result.failure == cause
+    files.write()
+    assert files.reload()
+    assert files.options.result.failure == ""
+
+
+@pytest.mark.parametrize(
+    ("group", "line", "warning"),
+    [
+        pytest.param(
+            "scheduler",
+            "max_attemps = 3",
+            "[scheduler] max_attemps is not read: Neither nova 34 nor Moorage has such "
+            "an option. Did you mean max_attempts?",
+            id="of-nova",
+        ),
+        pytest.param(
+            "kafka",
+            "bootstrap_server = k1:9092",
+            "[kafka] bootstrap_server is not read: Neither nova 34 nor Moorage has "
+            "such an option. Did you mean bootstrap_servers?",
+            id="of-ours",
+        ),
+        pytest.param("libvirt", "anything = 1", None, id="of-another-service"),
+        pytest.param("filter_scheduler", "pci_in_placement = true", None, id="known"),
+        pytest.param("placement", "region_name = one", None, id="of-keystoneauth"),
+    ],
+)
+def test_unknown_option_of_our_groups_is_one_warning_at_start_and_reload(
+    group: str, line: str, warning: str | None, files: Files,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    expected = [] if warning is None else [warning]
+    files.write(f"[{group}]", line)
+    conf = moorage_conf.load(files.argv)
+    get_transport(conf).cleanup()
+    caplog.clear()
+    options = Options(files.argv, conf, copy_options(files.argv, conf))
+    assert caplog.messages == expected
+    caplog.clear()
+    assert options.reload(lambda _settings: True)
+    assert caplog.messages == expected
+
+
 def test_nothing_is_reported_where_nothing_changed(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -27,8 +27,11 @@ from moorage.scheduler.cmd.checks.option_table import (
 )
 from moorage.scheduler.cmd.checks.report import run
 from moorage.scheduler.conf import list_opts
+from moorage.scheduler.decision_store import DecisionStore
 from moorage.scheduler.placement.seed import Provider, seed
+from moorage.scheduler.sources.inventory import read_inventory
 from moorage.scheduler.sources.nova_db import schema
+from moorage.scheduler.sources.push.store import HostStore
 from moorage.testing.builders import node_uuid
 
 from ...fixtures.clouds import host, write_inventory
@@ -42,6 +45,7 @@ from ...fixtures.placement_servers import (
     Misbehaviour,
 )
 from ...fixtures.ports import free_port
+from ...fixtures.rabbitmq import Broker
 from ..sources.nova_db.databases import Nova
 
 SUCCESS, WARNING, FAILURE = range(3)
@@ -201,7 +205,7 @@ def test_table_names_no_option_that_nova_does_not_have(
 
 # -- what a file says ------------------------------------------------------------------
 
-HOSTS = "[moorage]\ninventory_file = {inventory}\n"
+HOSTS = "[DEFAULT]\ntransport_url = fake://\n[moorage]\ninventory_file = {inventory}\n"
 
 
 @pytest.fixture
@@ -374,7 +378,7 @@ def test_value_that_is_wrong_does_not_hide_the_others(check: Check, hosts: str) 
     report = check(hosts, wrong, "[DEFAULT]\nperiodic_enable = false\n")
     found = report.checks["[scheduler] discover_hosts_in_cells_interval"]
     assert (found.code, report.status) == (FAILURE, FAILURE)
-    assert "'soon'" in found.details
+    assert "= soon: not a number" in found.details
     assert "LocationInfo" not in found.details
     assert report.checks["[scheduler] max_attempts"].code == SUCCESS
     assert report.checks["[DEFAULT] periodic_enable"].code == WARNING
@@ -669,6 +673,193 @@ def test_database_is_not_read_where_placement_is_queried(
     wanted = "[moorage]\ncandidates = placement\n"
     report = check(hosts, wanted, text, placement(server.url))
     assert "Placement's database" not in report.checks
+
+
+# -- hosts and providers ---------------------------------------------------------------
+
+
+def _compared(check: Check, hosts: str, server: MisbehavingServer) -> Found:
+    return check(hosts, placement(server.url)).checks["Hosts and providers"]
+
+
+def test_hosts_without_a_provider_and_providers_without_a_host_are_named(
+    check: Check, embedded: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    path = write_inventory(tmp_path, *(host(name) for name in ("h1", "h2", "h3")))
+    hosts = HOSTS.format(inventory=path)
+    rows = {each.record.host: each.record.uuid for each in read_inventory(path).hosts}
+    vcpus = {"VCPU": {"total": 8}}
+    pool = Provider(
+        node_uuid("pool"),
+        "pool",
+        {"DISK_GB": {"total": 100}},
+        traits=frozenset({"MISC_SHARES_VIA_AGGREGATE"}),
+    )
+    known = [Provider(uuid, name, vcpus) for name, uuid in rows.items()]
+    child = Provider(node_uuid("n0"), "n0", vcpus, parent_uuid=known[0].uuid)
+    seed(embedded.client, [known[0], child, pool])
+    with MisbehavingServer(embedded.placement.wsgi_app) as server:
+        assert _compared(check, hosts, server) == (
+            WARNING,
+            "2 of 3 hosts have no resource provider, and get no instance: h2, h3.",
+        )
+        seed(embedded.client, known)
+        assert _compared(check, hosts, server) == (
+            SUCCESS, "3 hosts have a resource provider."
+        )  # fmt: skip
+        seed(embedded.client, [Provider(node_uuid("gone"), "gone", vcpus)])
+        assert _compared(check, hosts, server) == (
+            WARNING,
+            "1 root providers have no host, and their candidates are rejected: gone.",
+        )
+
+
+def test_hosts_of_the_store_are_compared_with_providers(
+    check: Check, embedded: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'hosts.sqlite'}"
+    text = f"{FAKE}[moorage]\nsource = push\nstore_connection = {url}\n"
+    store = HostStore(url)
+    store.upgrade()
+    store.close()
+    vcpus = {"VCPU": {"total": 8}}
+    seed(embedded.client, [Provider(node_uuid("h1"), "h1", vcpus)])
+    with MisbehavingServer(embedded.placement.wsgi_app) as server:
+        found = _compared(check, text, server)
+    assert found.code == WARNING
+    assert found.details.startswith("1 root providers have no host")
+    assert found.details.endswith("h1.")
+
+
+def test_hosts_of_a_cell_are_compared_with_providers(
+    check: Check, embedded: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    with Nova(tmp_path) as nova:
+        nova.host("h1")
+        text = FAKE + databases(nova.connections["api"])
+        with MisbehavingServer(embedded.placement.wsgi_app) as server:
+            found = _compared(check, text, server)
+    assert found.code == WARNING
+    assert found.details.startswith("1 of 1 hosts have no resource provider")
+
+
+# -- the broker and the stores ---------------------------------------------------------
+
+FAKE = "[DEFAULT]\ntransport_url = fake://\n"
+
+
+def test_broker_that_is_away_is_a_failure(check: Check) -> None:
+    url = f"rabbit://moorage:hush@127.0.0.1:{free_port()}/"
+    report = check(f"[DEFAULT]\ntransport_url = {url}\n")
+    found = report.checks["Message broker"]
+    assert found.code == FAILURE
+    assert "refused" in found.details
+    assert "hush" not in report.text
+
+
+def test_broker_that_is_not_named_is_a_warning(check: Check) -> None:
+    found = check("[DEFAULT]\ndebug = true\n").checks["Message broker"]
+    assert found.code == WARNING
+    assert "[DEFAULT] transport_url is not set" in found.details
+
+
+@pytest.mark.broker
+def test_broker_that_takes_messages_is_well(check: Check) -> None:
+    with Broker() as broker:
+        text = f"[DEFAULT]\ntransport_url = {broker.transport_url}\n"
+        found = check(text).checks["Message broker"]
+    assert found == (SUCCESS, "It accepts messages.")
+
+
+class StoreKind(NamedTuple):
+    """One of the two stores, and the code of a check while it is away."""
+
+    name: str
+    options: str
+    first_table: str
+    away: int
+    upgrade: Callable[[str], None]
+
+
+def _upgrade_decisions(url: str) -> None:
+    store = DecisionStore(url)
+    store.prepare()
+    store.stop()
+
+
+def _upgrade_hosts(url: str) -> None:
+    store = HostStore(url)
+    store.upgrade()
+    store.close()
+
+
+STORES = (
+    StoreKind(
+        "Store of decisions",
+        "[moorage]\ndecision_store_connection = {url}\n",
+        "decisions",
+        WARNING,
+        _upgrade_decisions,
+    ),
+    StoreKind(
+        "Store of hosts",
+        "[moorage]\nsource = push\nstore_connection = {url}\n",
+        "hosts",
+        FAILURE,
+        _upgrade_hosts,
+    ),
+)
+
+
+@pytest.fixture
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the file name the store of decisions, which the tests otherwise unset."""
+    monkeypatch.delenv("OS_MOORAGE__DECISION_STORE_CONNECTION")
+
+
+@pytest.mark.usefixtures("no_environment")
+@pytest.mark.parametrize("kind", STORES, ids=["decisions", "hosts"])
+def test_store_is_checked_and_not_made(
+    check: Check, kind: StoreKind, tmp_path: Path
+) -> None:
+    path = tmp_path / "stores" / "new.sqlite"
+    url = f"sqlite:///{path}"
+    text = FAKE + kind.options.format(url=url)
+    found = check(text).checks[kind.name]
+    assert (found.code, "created or upgraded" in found.details) == (SUCCESS, True)
+    assert not path.parent.exists()
+    kind.upgrade(url)
+    before = path.read_bytes()
+    assert check(text).checks[kind.name] == (SUCCESS, f"{url} can be read.")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.usefixtures("no_environment")
+@pytest.mark.parametrize("kind", STORES, ids=["decisions", "hosts"])
+def test_store_of_another_program_is_a_failure(
+    check: Check, kind: StoreKind, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'other.sqlite'}"
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text(f"CREATE TABLE {kind.first_table} (id INTEGER)"))
+    engine.dispose()
+    found = check(FAKE + kind.options.format(url=url)).checks[kind.name]
+    assert found.code == FAILURE
+    assert "of another program" in found.details
+
+
+@pytest.mark.usefixtures("no_environment")
+@pytest.mark.parametrize("kind", STORES, ids=["decisions", "hosts"])
+def test_store_that_is_away_is_reported_without_its_password(
+    check: Check, kind: StoreKind
+) -> None:
+    url = f"mysql+pymysql://moorage:hush@127.0.0.1:{free_port()}/moorage"
+    report = check(FAKE + kind.options.format(url=url))
+    found = report.checks[kind.name]
+    assert found.code == kind.away
+    assert "refused" in found.details
+    assert "hush" not in report.text
 
 
 # -- databases -------------------------------------------------------------------------

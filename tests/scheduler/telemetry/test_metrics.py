@@ -4,17 +4,21 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from moorage.scheduler.conf import load
 from moorage.scheduler.drivers.record import DecisionRecord
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.telemetry.serving import Telemetry
+from moorage.testing import SchedulerFixture
 
+from ...conftest import host as host_record
 from ...fixtures.clouds import host, new_uuids, write_inventory
 from .conftest import NAMES, Reader, Select
 
@@ -76,15 +80,49 @@ def test_claims_and_candidates_are_counted(reader: Reader, select: Select) -> No
     assert metrics["moorage_pending_claims", ""] == 3
 
 
-def test_state_is_reported_as_it_is_now(reader: Reader, scheduler: Scheduler) -> None:
+def test_state_is_reported_as_it_is_now(reader: Reader) -> None:
     metrics = reader.metrics()
-    cells = {k: v for (name, k), v in metrics.items() if name == "moorage_hosts"}
-    [cell] = cells
-    assert cells[cell] == len(NAMES)
     assert metrics["moorage_orphaned_claims", ""] == 0
     assert metrics["moorage_ready", ""] == 1
-    scheduler.table.drop_many(scheduler.table.batch().uuid.tolist())
-    assert reader.metrics()["moorage_hosts", cell] == 0
+
+
+def _hosts_by_state(reader: Reader) -> dict[tuple[str, str], float]:
+    return {
+        (sample.labels["cell"], sample.labels["state"]): sample.value
+        for family in text_string_to_metric_families(reader.get("/metrics").text)
+        for sample in family.samples
+        if sample.name == "moorage_hosts"
+    }
+
+
+def test_hosts_are_counted_by_cell_and_by_state() -> None:
+    other = str(uuid.uuid4())
+    hosts = [
+        host_record(host="up"),
+        host_record(host="disabled", disabled=True),
+        host_record(host="forced", forced_down=True),
+        host_record(host="silent", last_seen_up=1.0),
+        host_record(host="elsewhere", cell_uuid=other, disabled=True),
+    ]
+    options: dict[str, dict[str, object]] = {
+        "telemetry": {"http_port": 0},
+        "scheduler": {"workers": 1},
+    }
+    with (
+        SchedulerFixture(*hosts, options=options) as made,
+        Telemetry(made.scheduler.conf) as telemetry,
+        telemetry.serve(made.scheduler.status) as served,
+    ):
+        assert telemetry.port is not None
+        reader = Reader(telemetry.port, served)
+        [cell] = {name for name, _ in _hosts_by_state(reader)} - {other}
+        assert _hosts_by_state(reader) == {
+            (cell, "up"): 1, (cell, "down"): 2, (cell, "disabled"): 1,
+            (other, "up"): 0, (other, "down"): 0, (other, "disabled"): 1,
+        }  # fmt: skip
+        table = made.scheduler.table
+        table.drop_many(table.batch().uuid.tolist())
+        assert set(_hosts_by_state(reader).values()) == {0}
 
 
 @pytest.fixture
