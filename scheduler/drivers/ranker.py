@@ -108,6 +108,7 @@ class HostRanker:
                 index=number,
                 is_rebuild=self._request.is_rebuild,
                 steps=self._record.steps,
+                instance=self._record.position_of(uuid, number),
             )
 
     def rank_passing(self, hosts: HostBatch, uuid: str) -> Ranking:
