@@ -39,7 +39,7 @@ from .record import DecisionRecord, ReplayKey
 from .restrictions import evacuated_from, restrict_hosts
 from .seen import Seen
 from .steps import Steps
-from .user_reasons import count_causes
+from .user_reasons import Tried, count_causes
 
 LOG = logging.getLogger(__name__)
 
@@ -103,6 +103,8 @@ class Decision:
         self._needs = Needs(request, parts.conf)
         self._record = record
         self._offer: DecisionOffer | None = None
+        #: That of the current pass, with what its instances have reserved.
+        self._ledger: Ledger | None = None
         #: Set once it is known what the request requires: filters may depend on it.
         self._placer: Placer
         record.n_instances = len(self._uuids)
@@ -214,6 +216,18 @@ class Decision:
             self._parts.table.batch(),
             self._parts.table.aggregates,
             () if self._offer is None else self._offer.roots,
+            self._tried(),
+        )
+
+    def _tried(self) -> Tried | None:
+        """Return the hosts that were tried last, after all filters; None: none were."""
+        if self._ledger is None or self._placer.ranker.passing is None:
+            return None
+        return Tried(
+            self._placer.ranker.passing,
+            self._ledger,
+            self._record.claims[self.seen.n_claims :],
+            {type(f).__name__ for f in self._placer.ranker.filters if f.may_pass_later},
         )
 
     def _decide(
@@ -225,8 +239,9 @@ class Decision:
         self.seen.is_again = before.view is not None
         if self._recorded is not None:
             self.seen.contention = self._recorded.contention
-        self._placer.ranker.seen = self.seen
+        self._placer.ranker.seen, self._placer.ranker.passing = self.seen, None
         hosts, ledger = self._load_hosts(offer)
+        self._ledger = ledger
         with self._record.timed("hosts"):
             hosts = restrict_hosts(hosts, self._request, self._record.steps)
         if ledger is None or not self._is_claimed or self._is_dry:

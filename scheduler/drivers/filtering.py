@@ -30,6 +30,7 @@ def filter_hosts(
     index: int,
     is_rebuild: bool,
     steps: list[FilterStep],
+    instance: int | None = None,
 ) -> HostBatch:
     """Return the hosts that pass every filter; append a step for each to `steps`.
 
@@ -38,10 +39,12 @@ def filter_hosts(
     filters : sequence of BaseHostFilter
         Prepared for this request.
     index : int
-        The number of the instance in the request: filters that run once a request
-        run for the first only, 0.
+        The number of the instance among those that are placed: filters that run once a
+        request run for the first only, 0.
     is_rebuild : bool
         Run only the filters with ``RUN_ON_REBUILD``.
+    instance : int, optional
+        The position of the instance in the request, for the steps.
 
     Raises
     ------
@@ -60,7 +63,7 @@ def filter_hosts(
             hosts = _passed(filter_, hosts, spec_obj)
             span.set("moorage.hosts_out", len(hosts))
         reason = filter_.reason_for(spec_obj, None if len(hosts) else before)
-        steps.append(FilterStep(name, n_in, len(hosts), reason))
+        steps.append(FilterStep(name, n_in, len(hosts), reason, instance))
         _log_step(name, len(hosts))
     if not len(hosts):
         _log_none(spec_obj, steps[first:])

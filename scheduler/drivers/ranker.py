@@ -36,6 +36,9 @@ class HostRanker:
         What the current pass has read; each pass must set it.
     filters : sequence of BaseHostFilter
         Prepared for the request, in the order in which they run.
+    passing : HostBatch or None
+        The hosts that passed all of them, for the instance that was ranked last; None:
+        they have not run in this pass.
     together : Together
         What they and the weighers say of several instances at once.
     eligible : HostBatch
@@ -47,6 +50,7 @@ class HostRanker:
 
     seen: Seen
     eligible: HostBatch
+    passing: HostBatch | None
 
     def __init__(self, parts: Parts, request: Request, record: DecisionRecord) -> None:
         self._parts = parts
@@ -87,11 +91,12 @@ class HostRanker:
 
         Those depend on the instances that are counted on hosts.
         """
-        last = self.filters[self._n_first :]
-        if not last or not len(self.eligible):
-            return self.eligible
-        del self._record.steps[self._n_steps :]
-        return self._run_filters(last, self.eligible, uuid, number)
+        last, passing = self.filters[self._n_first :], self.eligible
+        if last and len(passing):
+            del self._record.steps[self._n_steps :]
+            passing = self._run_filters(last, passing, uuid, number)
+        self.passing = passing
+        return passing
 
     def _run_filters(
         self,
@@ -108,6 +113,7 @@ class HostRanker:
                 index=number,
                 is_rebuild=self._request.is_rebuild,
                 steps=self._record.steps,
+                instance=self._record.position_of(uuid, number),
             )
 
     def rank_passing(self, hosts: HostBatch, uuid: str) -> Ranking:

@@ -45,12 +45,20 @@ class Outcome(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FilterStep:
-    """The numbers of hosts before and after one filter, and its reason to reject."""
+    """The numbers of hosts before and after one filter, and its reason to reject.
+
+    Attributes
+    ----------
+    instance : int or None
+        The position in the request of the instance for which the filter ran; None: the
+        step restricts the whole request, or an earlier release recorded it.
+    """
 
     name: str
     n_in: int
     n_out: int
     reason: str
+    instance: int | None = None
 
 
 # Not frozen: a decision creates some 60, and a frozen one takes three times as long.
@@ -213,7 +221,7 @@ class DecisionRecord:
         vouches for it.
     steps : list of FilterStep
         The request's restrictions and the filters, in order; those of later instances
-        follow.
+        follow. See `runs`.
     times_ms : dict
         Milliseconds by step; "total" is the whole decision.
     reason : str
@@ -281,6 +289,36 @@ class DecisionRecord:
         self.steps.clear()
         self.instances.clear()
         self.note = ""
+
+    def position_of(self, instance_uuid: str, default: int) -> int:
+        """Return the position of an instance in the request.
+
+        Parameters
+        ----------
+        default : int
+            Where it is if all are placed in order, and if the request names none.
+        """
+        uuids = self.instance_uuids
+        if uuids[default : default + 1] == (instance_uuid,):
+            return default
+        return uuids.index(instance_uuid) if instance_uuid in uuids else default
+
+    def runs(self) -> list[list[FilterStep]]:
+        """Return the steps of each run of the filters, in order.
+
+        Filters run for one instance after another, and again for an instance whose
+        host was not granted. The first run also has the request's restrictions.
+        """
+        runs: list[list[FilterStep]] = []
+        names: set[str] = set()
+        for step in self.steps:
+            is_other = runs and runs[-1][-1].instance not in (None, step.instance)
+            if not runs or is_other or step.name in names:
+                runs.append([])
+                names.clear()
+            runs[-1].append(step)
+            names.add(step.name)
+        return runs
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record, without the request, as plain data that JSON can hold."""

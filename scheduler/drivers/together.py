@@ -66,6 +66,7 @@ class Together:
                 index=0,
                 is_rebuild=self._request.is_rebuild,
                 steps=self._record.steps,
+                instance=self._record.position_of(uuid, 0),
             )
             rules: list[JointRule] = []
             allowed = np.ones(len(hosts), bool)
@@ -76,7 +77,8 @@ class Together:
                     rules.append(rule)
                 if filter_ in self._replaced:
                     name, n_out = type(filter_).__name__, int(allowed.sum())
-                    step = FilterStep(name, n_in, n_out, filter_.REASON)
+                    at = self._record.position_of(uuid, 0)
+                    step = FilterStep(name, n_in, n_out, filter_.REASON, at)
                     self._record.steps.append(step)
         with self._record.timed("weighers"):
             wishes = [

@@ -20,8 +20,19 @@ import os_traits
 
 from ...filters import BaseHostFilter
 from ..hosts import AggregateMap, HostAggregate, HostBatch
+from ..placement.allocations.claims import ClaimResult
 from ..request import Request
-from .record import DecisionRecord, FilterStep
+from .claims.ledger import Ledger
+from .record import (
+    COLLIDED,
+    DEVICES_CLAIMED_FIRST,
+    MEMBER_CLAIMED_FIRST,
+    OTHER_CLAIMED_FIRST,
+    RELEASED,
+    ClaimAttempt,
+    DecisionRecord,
+    FilterStep,
+)
 from .restrictions import REQUIRED
 
 Mask = npt.NDArray[np.bool_]
@@ -41,6 +52,21 @@ _ZONE: Final = "availability_zone"
 _IN_TABLE: Final = frozenset({orc.VCPU, orc.MEMORY_MB, orc.DISK_GB})
 _EXCLUDED: Final = "excluded by the request"
 _TAKEN: Final = ("was taken by other requests", "were taken by other requests")
+_FULL: Final = (
+    "is full of instances of this request",
+    "are full of instances of this request",
+)
+_BUSY: Final = ("was busy with other requests", "were busy with other requests")
+_CHANGED: Final = ("changed meanwhile", "changed meanwhile")
+_MEMBER_FIRST: Final = ("was left to a member of the server group",) * 2
+_OTHER_FIRST: Final = ("was left to another instance by a rule about places",) * 2
+_NOT_OFFERED: Final = (
+    "was not offered by Placement",
+    "were not offered by Placement",
+)
+_UNKNOWN: Final = ("failed for an unknown reason", "failed for unknown reasons")
+#: Placement's words where others have used up an inventory since it offered it.
+_EXCEEDED: Final = "exceed the capacity"
 _OTHERS: Final = ", others for other reasons"
 
 
@@ -57,12 +83,34 @@ class _Cause:
         return f"{self.n_hosts:,} {text}"
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Tried:
+    """The hosts that passed the filters for the instance that got none of them.
+
+    Attributes
+    ----------
+    ledger : Ledger
+        With what other instances of the request have reserved.
+    claims : sequence of ClaimAttempt
+        Of the same pass.
+    later : collection of str
+        The filters whose rejections hold for one instance only; see
+        `BaseHostFilter.may_pass_later`.
+    """
+
+    hosts: HostBatch
+    ledger: Ledger
+    claims: Sequence[ClaimAttempt]
+    later: Collection[str]
+
+
 def count_causes(
     record: DecisionRecord,
     request: Request,
     hosts: HostBatch,
     aggregates: AggregateMap,
     offered: Collection[str],
+    tried: Tried | None = None,
 ) -> str:
     """Return the reason of a request that fits nowhere, at most `MAX_BYTES` long.
 
@@ -72,10 +120,12 @@ def count_causes(
         All hosts.
     offered : collection of str
         The UUIDs of the nodes for which Placement had candidates.
+    tried : Tried, optional
+        None: no host was tried after the filters.
     """
     if not len(hosts):
         return "No hosts are known."
-    causes, n_all = [*_of_steps(record)], len(hosts)
+    causes, n_all = [*_of_steps(record, tried)], len(hosts)
     whole = f"{n_all:,} host{'' if n_all == 1 else 's'}"
     if record.is_truncated:
         n_all = record.n_hosts
@@ -85,11 +135,20 @@ def count_causes(
         query = parse_qs(urlsplit(record.queries[0]).query) if record.queries else {}
         causes += _of_left_out(left_out, request, aggregates, query)
     if not request.is_rebuild:
-        # Their last candidate was used up before the filters ran, or ran again.
+        # Placement offered them, but their last candidate was claimed before the
+        # filters ran.
         n_taken = max(0, n_all - sum(cause.n_hosts for cause in causes))
         causes.append(_Cause(n_taken, *_TAKEN))
+    causes = _summed(causes)
     causes.sort(key=lambda cause: -cause.n_hosts)
     return _joined(f"Of {whole}: ", [str(cause) for cause in causes if cause.n_hosts])
+
+
+def _summed(causes: Iterable[_Cause]) -> list[_Cause]:
+    n_hosts: Counter[tuple[str, str]] = Counter()
+    for cause in causes:
+        n_hosts[cause.of_one, cause.of_several] += cause.n_hosts
+    return [_Cause(n, *texts) for texts, n in n_hosts.items()]
 
 
 def _joined(start: str, causes: Iterable[str]) -> str:
@@ -105,23 +164,37 @@ def _joined(start: str, causes: Iterable[str]) -> str:
 # -- filters ---------------------------------------------------------------------------
 
 
-def _of_steps(record: DecisionRecord) -> Iterator[_Cause]:
-    steps = _last_pass(record.steps)
+def _of_steps(record: DecisionRecord, tried: Tried | None) -> Iterator[_Cause]:
+    """Yield why hosts were rejected, or were tried in vain.
+
+    Hosts that the first instance could have had and the last one could not, are full of
+    the others: nothing else changes within a pass.
+    """
+    later = () if tried is None else tried.later
+    runs, n_left = record.runs(), record.n_hosts
+    if runs:
+        first, last = runs[0], runs[-1]
+        yield from _of_run(step for step in first if step.name not in later)
+        yield _Cause(_n_passing(first, later) - _n_passing(last, later), *_FULL)
+        yield from _of_run(step for step in last if step.name in later)
+        n_left = last[-1].n_out
+    if tried is None or len(tried.hosts) != n_left:
+        yield _Cause(n_left, *_UNKNOWN)
+    else:
+        yield from _of_tried(tried)
+
+
+def _n_passing(run: Sequence[FilterStep], later: Collection[str]) -> int:
+    """Return how many hosts passed the filters that run first."""
+    n_last = next((step.n_in for step in run if step.name in later), None)
+    return run[-1].n_out if n_last is None else n_last
+
+
+def _of_run(steps: Iterable[FilterStep]) -> Iterator[_Cause]:
     rejected: Counter[str] = Counter()
     for step in steps:
         rejected[_said_of(step)] += step.n_in - step.n_out
     yield from (_Cause(n_hosts, text) for text, n_hosts in rejected.items())
-    n_left = steps[-1].n_out if steps else record.n_hosts
-    yield _Cause(n_left, "has no room left", "have no room left")
-
-
-def _last_pass(steps: list[FilterStep]) -> list[FilterStep]:
-    """Return the steps since the filters last began with hosts already rejected."""
-    begin = 0
-    for place in range(1, len(steps)):
-        if steps[place].n_in > steps[place - 1].n_out:
-            begin = place
-    return steps[begin:]
 
 
 def _said_of(step: FilterStep) -> str:
@@ -130,6 +203,56 @@ def _said_of(step: FilterStep) -> str:
     if step.reason == BaseHostFilter.REASON:
         return f"rejected by {step.name}"
     return f"rejected ({_clean(step.reason, _MAX_REASON)})"
+
+
+# -- claims ----------------------------------------------------------------------------
+
+
+def _of_tried(tried: Tried) -> Iterator[_Cause]:
+    """Yield why each host that passed the filters was not selected."""
+    said = _of_claims(tried.claims)
+    hosts, ledger = tried.hosts, tried.ledger
+    for i in range(len(hosts)):
+        if (texts := said.get(hosts.value("host", i))) is not None:
+            yield _Cause(1, *texts)
+            continue
+        node_uuid, candidates = hosts.value("uuid", i), hosts.candidates_of(i)
+        if candidates is None:
+            candidates = list(ledger.candidates_of(node_uuid))
+        if not any(map(ledger.is_open, candidates)):
+            yield _Cause(1, *_TAKEN)
+        elif ledger.next_candidate(node_uuid, candidates) is None:
+            yield _Cause(1, *_FULL)
+        else:
+            yield _Cause(1, *_UNKNOWN)
+
+
+def _of_claims(claims: Iterable[ClaimAttempt]) -> dict[str, tuple[str, str]]:
+    """Return why the last claim on each service host failed; none if it was granted."""
+    said: dict[str, tuple[str, str]] = {}
+    host_of: dict[str, str] = {}
+    for claim in claims:
+        pairs = dict(zip(claim.instance_uuids, claim.hosts, strict=False))
+        if claim.result == ClaimResult.CLAIMED.value:
+            host_of.update(pairs)
+            for host in claim.hosts:
+                said.pop(host, None)
+        elif claim.result == RELEASED:
+            hosts = [host_of[uuid] for uuid in claim.instance_uuids if uuid in host_of]
+            if claim.detail.startswith(MEMBER_CLAIMED_FIRST):
+                said.update(dict.fromkeys(hosts, _MEMBER_FIRST))
+            elif claim.detail.startswith(OTHER_CLAIMED_FIRST):
+                said.update(dict.fromkeys(hosts, _OTHER_FIRST))
+        elif len(claim.hosts) == 1:  # a refused claim on several is split
+            said[claim.hosts[0]] = _of_refusal(claim)
+    return said
+
+
+def _of_refusal(claim: ClaimAttempt) -> tuple[str, str]:
+    if claim.result == ClaimResult.CONTENDED.value:
+        return _BUSY
+    is_taken = claim.result == COLLIDED or claim.detail == DEVICES_CLAIMED_FIRST
+    return _TAKEN if is_taken or _EXCEEDED in claim.detail else _CHANGED
 
 
 # -- what Placement left out -----------------------------------------------------------
@@ -156,6 +279,8 @@ def _of_others(query: Query) -> tuple[str, str]:
     """
     amounts = _requested(query)
     classes = amounts.keys() - _IN_TABLE
+    if not classes and not _has_conditions(query):
+        return _NOT_OFFERED
     if len(classes) != 1:
         what = _listed_needs(query, sorted(classes))
         return f"lacks {what}", f"lack {what}"

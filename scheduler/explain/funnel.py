@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
-from ..drivers.record import DecisionRecord, FilterStep
+from ..drivers.record import DecisionRecord, FilterStep, Outcome
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -19,29 +20,57 @@ class FunnelStep:
         None: it was not recorded.
     reason : str
         Why hosts were rejected; "" if none was.
+    instance : int
+        The instance of the request for which a filter ran, from 1.
     """
 
     name: str
     n_in: int | None
     n_out: int
     reason: str = ""
+    instance: int = 1
 
 
 def funnel(record: DecisionRecord) -> list[FunnelStep]:
     """Return the steps of a decision, Placement's answer first.
 
-    A filter that ran again for a later instance of the request is listed once, with the
-    hosts that went in the first time and those that were left the last time.
+    Of several instances the first one is shown: hosts that later ones lose are mostly
+    those that the request itself has filled. If the request failed, the steps of the
+    instance that found no host follow. Each is shown as the filters ran for it last.
     """
-    steps: dict[str, FilterStep] = {}
-    for step in record.steps:
-        first = steps.get(step.name, step)
-        steps[step.name] = dataclasses.replace(step, n_in=first.n_in)
     placement = _placement(record)
     found = [] if placement is None else [placement]
-    return found + [
-        FunnelStep(s.name, s.n_in, s.n_out, s.reason if s.n_out < s.n_in else "")
-        for s in steps.values()
+    runs = record.runs()
+    if not runs:
+        return found
+    of_first = [run for run in runs if _instance(run) == _instance(runs[0])]
+    if _instance(runs[0]) is None:  # what later runs were for is not recorded
+        del of_first[1:]
+    found += _steps(_with_restrictions(runs[0], of_first[-1]), 1)
+    last = _instance(runs[-1])
+    if record.outcome is Outcome.NO_VALID_HOST and last not in (None, 0):
+        found += _steps(runs[-1], last + 1)
+    return found
+
+
+def _instance(run: list[FilterStep]) -> int | None:
+    return run[-1].instance
+
+
+def _with_restrictions(
+    first: list[FilterStep], run: list[FilterStep]
+) -> list[FilterStep]:
+    """Return a run of filters after the restrictions, which only the first run has."""
+    before = itertools.takewhile(lambda step: step.name != run[0].name, first)
+    return [*before, *run]
+
+
+def _steps(run: list[FilterStep], instance: int) -> list[FunnelStep]:
+    return [
+        FunnelStep(
+            s.name, s.n_in, s.n_out, s.reason if s.n_out < s.n_in else "", instance
+        )
+        for s in run
     ]
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from ..drivers.record import DecisionRecord, Outcome
 from .funnel import funnel
 
+_LATER: Final = "{} (counting the instances of the request that have a host)"
 _CLAIM: Final = "claim"
 _NOT_GRANTED: Final = "Placement granted no claim, or not enough hosts passed"
 
@@ -21,7 +22,8 @@ class RejectionCount:
     Attributes
     ----------
     n_hosts : int
-        Hosts that it rejected, summed over the decisions.
+        Hosts that it rejected, summed over the decisions; of several instances of a
+        request for the first one.
     n_decisions : int
         Decisions in which it rejected hosts.
     n_requests : int
@@ -55,8 +57,12 @@ def _count_steps(
         left_none = not step.n_out and record.outcome is Outcome.NO_VALID_HOST
         if not n_rejected and not left_none:
             continue
-        entry = _entry(found, step.name, step.reason)
-        entry.n_hosts += n_rejected
+        if step.instance > 1 and not left_none:
+            continue  # its hosts were counted for the first instance
+        is_first = step.instance == 1
+        reason = step.reason if is_first else _LATER.format(step.reason)
+        entry = _entry(found, step.name, reason)
+        entry.n_hosts += n_rejected * is_first
         entry.n_decisions += 1
         if left_none:
             entry.n_requests += 1

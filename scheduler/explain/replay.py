@@ -17,7 +17,7 @@ from ..drivers.decision import Decision
 from ..drivers.record import DecisionRecord, Outcome, ReplayKey, WeigherPart
 from ..errors import NoValidHost, SchedulerError
 from ..views import OfflineParts, UnreadableView
-from .funnel import funnel, with_funnel
+from .funnel import with_funnel
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -174,17 +174,23 @@ def _unequal(what: str, recorded: Any, replayed: Any) -> Iterator[Difference]:  
 
 
 def _compare_steps(one: DecisionRecord, other: DecisionRecord) -> Iterator[Difference]:
-    if one.steps == other.steps:
-        return
-    before = {step.name: [step.n_in, step.n_out] for step in funnel(one)[1:]}
-    after = {step.name: [step.n_in, step.n_out] for step in funnel(other)[1:]}
-    found = [
-        Difference(f"filter {name}", before.get(name), after.get(name))
-        for name in dict.fromkeys((*before, *after))
-        if before.get(name) != after.get(name)
-    ]
-    order = Difference("order of filters", list(before), list(after))
-    yield from found or [order]
+    before, after = _counts(one), _counts(other)
+    for run, name in dict.fromkeys((*before, *after)):
+        counts = before.get((run, name)), after.get((run, name))
+        again = f", run {run + 1}" if run else ""
+        yield from _unequal(f"filter {name}{again}", *counts)
+    order = [[name for run, name in each if not run] for each in (before, after)]
+    if sorted(order[0]) == sorted(order[1]):
+        yield from _unequal("order of filters", *order)
+
+
+def _counts(record: DecisionRecord) -> dict[tuple[int, str], list[int]]:
+    """Return the hosts before and after each filter, by its run and name."""
+    return {
+        (i, step.name): [step.n_in, step.n_out]
+        for i, run in enumerate(record.runs())
+        for step in run
+    }
 
 
 def _compare_scores(one: DecisionRecord, other: DecisionRecord) -> Iterator[Difference]:

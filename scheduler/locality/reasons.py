@@ -43,8 +43,12 @@ def _of_place(rule: Rule) -> str:
     if isinstance(rule, WithInstances):
         none = f"no {named}" if rule.is_group else f"none {named}"
         return f"the {level} has {none}"
+    is_of_request = rule.is_group and not rule.instances
+    members = "instances of this request" if is_of_request else "members"
     if not isinstance(rule, AtMost):
-        return f"the {level} has more members than another"
+        return f"the {level} has more {members} than another"
     if rule.limit > 1:
-        return f"the {level} has {rule.limit} members"
+        return f"the {level} has {rule.limit} {members}"
+    if is_of_request:
+        return f"the {level} has an instance of this request"
     return f"the {level} has {'a' if rule.is_group else 'one'} {named}"

@@ -69,8 +69,10 @@ def _outcome(decision: Answer) -> Text:
 
 def funnel_table(record: Answer, title: str = "Hosts left after each step") -> Table:
     """Return the table of the steps of a decision."""
+    n_instances = record["n_instances"]
+    of_first = f", for the first of {n_instances} instances" if n_instances > 1 else ""
     table = make_table(
-        title,
+        f"{title}{of_first}",
         "step", "hosts in", "hosts out", "rejected because",
         right=("hosts in", "hosts out"),
     )  # fmt: skip
@@ -78,7 +80,10 @@ def funnel_table(record: Answer, title: str = "Hosts left after each step") -> T
         style = "" if step["n_out"] else "bold red"
         n_in = "" if step["n_in"] is None else f"{step['n_in']:,}"
         out = Text(f"{step['n_out']:,}", style=style)
-        table.add_row(cell(step["name"], style), n_in, out, cell(step["reason"]))
+        instance = step.get("instance", 1)  # a server of an earlier release has none
+        of_later = f", instance {instance}" if instance > 1 else ""
+        name = cell(f"{step['name']}{of_later}", style)
+        table.add_row(name, n_in, out, cell(step["reason"]))
     return table
 
 

@@ -240,7 +240,7 @@ def test_instances_of_a_request_share_what_room_there_is(make: MakeScheduler) ->
 
 def test_all_or_nothing(make: MakeScheduler) -> None:
     scheduler = make(*THREE)
-    with pytest.raises(NoValidHost, match="Of 3 hosts: 3 have no room left"):
+    with pytest.raises(NoValidHost, match="Of 3 hosts: 3 are full of instances"):
         _select(scheduler, request(vcpus=4, num_instances=7), new_uuids(7))
     assert _nothing_is_held(scheduler)
     assert scheduler.table.batch().vcpus_used.tolist() == [0, 0, 0]

@@ -12,7 +12,6 @@ import pytest
 from moorage.objects import Destination
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.drivers.record import DecisionRecord, FilterStep
-from moorage.scheduler.drivers.restrictions import REQUIRED
 from moorage.scheduler.drivers.user_reasons import MAX_BYTES, count_causes
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.request import Request
@@ -21,6 +20,8 @@ from moorage.scheduler.service import Scheduler, build
 from ...conftest import host as record_of
 from ...conftest import spec, table
 from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ...fixtures.faulty_cloud import FaultyCloud
+from ...fixtures.faulty_placement import FaultKind
 
 Refuse = Callable[..., str]
 
@@ -109,9 +110,69 @@ def test_hosts_are_counted_by_cause(
     assert refuse(hosts, request(**asked)) == reason
 
 
-def test_hosts_that_are_full_of_the_same_request_are_counted(refuse: Refuse) -> None:
-    reason = refuse(THREE, request(vcpus=4, num_instances=7), 7)
-    assert reason == "Of 3 hosts: 3 have no room left."
+DRIVERS = pytest.mark.parametrize("driver", ["filter_scheduler", "solver", "chance"])
+SOURCES = pytest.mark.parametrize("candidates", ["placement", "memory"])
+RACKED = [host(f"h{n}", places={"rack": f"r{n % 2}"}) for n in (1, 2, 3)]
+
+
+@DRIVERS
+@SOURCES
+def test_hosts_that_are_full_of_the_same_request_are_counted(
+    refuse: Refuse, driver: str, candidates: str
+) -> None:
+    reason = refuse(
+        THREE, request(vcpus=4, num_instances=7), 7,
+        moorage__driver=driver, moorage__candidates=candidates,
+    )  # fmt: skip
+    assert reason == "Of 3 hosts: 3 are full of instances of this request."
+
+
+@DRIVERS
+@SOURCES
+@pytest.mark.parametrize(
+    ("options", "asked", "reason"),
+    [
+        pytest.param(
+            {"filter_scheduler__max_instances_per_host": 1},
+            {},
+            "Of 4 hosts: 3 are full of instances of this request, 1 rejected (compute "
+            "service disabled or down).",
+            id="a filter that counts them",
+        ),
+        pytest.param(
+            {"locality__levels": ["rack"]},
+            {"scheduler_hints": {"max_server_per_rack": ["1"]}},
+            "Of 4 hosts: 3 rejected (max_server_per_rack: the rack has an instance of "
+            "this request), 1 rejected (compute service disabled or down).",
+            id="a rule about places",
+        ),
+        pytest.param(
+            {"locality__levels": ["rack"]},
+            {"scheduler_hints": {"max_server_per_rack": ["1"]}, "vcpus": 8},
+            "Of 4 hosts: 3 rejected (max_server_per_rack: the rack has an instance of "
+            "this request), 1 rejected (compute service disabled or down).",
+            id="a rule about places, and hosts that are full",
+        ),
+    ],
+)
+def test_what_a_request_does_to_itself_is_not_blamed_on_others(
+    refuse: Refuse,
+    driver: str,
+    candidates: str,
+    options: dict[str, Any],
+    asked: dict[str, Any],
+    reason: str,
+) -> None:
+    hosts = [*RACKED, host("h4", forced_down=True, places={"rack": "r1"})]
+    options = {
+        "moorage__driver": driver,
+        "moorage__candidates": candidates,
+        "filter_scheduler__enabled_filters": [
+            "ComputeFilter", "NumInstancesFilter", "LocalityFilter",
+        ],
+        **options,
+    }  # fmt: skip
+    assert refuse(hosts, request(num_instances=5, **asked), 5, **options) == reason
 
 
 @pytest.mark.parametrize("vcpus", [99, 1])
@@ -127,7 +188,8 @@ def test_reason_of_more_use_than_counts_is_kept(refuse: Refuse) -> None:
 def _reason(steps: list[FilterStep], n_hosts: int = 1, **changes: Any) -> str:
     hosts = [record_of(host=f"secret-{n}") for n in range(n_hosts)]
     made = table(*hosts)
-    record = DecisionRecord(None, (), 1, 0.0, steps=steps, n_hosts=n_hosts)
+    n_in = steps[0].n_in
+    record = DecisionRecord(None, (), 1, 0.0, steps=steps, n_hosts=n_in)
     batch = made.batch()
     return count_causes(
         record, Request.of(spec(**changes)), batch, made.aggregates, batch.uuid.tolist()
@@ -153,34 +215,58 @@ def test_reason_fits_what_nova_stores(changes: dict[str, Any]) -> None:
     assert "secret" not in reason
 
 
-def test_only_the_last_pass_of_filters_is_counted() -> None:
-    steps = [
-        FilterStep("A", 5, 4, "one"),
-        FilterStep("B", 4, 0, "two"),
-        FilterStep("force_hosts", 5, 3, REQUIRED),
-        FilterStep("A", 3, 1, "one"),
-        FilterStep("B", 1, 0, "rejected by the filter"),
-    ]
-    assert _reason(steps, 5) == (
-        "Of 5 hosts: 2 excluded by the request, 2 rejected (one), 1 rejected by B."
-    )
+@pytest.mark.parametrize("n_instances", [1, 3])
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        pytest.param(None, "2 were taken by other requests", id="taken"),
+        pytest.param(
+            FaultKind.PROVIDER_CONFLICT, "2 were busy with other requests", id="busy"
+        ),
+    ],
+)
+def test_hosts_whose_claims_are_refused_are_counted_as_what_they_are(
+    tmp_path: Path, n_instances: int, kind: FaultKind | None, reason: str
+) -> None:
+    with FaultyCloud(tmp_path, ["h1", "h2"]) as cloud:
+        made, uuids = cloud.make(), new_uuids(n_instances)
+        if kind is None:
+            # Another scheduler fills both hosts after the candidates were read.
+            other = cloud.make()
+            made.adapter.before(
+                lambda call: any(call.allocations_of(uuid) for uuid in uuids),
+                lambda: other.select(new_uuids(2), vcpus=8),
+            )
+        else:
+            made.adapter.fault(
+                kind, lambda call: call.verb in ("PUT", "POST"), times=None
+            )
+        with pytest.raises(NoValidHost) as raised:
+            made.select(uuids)
+    assert raised.value.reason == f"Of 2 hosts: {reason}."
 
 
-def test_hosts_that_others_took_meanwhile_are_counted() -> None:
-    # Placement refused the claim of one that had passed, and the others were filtered.
-    refused = [
-        FilterStep("A", 5, 4, "one"),
-        FilterStep("B", 4, 2, "two"),
-        FilterStep("A", 1, 1, "one"),
-        FilterStep("B", 1, 0, "two"),
-    ]
-    assert _reason(refused, 5) == (
-        "Of 5 hosts: 3 rejected (two), 1 rejected (one), 1 was taken by other requests."
-    )
+def test_host_that_placement_left_out_for_an_unknown_reason(tmp_path: Path) -> None:
+    with FaultyCloud(tmp_path, ["h1", "h2"]) as cloud:
+        cloud.make().select(new_uuids(2), vcpus=8)
+        # It does not know of the other's claims.
+        with pytest.raises(NoValidHost) as raised:
+            cloud.make().select(new_uuids())
+    assert raised.value.reason == "Of 2 hosts: 2 were not offered by Placement."
+
+
+def test_hosts_without_a_candidate_left_were_taken_by_others() -> None:
     # Other requests had used up the candidates of two before the filters ran.
     used_up = [FilterStep("A", 3, 0, "one")]
     assert _reason(used_up, 5) == (
         "Of 5 hosts: 3 rejected (one), 2 were taken by other requests."
+    )
+
+
+def test_hosts_of_which_nothing_is_known_are_not_blamed_on_others() -> None:
+    passed = [FilterStep("A", 5, 4, "one", 0)]
+    assert _reason(passed, 5) == (
+        "Of 5 hosts: 4 failed for unknown reasons, 1 rejected (one)."
     )
 
 

@@ -3,17 +3,35 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from moorage.scheduler.drivers.record import DecisionRecord, FilterStep
-from moorage.scheduler.explain import FunnelStep, funnel
+from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.cmd.cli.tables import funnel_table
+from moorage.scheduler.drivers.record import DecisionRecord, FilterStep, Outcome
+from moorage.scheduler.errors import NoValidHost
+from moorage.scheduler.explain import (
+    FunnelStep,
+    RejectionCount,
+    count_rejections,
+    funnel,
+    with_funnel,
+)
+from moorage.scheduler.service import Scheduler, build
+
+from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+
+Decide = Callable[[int], DecisionRecord]
 
 
 def _record(**changes: Any) -> DecisionRecord:
     fields = {"queries": ["/q"], "n_candidates": 5, "n_known_hosts": 9, "n_hosts": 5}
-    return DecisionRecord("req", (), 1, started_at=0.0, **{**fields, **changes})
+    fields |= {"n_instances": 1, **changes}
+    return DecisionRecord("req", (), started_at=0.0, **fields)
 
 
 def test_placements_answer_is_the_first_step() -> None:
@@ -25,9 +43,109 @@ def test_placements_answer_is_the_first_step() -> None:
     ]
 
 
-def test_a_filter_of_several_instances_stands_once() -> None:
+@pytest.fixture(
+    params=[
+        pytest.param(
+            ("filter_scheduler", "placement"), id="filter_scheduler, placement"
+        ),
+        pytest.param(("filter_scheduler", "memory"), id="filter_scheduler, memory"),
+        pytest.param(("solver", "placement"), id="solver"),
+    ]
+)
+def decide(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Decide]:
+    """Decide for some instances on 5 hosts; one is down, each takes one instance."""
+    hosts = [host(f"h{n}", forced_down=n == 4) for n in range(5)]
+    conf = moorage_conf.load([], config_files=[])
+    path = write_inventory(tmp_path, *hosts)
+    conf.set_override("inventory_file", str(path), group="moorage")
+    driver, candidates = request.param
+    conf.set_override("driver", driver, group="moorage")
+    conf.set_override("candidates", candidates, group="moorage")
+    conf.set_override("max_instances_per_host", 1, group="filter_scheduler")
+    conf.set_override(
+        "enabled_filters", ["ComputeFilter", "NumInstancesFilter"],
+        group="filter_scheduler",
+    )  # fmt: skip
+    scheduler = build(conf)
+    scheduler.start()
+    yield lambda n: _decide(scheduler, n)
+    scheduler.stop()
+
+
+def _decide(scheduler: Scheduler, n_instances: int) -> DecisionRecord:
+    with contextlib.suppress(NoValidHost):
+        scheduler.select_destinations(
+            CONTEXT, request(num_instances=n_instances), new_uuids(n_instances)
+        )
+    [record] = scheduler.decisions.newest(1)
+    return record
+
+
+DOWN = "compute service disabled or down"
+
+
+@pytest.mark.parametrize("n_instances", [1, 3])
+def test_of_several_instances_the_first_one_is_shown(
+    decide: Decide, n_instances: int
+) -> None:
+    # The later ones lose the hosts that the earlier ones filled.
+    assert funnel(decide(n_instances))[1:] == [
+        FunnelStep("ComputeFilter", 5, 4, DOWN),
+        FunnelStep("NumInstancesFilter", 4, 4),
+    ]
+
+
+def test_the_instance_that_found_no_host_is_shown_with_its_number(
+    decide: Decide,
+) -> None:
+    record = decide(5)
+    of_first = [step for step in funnel(record)[1:] if step.instance == 1]
+    assert of_first == [
+        FunnelStep("ComputeFilter", 5, 4, DOWN),
+        FunnelStep("NumInstancesFilter", 4, 4),
+    ]
+    if of_last := funnel(record)[3:]:  # the solver places all of them at once
+        assert {step.instance for step in of_last} == {5}
+        assert of_last[-1].n_out == 0
+    [down, *_] = sorted(count_rejections([record]), key=lambda each: -each.n_hosts)
+    assert down == RejectionCount("ComputeFilter", DOWN, 1, 1, 0)
+    assert sum(each.n_requests for each in count_rejections([record])) == 1
+
+
+def test_rejections_of_several_instances_are_those_of_the_first(decide: Decide) -> None:
+    assert count_rejections([decide(3)]) == [
+        RejectionCount("ComputeFilter", DOWN, n_hosts=1, n_decisions=1)
+    ]
+
+
+def test_table_names_the_instances_that_it_is_about() -> None:
+    steps = [FilterStep("A", 5, 4, "a", 0), FilterStep("A", 4, 0, "a", 1)]
+    record = _record(steps=steps, n_instances=2, outcome=Outcome.NO_VALID_HOST)
+    table = funnel_table(with_funnel(record))
+    assert str(table.title).endswith(", for the first of 2 instances")
+    assert [str(each) for each in table.columns[0].cells] == [
+        "Placement", "A", "A, instance 2",
+    ]  # fmt: skip
+
+
+def test_an_instance_is_shown_as_the_filters_ran_for_it_last() -> None:
+    steps = [
+        FilterStep("force_hosts", 5, 4, "required"),
+        FilterStep("A", 4, 3, "a", 0),
+        FilterStep("B", 3, 2, "b", 0),
+        # Its host was not granted.
+        FilterStep("A", 4, 0, "a", 0),
+    ]
+    assert funnel(_record(steps=steps))[1:] == [
+        FunnelStep("force_hosts", 5, 4, "required"),
+        FunnelStep("A", 4, 0, "a"),
+    ]
+
+
+def test_steps_of_an_earlier_release_are_those_of_the_first_instance() -> None:
     steps = [FilterStep("A", 5, 4, "a"), FilterStep("A", 4, 4, "a")]
-    assert funnel(_record(steps=steps))[1:] == [FunnelStep("A", 5, 4, "a")]
+    record = _record(steps=steps, n_instances=2)
+    assert funnel(record)[1:] == [FunnelStep("A", 5, 4, "a")]
 
 
 def test_a_rebuild_has_no_step_of_placement() -> None:
