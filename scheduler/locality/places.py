@@ -217,10 +217,6 @@ class Places:
             found = _agreed(found, self._of_reports.codes[k][hosts.codes("places")])
         return found
 
-    def has_reported(self, level: str) -> bool:
-        """Return whether a host's place comes from a report, not from an aggregate."""
-        return self._of_reports.has_any(self.levels.index(level))
-
     def names(self, level: str) -> list[str]:
         """Return the names of a level's places by number."""
         return self._names.of_level(level)
