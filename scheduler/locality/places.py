@@ -173,7 +173,8 @@ class Places:
     levels : sequence of str
         The smallest first.
     located : mapping, optional
-        Compute nodes by instance, for instances that the table may not know.
+        Compute nodes by instance, for instances that the table may not know. Those
+        that the request itself has placed are known by the batch.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class Places:
     ) -> None:
         self._hosts = hosts
         self.levels = tuple(levels)
-        self._located = located or {}
+        self._located = {**(located or {}), **hosts.placed_nodes}
         make = _OfAggregates(self.levels)
         self._of_aggregates = hosts.value_arrays("aggregates", make)
         self._names = self._of_aggregates.names
@@ -234,7 +235,8 @@ class Places:
     def count(self, level: str, instances: Collection[str]) -> Counts:
         """Return how many of these instances each place has.
 
-        An instance of a service host whose nodes are in several places counts in each.
+        Sources know instances by service host: one whose nodes are in several places
+        counts in each, unless the request itself has placed it.
 
         Returns
         -------
