@@ -166,7 +166,7 @@ def test_nodes_of_one_service_host_count_where_each_is(
 ) -> None:
     zero = dict.fromkeys(("VCPU", "MEMORY_MB", "DISK_GB"), "0")
     specs = {f"resources:{name}": n for name, n in {**zero, METAL: "1"}.items()}
-    spec, uuids = placing(
+    spec, _ = placing(
         3, _group("soft-affinity"), scheduler_hints=hints, extra_specs=specs
     )
     record = metal.explainer.dry_run(CONTEXT, spec, 3)
