@@ -113,7 +113,7 @@ class LocalityFilter(BaseHostFilter):
         rules = self._rules_of(spec_obj)
         if not rules or not len(hosts):
             return all_hosts(hosts)
-        return self._masks(hosts, spec_obj).all(rules)
+        return self._masks(hosts, spec_obj).all()
 
     def joint_rules(self, hosts: HostBatch, spec_obj: RequestSpec) -> list[JointRule]:
         """Return the rules for all further instances of the request together."""
@@ -130,7 +130,8 @@ class LocalityFilter(BaseHostFilter):
 
     def _masks(self, hosts: HostBatch, spec_obj: RequestSpec) -> Masks:
         own = spec_obj.instance_uuid if "instance_uuid" in spec_obj else None
-        return Masks(hosts, self._levels, own, self._located)
+        rules = self._rules_of(spec_obj)
+        return Masks(rules, hosts, self._levels, own, self._located)
 
     # -- reasons -----------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from ...filters.locality import LocalityFilter
 from ..candidates import CandidatesQuery, DecisionOffer, Offer
 from ..errors import (
     NoValidHost,
@@ -28,7 +29,6 @@ from ..request import Request
 from .attachment_places import apply_attachments, check_required
 from .caller import Caller
 from .claims.rechecks import FRESH_S, MAX_RECHECKED
-from .narrowing import narrow_to_places
 from .parts import Parts
 from .record import DecisionRecord, FilterStep
 from .restrictions import restrict_to_requested_host
@@ -159,13 +159,12 @@ def build_requirements(
     restrict_to_requested_host(
         request, parts.table, requirements, lambda: parts.source.poll(parts.table)
     )
-    narrow_to_places(
-        request,
-        parts.table,
-        parts.conf.locality.levels,
-        parts.filters,
-        requirements,
-    )
+    is_applied = any(isinstance(each, LocalityFilter) for each in parts.filters)
+    levels = () if request.skips_filters else parts.conf.locality.levels
+    if is_applied and request.locality_rules(levels):
+        # As for hints about other instances: hosts of a place may be beyond any limit.
+        # Aggregates would leave out pools that share with hosts but are in no place.
+        requirements.is_limited = False
     return requirements
 
 

@@ -126,13 +126,14 @@ class HostBatch:
     nova's HostState; `HostRecord` has their units.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but two by name
         self,
         view: View,
         rows: Rows,
         *,
         changed: Mapping[str, npt.NDArray[Any]] | None = None,
         added: Mapping[str, str] | None = None,
+        added_nodes: Mapping[str, str] | None = None,
         is_whole: bool = False,
         offered: HostCandidates | None = None,
         is_narrowed: bool = False,
@@ -145,6 +146,7 @@ class HostBatch:
         self._candidates: CandidateRows | None = None
         self._changed = dict(changed or {})
         self._added = dict(added or {})
+        self._added_nodes = dict(added_nodes or {})
         self._gathered: dict[str, npt.NDArray[Any]] = {}
         self._counts: dict[frozenset[str], npt.NDArray[np.int64]] = {}
 
@@ -217,6 +219,11 @@ class HostBatch:
     def placed(self) -> Mapping[str, str]:
         """The service host by instance, of those placed by this request so far."""
         return self._added
+
+    @property
+    def placed_nodes(self) -> Mapping[str, str]:
+        """The compute node's UUID by instance, of the same instances."""
+        return self._added_nodes
 
     def has_attribute(self, name: str) -> bool:
         """Return whether a column provides that attribute of nova's HostState."""
@@ -426,7 +433,13 @@ class HostBatch:
         Changes to the amounts of these hosts are not included.
         """
         every = np.arange(len(self._view.numbers["revision"]), dtype=np.intp)
-        return HostBatch(self._view, every, added=self._added, is_whole=True)
+        return HostBatch(
+            self._view,
+            every,
+            added=self._added,
+            added_nodes=self._added_nodes,
+            is_whole=True,
+        )
 
     def take(self, index: Mask | Rows | Sequence[int]) -> HostBatch:
         """Return the batch of the rows that a mask or an array of indices picks."""
@@ -438,6 +451,7 @@ class HostBatch:
             self._rows[picked],
             changed={name: array[picked] for name, array in self._changed.items()},
             added=self._added,
+            added_nodes=self._added_nodes,
             offered=self._offered,
             is_narrowed=self._is_narrowed,
         )
@@ -483,12 +497,14 @@ class HostBatch:
             changed[name] = self.codes(name).copy()
             changed[name][index] = self._view.interners[name].code(value)
         placed = {instance_uuid: self.value("host", index)}
-        return self._with_changed(changed, placed)
+        nodes = {instance_uuid: self.value("uuid", index)}
+        return self._with_changed(changed, placed, nodes)
 
     def _with_changed(
         self,
         changed: Mapping[str, npt.NDArray[Any]],
         placed: Mapping[str, str] | None = None,
+        nodes: Mapping[str, str] | None = None,
     ) -> HostBatch:
         """Return the same hosts with other columns and more placed instances."""
         return HostBatch(
@@ -496,6 +512,7 @@ class HostBatch:
             self._rows,
             changed=changed,
             added={**self._added, **(placed or {})},
+            added_nodes={**self._added_nodes, **(nodes or {})},
             is_whole=self._is_whole,
             offered=self._offered,
             is_narrowed=self._is_narrowed,

@@ -42,8 +42,10 @@ class Masks:
 
     Parameters
     ----------
+    rules : sequence of Rule
+        `Spread` compares the places that have a host which the other rules allow.
     hosts : HostBatch
-        The hosts that are left; for `Spread` their places are those that count.
+        The hosts that are left.
     own : str or None
         The UUID of the instance that needs a host. Limits allow the host it is on.
     located : mapping, optional
@@ -52,20 +54,35 @@ class Masks:
 
     def __init__(
         self,
+        rules: Sequence[Rule],
         hosts: HostBatch,
         levels: Sequence[str],
         own: str | None,
         located: Mapping[str, str | None] | None = None,
     ) -> None:
+        self._rules = rules
         self._hosts = hosts
         self._levels = levels
         self._own = own
         self._located = {u: node for u, node in (located or {}).items() if node}
         self.places = Places(hosts, levels, located)
 
-    def all(self, rules: Collection[Rule]) -> Mask:
+    def all(self) -> Mask:
         """Return which hosts all rules allow, shape (n_hosts,)."""
-        return functools.reduce(np.logical_and, map(self.of, rules))
+        spreads = (each for each in self._rules if isinstance(each, Spread))
+        return functools.reduce(np.logical_and, map(self.of, spreads), self._comparable)
+
+    @functools.cached_property
+    def _comparable(self) -> Mask:
+        """Which hosts all rules allow that compare no places, shape (n_hosts,)."""
+        others = (each for each in self._rules if not isinstance(each, Spread))
+        every = np.ones(len(self._hosts), np.bool_)
+        return functools.reduce(np.logical_and, map(self.of, others), every)
+
+    def _compared(self, rule: Spread) -> npt.NDArray[np.int32]:
+        """Return the places that a rule compares, each once."""
+        at = self.places.at(rule.level)[self._comparable]
+        return np.unique(at[at >= 0])
 
     def of(self, rule: Rule) -> Mask:
         """Return which hosts a rule allows, shape (n_hosts,)."""
@@ -74,29 +91,39 @@ class Masks:
             inside = np.isin(at, self._numbers(rule))
             return inside if rule.is_allowing else (at >= 0) & ~inside
         if isinstance(rule, WithInstances):
-            counts = self._counts_with(rule)
-            is_first = rule.is_group and not counts.any()
-            return (at >= 0) if is_first else counts[at] > 0
+            return (
+                (at >= 0) if self._is_first(rule) else self._counts_with(rule)[at] > 0
+            )
         counts = self._counts(rule)
-        limit = rule.limit if isinstance(rule, AtMost) else self._most(rule, at, counts)
-        return ((at >= 0) & (counts[at] < limit)) | self._is_on()
+        is_below = counts[at] < self._limit(rule, counts)
+        return ((at >= 0) & is_below) | self._is_on()
 
     def joint(self, rule: Rule) -> JointRule:
         """Return a rule for all further instances of the request together."""
         at = self.places.at(rule.level)
-        if isinstance(rule, WithInstances) and rule.is_group:
-            if not self._counts_with(rule).any():
-                return OnePlace(at)
-        elif isinstance(rule, AtMost) and rule.is_group:
+        if isinstance(rule, WithInstances) and self._is_first(rule):
+            return OnePlace(at)
+        if isinstance(rule, AtMost) and rule.is_group:
             return RoomOfPlaces(at, rule.limit - self._counts(rule))
-        elif isinstance(rule, Spread):
-            counted = np.unique(at[at >= 0])
-            return EvenPlaces(at, self._counts(rule), counted, rule.max_skew)
+        if isinstance(rule, Spread):
+            counts = self._counts(rule)
+            return EvenPlaces(at, counts, self._compared(rule), rule.max_skew)
         return JointRule(np.where(self.of(rule), 0, NOT_ALLOWED))
 
     def _numbers(self, rule: InPlaces) -> list[int]:
         found = (self.places.find(rule.level, name) for name in rule.places)
         return [number for number in found if number is not None]
+
+    def _is_first(self, rule: WithInstances) -> bool:
+        """Return whether a rule is about the server group, which is on no host yet.
+
+        A member on a host without a place counts: where the others must follow it is
+        unknown, but none of them is the first one.
+        """
+        if not rule.is_group:
+            return False
+        uuids = rule.instances.union(self._hosts.placed) - {self._own or ""}
+        return not (self._located.keys() & uuids or self._hosts.count_by_host(uuids))
 
     def _counts_with(self, rule: WithInstances) -> Counts:
         """Return how many of a rule's instances each place has.
@@ -119,12 +146,12 @@ class Masks:
             uuids = uuids.union(self._hosts.placed)
         return self.places.count(rule.level, uuids - {self._own or ""})
 
-    @staticmethod
-    def _most(rule: Spread, at: npt.NDArray[np.int32], counts: Counts) -> int:
+    def _limit(self, rule: AtMost | Spread, counts: Counts) -> int:
         """Return the number of instances at which a place is full."""
-        inside = at[at >= 0]
-        least = int(counts[inside].min()) if len(inside) else 0
-        return least + rule.max_skew
+        if isinstance(rule, AtMost):
+            return rule.limit
+        compared = counts[self._compared(rule)]
+        return (int(compared.min()) if len(compared) else 0) + rule.max_skew
 
     def _is_on(self) -> Mask:
         """Return on which hosts the instance is already, shape (n_hosts,).
@@ -163,7 +190,7 @@ class Masks:
             counts = self._counts_with(rule)
             with_some = [self.places.names(level)[i] for i in np.flatnonzero(counts)]
             places = listed(sorted(with_some), _SHOWN)
-            needed = places or "an instance that is known"
+            needed = places or f"an instance whose {level} is known"
             return level, f"{needed} ({rule.hint})", here
         return level, *self._of_number(rule, code, self._counts(rule), here)
 
@@ -179,9 +206,7 @@ class Masks:
             required = f"fewer than {rule.limit} {what} ({rule.hint})"
             has = f"{here} has {n_here} of {rule.limit} {what}"
             return required, has if code >= 0 else here
-        at = self.places.at(rule.level)
-        most = self._most(rule, at, counts)
-        required = f"fewer than {most} {what} ({rule.hint})"
+        required = f"fewer than {self._limit(rule, counts)} {what} ({rule.hint})"
         return required, f"{here} has {n_here} {what}" if code >= 0 else here
 
     # -- instances that were placed concurrently ---------------------------------------
@@ -212,9 +237,8 @@ class Masks:
         if self.of(rule)[index]:
             return Standing.STAYS
         counts = self._counts(rule)
-        at = self.places.at(rule.level)
-        limit = rule.limit if isinstance(rule, AtMost) else self._most(rule, at, counts)
-        return _standing(uuid, here, int(counts[code]) + 1 - limit)
+        n_too_many = int(counts[code]) + 1 - self._limit(rule, counts)
+        return _standing(uuid, here, n_too_many)
 
     def _standing_with(
         self, rule: WithInstances, index: int, uuid: str, here: Collection[str]

@@ -174,6 +174,7 @@ class Places:
         The smallest first.
     located : mapping, optional
         Compute nodes by instance, of which the table may know others; None: on none.
+        Those that the request itself has placed are known by the batch.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class Places:
     ) -> None:
         self._hosts = hosts
         self.levels = tuple(levels)
-        self._located = located or {}
+        self._located = {**(located or {}), **hosts.placed_nodes}
         make = _OfAggregates(self.levels)
         self._of_aggregates = hosts.value_arrays("aggregates", make)
         self._names = self._of_aggregates.names
@@ -217,10 +218,6 @@ class Places:
             found = _agreed(found, self._of_reports.codes[k][hosts.codes("places")])
         return found
 
-    def has_reported(self, level: str) -> bool:
-        """Return whether a host's place comes from a report, not from an aggregate."""
-        return self._of_reports.has_any(self.levels.index(level))
-
     def names(self, level: str) -> list[str]:
         """Return the names of a level's places by number."""
         return self._names.of_level(level)
@@ -238,7 +235,8 @@ class Places:
     def count(self, level: str, instances: Collection[str]) -> Counts:
         """Return how many of these instances each place has.
 
-        An instance of a service host whose nodes are in several places counts in each.
+        Sources know instances by service host: one whose nodes are in several places
+        counts in each, unless the request itself has placed it.
 
         Returns
         -------

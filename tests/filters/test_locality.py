@@ -297,7 +297,7 @@ def test_place_without_any_host_is_named(
         ({"same_rack": [ONE]}, "c", "rack", "r1 (same_rack)", "rack r2"),
         (
             {"same_rack": [GONE]}, "c", "rack",
-            "an instance that is known (same_rack)", "rack r2",
+            "an instance whose rack is known (same_rack)", "rack r2",
         ),
         (
             {"different_rack": [ONE]}, "b", "rack",
@@ -387,7 +387,7 @@ def _allowed(
             if places[each].get(level) == place
         )
 
-    def rules(level: str) -> Any:
+    def rules(name: str, level: str) -> Any:
         mine = places[name].get(level)
         is_mine = spec_obj.instance_uuid in on.get(name, ())
         if inside := hints.get(f"in_{level}"):
@@ -405,15 +405,22 @@ def _allowed(
         if limit:
             n_here = 0 if mine is None else instances_in(level, mine, members)
             yield (mine is not None and n_here < int(limit[0])) or is_mine
+
+    def spread(level: str) -> bool:
+        mine = places[name].get(level)
+        is_mine = spec_obj.instance_uuid in on.get(name, ())
         if level in hints.get("spread_level", ()):
-            domains = {places[h][level] for h in left if level in places[h]}
+            allowed = [h for h in left if all(a for at in LEVELS for a in rules(h, at))]
+            domains = {places[h][level] for h in allowed if level in places[h]}
             counts = Counter({d: instances_in(level, d, members) for d in domains})
             skew = int(hints.get("max_skew", ["1"])[0])
-            yield is_mine or (
-                mine is not None and counts[mine] + 1 - min(counts.values()) <= skew
-            )
+            least = min(counts.values(), default=0)
+            n_here = 0 if mine is None else instances_in(level, mine, members)
+            return is_mine or (mine is not None and n_here + 1 - least <= skew)
+        return True
 
-    return all(answer for level in LEVELS for answer in rules(level))
+    answers = [answer for level in LEVELS for answer in rules(name, level)]
+    return all([*answers, *map(spread, LEVELS)])
 
 
 UUIDS = [*map(instance_uuid, range(5)), MINE]

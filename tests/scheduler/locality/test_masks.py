@@ -29,7 +29,8 @@ def _standing(
     node_of = {each.host: each.uuid for each in hosts}
     nodes = {uuid: node_of[name] for uuid, name in located.items()}
     [index] = [i for i, each in enumerate(hosts) if each.host == "a"]
-    return Masks(hosts, ["rack"], MINE, nodes).standing([rule], index, MINE)
+    masks = Masks([rule], hosts, ["rack"], MINE, nodes)
+    return masks.standing([rule], index, MINE)
 
 
 def _at_most(limit: int) -> AtMost:

@@ -311,7 +311,7 @@ def test_several_of_one_request_keep_away_from_members_of_another_scheduler(
     assert len(set(found)) == len(members)
 
 
-def test_named_racks_narrow_the_query_and_full_ones_are_refused(
+def test_named_racks_that_are_full_are_refused(
     make: MakeScheduler,
 ) -> None:
     scheduler = make()
