@@ -35,10 +35,15 @@ from moorage.scheduler.placement.cache import CandidatesCache
 from moorage.scheduler.placement.candidates_source import CandidatesSource
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.database import ProviderFollower, placement_engine
-from moorage.scheduler.placement.memory import Confirmations, ProviderCandidatesSource
+from moorage.scheduler.placement.memory import (
+    Confirmations,
+    Lag,
+    ProviderCandidatesSource,
+)
 from moorage.scheduler.placement.providers import InventoryRecord, ProviderRecord
 from moorage.scheduler.placement.query import Requirements, build_query
 from moorage.scheduler.request import Request
+from moorage.scheduler.waiting import ThreadSpawner
 from tests.fixtures.database_servers import Database, DatabaseServer
 from tests.fixtures.placement_rows import write_providers
 from tests.fixtures.placement_servers import PlacementServer
@@ -166,14 +171,21 @@ def _memory(
 ) -> ProviderCandidatesSource:
     conf = load([], config_files=[])
     conf.set_override("connection", database_url, group="placement_database")
+    follower, clock = ProviderFollower(placement_engine(conf)), time.monotonic
+    spawner = ThreadSpawner()
     return ProviderCandidatesSource(
-        ProviderFollower(placement_engine(conf)),
+        follower,
         cache,
         Confirmations(
-            client, max_per_s=lambda: 0.0, max_age_s=1.0, clock=time.monotonic
+            client,
+            max_per_s=lambda: 0.0,
+            max_age_s=1.0,
+            clock=clock,
+            spawner=spawner,
         ),
+        Lag(client, follower, clock=clock, spawner=spawner),
         max_age_s=lambda: math.inf,
-        clock=time.monotonic,
+        clock=clock,
     )
 
 

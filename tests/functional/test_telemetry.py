@@ -48,9 +48,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 class Cloud:
     """A broker, a Placement, a configuration, and a conductor's client."""
 
-    def __init__(
-        self, folder: Path, broker: Broker, server: MisbehavingServer
-    ) -> None:
+    def __init__(self, folder: Path, broker: Broker, server: MisbehavingServer) -> None:
         self.folder = folder
         self.server = server
         self.reports = folder / "reports"

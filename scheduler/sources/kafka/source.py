@@ -350,7 +350,7 @@ class KafkaSource(BaseHostSource):
         return utc_text(self._behind_since or self._clock())
 
     def notes(self) -> Sequence[str]:
-        """Return `troubles`, `unknowns`, an outage, and hosts without a usable report."""
+        """Return `troubles`, an outage, unusable reports and `unknowns`."""
         notes = [*self.troubles()]
         if self._outage is _Outage.ALL:
             notes.append(
@@ -383,16 +383,16 @@ class KafkaSource(BaseHostSource):
         if ids := self._applier.aggregates_not_in_topic():
             some = ", ".join(map(str, ids[:_MAX_NAMED]))
             return (
-                f"{len(ids)} aggregates, such as {some}, differ from those of the topic "
-                f"{topic!r}: casts changed them, which moorage-api and schedulers that "
-                "start later do not receive.",
+                f"{len(ids)} aggregates, such as {some}, differ from those of the "
+                f"topic {topic!r}: casts changed them, which moorage-api and "
+                "schedulers that start later do not receive.",
             )
         # A relay writes all aggregates, also if there are none.
         if not self._applier.n_aggregates and self._hosts.last_relayed_at is None:
             return (
-                f"No host aggregate is known, as the topic {topic!r} has none: all hosts "
-                "are in the default availability zone, and no isolation by aggregates "
-                "applies.",
+                f"No host aggregate is known, as the topic {topic!r} has none: all "
+                "hosts are in the default availability zone, and no isolation by "
+                "aggregates applies.",
             )
         return ()
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import logging
@@ -218,11 +219,14 @@ class HostStore:
         found = {}
         for row in rows:
             try:
-                found[row.id] = _read_aggregate(*row)
+                found[row.id] = _read_aggregate(row.id, row.received_at, row.aggregate)
             except (ValueError, RecursionError) as e:
                 self._invalid_aggregates[row.id] = row.received_at
                 LOG.warning(
-                    "The store %s has an invalid aggregate, %d: %s", self.name, row.id, e
+                    "The store %s has an invalid aggregate, %d: %s",
+                    self.name,
+                    row.id,
+                    e,
                 )
         return found
 
@@ -236,7 +240,7 @@ class HostStore:
         for chunk in _chunks(sorted(aggregates)):
             some = {id_: aggregates[id_] for id_ in chunk}
             with self._database.translated_errors():
-                self._retried(lambda c, some=some: _write_aggregates(c, some))
+                self._retried(functools.partial(_write_aggregates, aggregates=some))
 
     def write(self, hosts: Mapping[str, ReportedNode]) -> None:
         """Write hosts, unless the store has a newer state of them.
@@ -254,7 +258,7 @@ class HostStore:
         for chunk in _chunks(sorted(hosts)):
             some = {uuid: hosts[uuid] for uuid in chunk}
             with self._database.translated_errors():
-                self._retried(lambda c, some=some: _write(c, some))
+                self._retried(functools.partial(_write, hosts=some))
 
     def _retried(self, write: Callable[[Connection], None]) -> None:
         """Write in a transaction; retry if another scheduler has inserted a row."""
@@ -320,7 +324,7 @@ def _write_aggregates(
 ) -> None:
     query = sa.select(AGGREGATES.c.id, AGGREGATES.c.received_at)
     query = query.where(AGGREGATES.c.id.in_(aggregates)).order_by(AGGREGATES.c.id)
-    known = {id_: at for id_, at in connection.execute(query.with_for_update())}
+    known = dict(map(tuple, connection.execute(query.with_for_update())))
     for id_, (aggregate, received_at) in aggregates.items():
         row = {
             "id": id_,
@@ -355,8 +359,9 @@ def _read_aggregate(
             "uuid": str(uuid),
             "name": str(name),
             "hosts": [*hosts],
-            "metadata": {**metadata},
-        } if all(isinstance(each, str) for each in (*hosts, *metadata.values())):
+            "metadata": {**items},
+        } if all(isinstance(each, str) for each in (*hosts, *items.values())):
+            metadata = {str(key): str(value) for key, value in items.items()}
             found = HostAggregate(id_, uuid, name, frozenset(hosts), metadata)
             return ReceivedAggregate(found, received_at)
     raise ValueError("uuid, name, hosts and metadata are needed")

@@ -29,7 +29,12 @@ Decide = Callable[[int], DecisionRecord]
 
 
 def _record(**changes: Any) -> DecisionRecord:
-    fields = {"queries": ["/q"], "n_candidates": 5, "n_known_hosts": 9, "n_hosts": 5}
+    fields: dict[str, Any] = {
+        "queries": ["/q"],
+        "n_candidates": 5,
+        "n_known_hosts": 9,
+        "n_hosts": 5,
+    }
     fields |= {"n_instances": 1, **changes}
     return DecisionRecord("req", (), started_at=0.0, **fields)
 
