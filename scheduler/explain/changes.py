@@ -98,10 +98,26 @@ def less(part: QueryPart, amount: int) -> Edit:
     )
 
 
-def without_part(part: QueryPart, aggregates: AggregateMap) -> Edit | None:
+def without_tree(tree: str) -> Edit:
+    """Return the change that the tree of a provider is not required."""
+    return Edit(
+        Change(CheckStage.PLACEMENT, "in_tree", f"without in_tree={tree}"),
+        of_query=lambda params: _dropped(params, ("in_tree", tree)),
+    )
+
+
+def without_part(
+    part: QueryPart, aggregates: AggregateMap, *, is_of_sharing: bool = False
+) -> Edit | None:
     """Return the change that leaves out a part that is no resource.
 
     None: there is none for parts that are met alone, but not all at once.
+
+    Parameters
+    ----------
+    is_of_sharing : bool
+        Whether it is an aggregate that is met by hosts, and not by the providers that
+        share with them.
     """
     constraint = part.constraint
     if constraint is None:
@@ -128,6 +144,8 @@ def without_part(part: QueryPart, aggregates: AggregateMap) -> Edit | None:
             edit = lambda params: _without_trait(params, name, value)  # noqa: E731
         else:
             text = _aggregate_text(value, aggregates)
+            if is_of_sharing:
+                text = f"with what it shares {_membership_text(value, aggregates)}"
             name = f"{name}{part.suffix}"
             edit = lambda params: _dropped(params, (name, value))  # noqa: E731
     return Edit(
@@ -164,6 +182,14 @@ def _aggregate_text(value: str, aggregates: AggregateMap) -> str:
     if value.startswith("!"):
         return f"with aggregate {_listed(names)} allowed"
     return f"outside aggregate {_listed(names)}"
+
+
+def _membership_text(value: str, aggregates: AggregateMap) -> str:
+    uuids = value.removeprefix("!").removeprefix("in:").split(",")
+    known = {each.uuid: each for each in aggregates}
+    names = [known[u].name if u in known else u for u in uuids]
+    where = "outside" if value.startswith("!") else "in"
+    return f"{where} aggregate {_listed(names)}"
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -249,7 +275,9 @@ def _lift(spec_obj: RequestSpec, name: str) -> None:
         setattr(spec_obj, name, None)
         return
     field = {"host": "host", "nodename": "node", "cell_uuid": "cell"}[column]
-    setattr(spec_obj.requested_destination, field, None)
+    # A destination always has a host; an empty one restricts nothing.
+    nothing = "" if field == "host" else None
+    setattr(spec_obj.requested_destination, field, nothing)
 
 
 def without_filter(filter_: BaseHostFilter, spec_obj: RequestSpec) -> Edit:

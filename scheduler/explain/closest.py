@@ -19,13 +19,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ..candidates import CandidatesQuery
 from ..drivers.filtering import rejections
 from ..drivers.parts import Parts
 from ..drivers.restrictions import restrictions
 from ..request import Request
 from .changes import Change, Edit
-from .host_checks import HostCheck, HostChecks
+from .host_checks import AskedQuery, HostCheck, HostChecks
 from .reasons import ProvidersFrom
 from .zones import zones_of
 
@@ -138,7 +137,7 @@ class ClosestSearch:
         )
 
     def _groups(
-        self, query: CandidatesQuery | None, checks: Sequence[HostCheck], at: Mask
+        self, query: AskedQuery, checks: Sequence[HostCheck], at: Mask
     ) -> Iterator[ClosestGroup]:
         """Yield the groups of hosts that fail the same checks."""
         if not at.any():
@@ -156,7 +155,7 @@ class ClosestSearch:
             )
 
     def _tried(
-        self, query: CandidatesQuery | None, checks: Sequence[HostCheck], at: Mask
+        self, query: AskedQuery, checks: Sequence[HostCheck], at: Mask
     ) -> Iterator[ClosestGroup]:
         """Yield the groups of changes that admit some of these hosts."""
         for check in checks:
@@ -177,9 +176,7 @@ class ClosestSearch:
                 n_before = int(np.count_nonzero(admitted))
                 yield self._group(made, admitted)
 
-    def _admitted(
-        self, query: CandidatesQuery | None, edits: Sequence[Edit], at: Mask
-    ) -> Mask:
+    def _admitted(self, query: AskedQuery, edits: Sequence[Edit], at: Mask) -> Mask:
         """Return which hosts pass every check after changes, shape (n_hosts,)."""
         admitted = np.zeros(self._n, np.bool_)
         found = self._checks.offered(query, edits, at)

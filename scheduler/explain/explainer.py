@@ -39,7 +39,7 @@ from .closest import ClosestReport, ClosestSearch
 from .cloud_fill import BY_ZONE, CloudFill, cloud_fill
 from .dry_run import dry_run
 from .flavors import FlavorRequest, request_of_flavor
-from .host_checks import HostChecks
+from .host_checks import HostChecks, NamedNode
 from .host_list import HostPage, HostSummary, summarize
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
 from .tree_checks import HostTree
@@ -64,11 +64,21 @@ def similar_names(name: str, known: Sequence[str]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _QueriedRequest:
-    """A request and its queries; None: Placement is not queried."""
+    """A request and its queries; None: Placement is not queried.
+
+    They are as if the request named no host; those about the one compute node that it
+    names are with that.
+    """
 
     request: Request
     queries: Sequence[CandidatesQuery] | None
     refusal: HostReason | None = None
+    named: NamedNode | None = None
+
+    def queries_for(self, node: str) -> Sequence[CandidatesQuery] | None:
+        """Return the queries about a compute node."""
+        is_named = self.named is not None and self.named.uuid == node
+        return self.named.queries if self.named and is_named else self.queries
 
 
 class Explainer:
@@ -127,7 +137,10 @@ class Explainer:
         some = every.take(every.matches("host", hosts))
         return {
             some.value("host", i): places_of_host(
-                some.value("aggregates", i), some.value("places", i), levels
+                some.value("aggregates", i),
+                some.value("places", i),
+                levels,
+                some.value("placement_places", i),
             )
             for i in range(len(some))
         }
@@ -196,7 +209,9 @@ class Explainer:
                 nearest = np.argsort(others.n_failing(), kind="stable")[:MAX_TREES]
                 hosts = hosts.take(np.sort(nearest))
                 view, origin = _read_view(parts, hosts), ProvidersFrom.PLACEMENT
-        checks = HostChecks(parts, request, queries, refusals, view, hosts)
+        checks = HostChecks(
+            parts, request, queries, refusals, view, hosts, queried.named
+        )
         return ClosestSearch(parts, checks).report(origin)
 
     def nova_flavors(self, names: Collection[str] | None = None) -> list[FlavorRequest]:
@@ -252,7 +267,15 @@ class Explainer:
         try:
             request = with_current_groups(parts, request)
             requirements = run_prefilters(parts, caller, request, record)
-            return _QueriedRequest(request, build_queries(parts, request, requirements))
+            queries = build_queries(parts, request, requirements)
+            requested, named = requested_host(request), None
+            nodes = parts.table.nodes_of(*requested) if requested else ()
+            if len(nodes) == 1:
+                # What a decision asks: see `restrict_to_requested_host`.
+                requirements.in_tree = nodes[0]
+                its_own = build_queries(parts, request, requirements)
+                named = NamedNode(nodes[0], its_own)
+            return _QueriedRequest(request, queries, named=named)
         except NoValidHost as e:
             name = record.steps[-1].name if record.steps else "query"
             reason = HostReason(CheckStage.PREFILTER, name, e.reason.strip())
@@ -261,11 +284,12 @@ class Explainer:
     def _judge(self, parts: Parts, queried: _QueriedRequest, node: str) -> HostVerdict:
         reasons = [queried.refusal] if queried.refusal else []
         offer, origin = None, ProvidersFrom.NOT_ASKED
-        if queried.queries is not None:
+        queries = queried.queries_for(node)
+        if queries is not None:
             records, origin = self._records(parts, node)
             tree = HostTree(records, _names(parts)) if records else None
-            reasons += _of_placement(tree, queried.queries)
-            offer = _offer(tree, queried.queries)
+            reasons += _of_placement(tree, queries)
+            offer = _offer(tree, queries)
         host = _host(parts, node, offer)
         reasons += host_reasons(host, queried.request, parts.filters)
         if _is_elsewhere(parts, queried.request, node) and not any(

@@ -36,16 +36,31 @@ from .changes import (
     without_part,
     without_prefilter,
     without_restriction,
+    without_tree,
 )
-from .query_checks import QueryChecks, QueryPart
+from .query_checks import QueryChecks, QueryPart, tree_of
 from .reasons import HostReason
 
 Mask = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.intp]
 
+#: As many checks as no host fails: a query is not about the host.
+_NOT_ASKED: Final = np.iinfo(np.int64).max
 #: What forbids the trait of disabled hosts in a query.
 _NOT_DISABLED: Final = [("required", f"!{os_traits.COMPUTE_STATUS_DISABLED}")]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NamedNode:
+    """The one compute node that a request names, and the queries about it.
+
+    Placement is asked for its tree (``in_tree``), so that providers which share with it
+    serve nothing of the group without a suffix.
+    """
+
+    uuid: str
+    queries: Sequence[CandidatesQuery]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -100,6 +115,27 @@ class HostCheck:
         return list(dict.fromkeys(int(each) for each in chosen))
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class AskedQuery:
+    """A query of a request, and the hosts about which Placement is asked it.
+
+    Attributes
+    ----------
+    query : CandidatesQuery or None
+        None: Placement is not queried.
+    at : ndarray of bool, shape (n_hosts,)
+    checks : QueryChecks or None
+        Of the trees of these hosts, in their order.
+    other_tree : str or None
+        The provider that the query names, if it is in none of these trees.
+    """
+
+    query: CandidatesQuery | None
+    at: Mask
+    checks: QueryChecks | None = None
+    other_tree: str | None = None
+
+
 class HostChecks:
     """The checks of a request on some hosts.
 
@@ -109,13 +145,15 @@ class HostChecks:
         Validated.
     queries : sequence of CandidatesQuery or None
         Its queries, of which a host has to meet one, without the prefilters that
-        reject it; None: Placement is not queried.
+        reject it, and as if it named no host; None: Placement is not queried.
     refusals : sequence of HostReason
         Of the prefilters that reject the request.
     view : ProviderView or None
         The providers; None: Placement is not queried.
     hosts : HostBatch
         Those to check.
+    named : NamedNode, optional
+        The one compute node that the request names.
     """
 
     def __init__(
@@ -126,20 +164,31 @@ class HostChecks:
         refusals: Sequence[HostReason],
         view: ProviderView | None,
         hosts: HostBatch,
+        named: NamedNode | None = None,
     ) -> None:
         self._parts = parts
         self._request = request
-        self._queries: Sequence[CandidatesQuery | None]
-        self._queries = [None] if queries is None else queries
         self._refusals = refusals
         self._hosts = hosts
         self._n = len(hosts)
         self._index = {uuid: i for i, uuid in enumerate(hosts.uuid.tolist())}
         self._roots = np.full(self._n, -1, np.int32)
-        self._checks: QueryChecks | None = None
+        everywhere = np.ones(self._n, np.bool_)
+        self._queries: Sequence[AskedQuery] = [AskedQuery(None, everywhere)]
         if view is not None and queries is not None:
             self._roots = _root_rows(view, hosts)
-            self._checks = QueryChecks(view, self._roots[self._roots >= 0])
+            is_named = everywhere & False
+            if named is not None:
+                is_named = hosts.matches("uuid", [named.uuid])
+            self._queries = [
+                asked
+                for at, some in (
+                    (~is_named, queries),
+                    (is_named, () if named is None else named.queries),
+                )
+                for query in some
+                for asked in self._asked(view, query, at)
+            ] or self._queries
 
     @property
     def request(self) -> Request:
@@ -152,9 +201,27 @@ class HostChecks:
         return self._hosts
 
     @property
-    def queries(self) -> Sequence[CandidatesQuery | None]:
-        """The queries, of which a host has to meet one; None: there is none."""
+    def queries(self) -> Sequence[AskedQuery]:
+        """The queries, of which a host has to meet one that is about it."""
         return self._queries
+
+    def _asked(
+        self, view: ProviderView, query: CandidatesQuery, at: Mask
+    ) -> Iterator[AskedQuery]:
+        """Yield a query about some hosts: in the tree that it names, and in others."""
+        tree, trees = tree_of(query), view.state.trees
+        is_in = np.ones(self._n, np.bool_)
+        if tree is not None:
+            provider = trees.find(tree)
+            is_in &= provider >= 0
+            is_in &= self._roots == trees.roots[provider]
+        for mask, of_query, other in (
+            (at & is_in, tree, None), (at & ~is_in, None, tree)
+        ):  # fmt: skip
+            if mask.any():
+                roots = self._roots[mask & (self._roots >= 0)]
+                checks = QueryChecks(view, roots, of_query)
+                yield AskedQuery(query, mask, checks, other)
 
     def n_failing(self) -> Int64s:
         """Return how many checks each host fails, shape (n_hosts,)."""
@@ -164,21 +231,21 @@ class HostChecks:
     def counts(self, alternatives: Sequence[Sequence[HostCheck]]) -> Int64s:
         """Return how many checks each host fails with each query."""
         counts = np.zeros((len(alternatives), self._n), np.int64)
-        for count, checks in zip(counts, alternatives, strict=True):
+        for asked, count, checks in zip(
+            self._queries, counts, alternatives, strict=True
+        ):
             for check in checks:
                 count += check.fails
+            count[~asked.at] = _NOT_ASKED
         return counts
 
     def alternatives(self) -> list[list[HostCheck]]:
         """Return the checks with each query of the request."""
         others = [*self._of_request(), *self._of_filters()]
-        if self._checks is None:
-            return [others]
         disabled = next((c for c in others if _is_enabling(c)), None)
         found = []
-        for query in self._queries:
-            assert query is not None
-            checks = list(self._of_query(query))
+        for asked in self._queries:
+            checks = list(self._of_query(asked))
             both = next((c for c in checks if _is_enabling(c)), None)
             rest = others
             if both is not None and disabled is not None:
@@ -248,46 +315,65 @@ class HostChecks:
     def _batches(self) -> Iterator[tuple[Indices, HostBatch]]:
         """Yield the hosts, with their candidates where they have any."""
         left = np.ones(self._n, np.bool_)
-        for query in self._queries:
-            if query is None or self._checks is None:
-                continue
-            found = self.offered(query, [], left)
-            if found is not None:
+        for asked in self._queries:
+            found = self.offered(asked, [], left & asked.at)
+            if found is not None and asked.query is not None:
                 left[found[0]] = False
                 yield found
         yield np.flatnonzero(left), self._hosts.take(left)
 
-    def _of_query(self, query: CandidatesQuery) -> Iterator[HostCheck]:
-        assert self._checks is not None
+    def _of_query(self, asked: AskedQuery) -> Iterator[HostCheck]:
+        if asked.query is None or asked.checks is None:
+            return
         has_root = self._roots >= 0
         if not has_root.all():
             yield HostCheck(~has_root)  # it has no resource provider
+        if asked.other_tree is not None:
+            yield HostCheck(asked.at, without_tree(asked.other_tree))
         try:
-            unmet = self._checks.unmet(query)
+            unmet = asked.checks.unmet(asked.query)
         except QueryNotCovered:
             yield HostCheck(has_root)
             return
-        for part, fails in unmet:
-            yield self._of_part(part, self._on_hosts(fails))
+        for part, of_roots in unmet:
+            fails = self._on_hosts(asked, of_roots)
+            if part.constraint is None:
+                yield HostCheck(fails)
+            elif part.constraint.params == _NOT_DISABLED:
+                yield HostCheck(fails, enabled(ComputeFilter.__name__, part))
+            elif part.constraint.kind is ConstraintKind.RESOURCE:
+                name, _, amount = part.constraint.params[0][1].partition(":")
+                least = asked.checks.available(name, int(amount), part.suffix)
+                available = self._on_hosts(asked, least)
+                yield HostCheck(fails, None, part, int(amount), available)
+            else:
+                yield from self._of_part(part, asked.checks, fails)
 
-    def _of_part(self, part: QueryPart, fails: Mask) -> HostCheck:
-        constraint = part.constraint
-        if constraint is None or constraint.kind is not ConstraintKind.RESOURCE:
-            if constraint is not None and constraint.params == _NOT_DISABLED:
-                return HostCheck(fails, enabled(ComputeFilter.__name__, part))
-            return HostCheck(fails, without_part(part, self._parts.table.aggregates))
-        assert self._checks is not None
-        name, _, amount = constraint.params[0][1].partition(":")
-        available = self._on_hosts(self._checks.available(name, int(amount)))
-        return HostCheck(fails, None, part, int(amount), available)
+    def _of_part(
+        self, part: QueryPart, checks: QueryChecks, fails: Mask
+    ) -> Iterator[HostCheck]:
+        """Yield the checks of a part that is no resource."""
+        aggregates = self._parts.table.aggregates
+        is_of_host = fails.copy()
+        if part.constraint.kind is ConstraintKind.AGGREGATE and part.group is None:
+            [(_, value)] = part.constraint.params
+            has_root = self._roots >= 0
+            is_of_host[has_root] &= ~checks.in_aggregates(self._roots[has_root], value)
+            is_of_sharing = fails & ~is_of_host
+            if is_of_sharing.any():
+                edit = without_part(part, aggregates, is_of_sharing=True)
+                yield HostCheck(is_of_sharing, edit)
+        yield HostCheck(is_of_host, without_part(part, aggregates))
 
-    def _on_hosts(self, of_roots: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _on_hosts(
+        self, asked: AskedQuery, of_roots: npt.NDArray[Any]
+    ) -> npt.NDArray[Any]:
         values = np.zeros(self._n, of_roots.dtype)
-        values[self._roots >= 0] = of_roots
+        values[asked.at & (self._roots >= 0)] = of_roots
         return values
 
     def offered(
-        self, query: CandidatesQuery | None, edits: Sequence[Edit], at: Mask
+        self, asked: AskedQuery, edits: Sequence[Edit], at: Mask
     ) -> tuple[Indices, HostBatch] | None:
         """Return which of some hosts meet a query after changes, with candidates.
 
@@ -297,13 +383,13 @@ class HostChecks:
             Their indices in the hosts.
         hosts : HostBatch
         """
-        if query is None or self._checks is None:
+        if asked.query is None or asked.checks is None:
             return np.flatnonzero(at), self._hosts.take(at)
-        params = list(query.params)
+        params = list(asked.query.params)
         for edit in edits:
             params = edit.of_query(params)
         try:
-            matches = self._checks.match(params)
+            matches = asked.checks.match(params)
         except QueryNotCovered:
             return None
         keep = np.isin(matches.roots, self._roots[at])

@@ -68,11 +68,18 @@ class QueryChecks:
     ----------
     roots : ndarray of int32, shape (n_roots,), ascending
         The rows of the trees' root providers in the view.
+    tree : str, optional
+        The provider that queries name (``in_tree``), of the only tree among these.
+        Providers that share with it serve nothing of the group without a suffix then.
+        None: the tree that a query names is not a part of it.
     """
 
-    def __init__(self, view: ProviderView, roots: Roots) -> None:
+    def __init__(
+        self, view: ProviderView, roots: Roots, tree: str | None = None
+    ) -> None:
         self._view = view
         self._roots = roots
+        self._tree = [] if tree is None else [("in_tree", tree)]
 
     def match(self, params: Params) -> Matches:
         """Return the matches of a whole query, of all trees of the view.
@@ -82,20 +89,19 @@ class QueryChecks:
         QueryNotCovered
             Placement would refuse the query.
         """
-        return self._match(without_tree(params), self._view)
+        return self._match([*without_tree(params), *self._tree], self._view)
 
     def is_met(self, params: Params) -> Mask:
         """Return which trees meet a whole query, shape (n_roots,).
 
-        The tree that a query names is not a part: see `Request.destination`. Sharing
-        providers may serve a part, but not a whole query, for a tree.
+        Sharing providers may serve a part, but not a whole query, for a tree.
 
         Raises
         ------
         QueryNotCovered
             Placement would refuse the query.
         """
-        return self._meeting(without_tree(params), is_whole=True)
+        return self._meeting([*without_tree(params), *self._tree], is_whole=True)
 
     def unmet(self, query: CandidatesQuery) -> list[tuple[QueryPart, Mask]]:
         """Return the parts that some trees do not meet alone, and which trees.
@@ -183,12 +189,17 @@ class QueryChecks:
         for part in parts:
             [(name, value)] = part.params
             if part.kind is ConstraintKind.RESOURCE:
-                yield part, ~self._meeting([(f"{name}{suffix}", value)])
+                alone = [(f"{name}{suffix}", value), *self._tree_of(suffix)]
+                yield part, ~self._meeting(alone)
                 continue
-            held = self._held(parts) if held is None else held
+            held = self._held(parts, suffix) if held is None else held
             yield part, ~self._having(part, held, suffix)
 
-    def _held(self, parts: Sequence[Constraint]) -> list[tuple[str, Mask]]:
+    def _tree_of(self, suffix: str) -> list[tuple[str, str]]:
+        """Return the tree that a group is confined to, as a parameter."""
+        return [] if suffix else self._tree
+
+    def _held(self, parts: Sequence[Constraint], suffix: str) -> list[tuple[str, Mask]]:
         """Return the resources of a group whose classes each tree has at all.
 
         Returns
@@ -199,7 +210,7 @@ class QueryChecks:
         values = [e.params[0][1] for e in parts if e.kind is ConstraintKind.RESOURCE]
         has = np.zeros((len(self._roots), len(values)), np.bool_)
         for i, value in enumerate(values):
-            has[:, i] = self._has_class(value.split(":")[0])
+            has[:, i] = self._has_class(value.split(":")[0], suffix)
         kinds, kind_of = np.unique(has, axis=0, return_inverse=True)
         return [
             (
@@ -213,20 +224,21 @@ class QueryChecks:
             for i, kind in enumerate(kinds)
         ]
 
-    def _has_class(self, name: str) -> Mask:
+    def _has_class(self, name: str, suffix: str) -> Mask:
         """Return which trees have an inventory of a class, or use a shared one."""
-        roots = [slot.roots for slot in self._slots_of(name)]
+        roots = [slot.roots for slot in self._slots_of(name, suffix)]
         return np.isin(self._roots, np.concatenate([self._roots[:0], *roots]))
 
-    def available(self, name: str, required: int) -> Int64s:
+    def available(self, name: str, required: int, suffix: str) -> Int64s:
         """Return the most of a class that one provider of each tree can allocate now.
 
         At most `required`, and an amount that its inventory allows; shape (n_roots,).
+        The group of the suffix may use providers that share with a tree, or not.
         """
         state = self._view.state
         best = np.zeros(state.trees.n_rows, np.int64)
         column = state.column(name)
-        for slot in self._slots_of(name):
+        for slot in self._slots_of(name, suffix):
             at = np.searchsorted(column.rows, slot.providers)
             values = column.distinct.values[column.kinds[at]]
             amounts = np.minimum(column.free(slot.providers), values["max_unit"])
@@ -236,9 +248,14 @@ class QueryChecks:
             np.maximum.at(best, slot.roots, amounts)
         return best[self._roots]
 
-    def _slots_of(self, name: str) -> list[Slot]:
+    def in_aggregates(self, rows: Roots, value: str) -> Mask:
+        """Return which providers meet the value of a ``member_of``, (n_rows,)."""
+        return self._meets("member_of", value)[rows]
+
+    def _slots_of(self, name: str, suffix: str) -> list[Slot]:
         """Return where a resource class could come from, as if there was room."""
-        query = ProviderQuery.parse([("resources", f"{name}:1")])
+        alone = [("resources", f"{name}:1"), *self._tree_of(suffix)]
+        query = ProviderQuery.parse(alone)
         return find_slots(self._roomy.state, query) or []
 
     def _having(
@@ -259,7 +276,11 @@ class QueryChecks:
             # One provider serves a group with a suffix, which may lack some classes.
             for each in resources.split(",") if suffix else [resources]:
                 has |= mine & self._meeting(
-                    [(f"resources{suffix}", each), (f"{name}{suffix}", value)],
+                    [
+                        (f"resources{suffix}", each),
+                        (f"{name}{suffix}", value),
+                        *self._tree_of(suffix),
+                    ],
                     is_roomy=True,
                 )
         return has
@@ -288,6 +309,11 @@ class QueryChecks:
 def suffix_of(group: Constraint) -> str:
     """Return the suffix of a group's constraint."""
     return group.description.partition(" (")[0].removeprefix("group ")
+
+
+def tree_of(query: CandidatesQuery) -> str | None:
+    """Return the provider of whose tree a query wants its group without a suffix."""
+    return dict(query.params).get("in_tree")
 
 
 def without_tree(params: Params) -> list[tuple[str, str]]:

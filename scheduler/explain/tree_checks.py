@@ -18,7 +18,7 @@ from ..placement.providers import (
     ProviderTable,
     QueryNotCovered,
 )
-from .query_checks import QueryChecks, QueryPart
+from .query_checks import QueryChecks, QueryPart, tree_of
 from .reasons import CheckStage, HostReason
 
 
@@ -39,25 +39,40 @@ class HostTree:
         self._records = records
         self._root = records[0]
         self._names = aggregate_names
-        view = ProviderTable(ProviderColumns.of(records)).view()
-        self._checks = QueryChecks(view, np.zeros(1, np.int32))
+        self._view = ProviderTable(ProviderColumns.of(records)).view()
+        trees = self._view.state.trees
+        #: Those of the host's own tree; the others share with it.
+        self._own = [r for r in records if trees.roots[trees.find(r.uuid)] == 0]
 
     def match(self, query: CandidatesQuery) -> Matches:
         """Return the candidates for a query that the tree meets."""
-        return self._checks.match(query.params)
+        return self._checks(query).match(query.params)
+
+    def _checks(self, query: CandidatesQuery) -> QueryChecks:
+        tree = tree_of(query) if self._is_named(query) else None
+        return QueryChecks(self._view, np.zeros(1, np.int32), tree)
+
+    def _is_named(self, query: CandidatesQuery) -> bool:
+        """Return whether a query is about this tree only."""
+        return tree_of(query) in {record.uuid for record in self._own}
 
     def reasons(self, query: CandidatesQuery) -> list[HostReason]:
         """Return each part of a query that the tree does not meet alone.
 
-        If it meets each alone but not all at once, that is the only reason. The tree
-        that a query names is not a part: see `Request.destination`.
+        If it meets each alone but not all at once, that is the only reason. Parts are
+        checked as if the query did not name another tree, which is a reason, too.
         """
+        found = []
+        if tree_of(query) and not self._is_named(query):
+            other = "the flavor or a device names the tree of another provider"
+            found.append(_reason("in_tree", other, tree_of(query), self._root.uuid))
         try:
-            return [self._reason(part) for part, _ in self._checks.unmet(query)]
+            unmet = self._checks(query).unmet(query)
         except QueryNotCovered as e:
             return [_reason("query", f"Placement would refuse the query: {e}")]
+        return [*found, *(self._reason(part, query) for part, _ in unmet)]
 
-    def _reason(self, part: QueryPart) -> HostReason:
+    def _reason(self, part: QueryPart, query: CandidatesQuery) -> HostReason:
         constraint = part.constraint
         if constraint is None:
             return _reason(
@@ -69,20 +84,29 @@ class HostTree:
         if constraint.needs_candidates:
             return _reason(constraint.kind, f"not met: {constraint.description}")
         [(_, value)] = constraint.params
-        found = (
-            self._lacking(value)
-            if constraint.kind is ConstraintKind.RESOURCE
-            else self._missing(constraint, value)
-        )
+        is_own = part.group is None and self._is_named(query)
+        if constraint.kind is ConstraintKind.RESOURCE:
+            found = self._lacking(value, self._own if is_own else self._records)
+        elif part.group is None and constraint.kind is ConstraintKind.AGGREGATE:
+            found = self._of_sharing(query, value) or self._missing(constraint, value)
+        else:
+            found = self._missing(constraint, value)
         if part.group is None:
             return found
         return replace(found, reason=f"{found.reason} ({_label(part.group)})")
 
-    def _lacking(self, pair: str) -> HostReason:
+    def _lacking(self, pair: str, records: Sequence[ProviderRecord]) -> HostReason:
+        """Return what these providers have of a resource class."""
         name, _, amount = pair.partition(":")
-        having = [r for r in self._records if name in r.inventories]
+        having = [r for r in records if name in r.inventories]
         if not having:
-            return _reason(name, "the host has none", amount, "no inventory")
+            text = "the host has none"
+            if any(name in r.inventories for r in self._records):
+                text = (
+                    "the host has none of its own, and Placement grants none of a "
+                    "sharing provider to a request that names a host (in_tree)"
+                )
+            return _reason(name, text, amount, "no inventory")
         best = max(having, key=lambda record: _free(record, name))
         inventory = best.inventories[name]
         used = best.used.get(name, 0)
@@ -92,6 +116,27 @@ class HostTree:
         if int(amount) > _capacity(inventory):
             text = "more than its capacity"
         return _reason(name, text, amount, f"{free}, {used} used{limit}")
+
+    def _of_sharing(self, query: CandidatesQuery, value: str) -> HostReason | None:
+        """Return that providers that share with the host break a rule that it keeps.
+
+        Placement applies the aggregates of a query to each provider that serves it.
+        """
+        is_out = value.startswith("!")
+        wanted = value.removeprefix("!").removeprefix("in:").split(",")
+        if self._root.aggregates.isdisjoint(wanted) is not is_out:
+            return None
+        pairs = dict(query.params).get("resources", "").split(",")
+        asked = {pair.partition(":")[0] for pair in pairs}
+        shared = asked.difference(*(record.inventories for record in self._own))
+        sharing = [r for r in self._records if shared & r.inventories.keys()]
+        where = "in a forbidden aggregate" if is_out else "not in the aggregate"
+        return _reason(
+            "aggregate",
+            f"the provider that shares {', '.join(sorted(shared))} with it is {where}",
+            f"{'outside ' if is_out else ''}{self._listed(wanted)}",
+            self._listed({uuid for r in sharing for uuid in r.aggregates}),
+        )
 
     def _missing(self, part: Constraint, value: str) -> HostReason:
         if part.kind is ConstraintKind.AGGREGATE:

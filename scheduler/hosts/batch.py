@@ -45,7 +45,7 @@ class HostBatch:
     nova's HostState; `HostRecord` has their units.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but two by name
         self,
         view: View,
         rows: Rows,

@@ -90,7 +90,9 @@ class Masks:
             inside = np.isin(at, self._numbers(rule))
             return inside if rule.is_allowing else (at >= 0) & ~inside
         if isinstance(rule, WithInstances):
-            return (at >= 0) if self._is_first(rule) else self._counts_with(rule)[at] > 0
+            return (
+                (at >= 0) if self._is_first(rule) else self._counts_with(rule)[at] > 0
+            )
         counts = self._counts(rule)
         is_below = counts[at] < self._limit(rule, counts)
         return ((at >= 0) & is_below) | self._is_on()
