@@ -111,3 +111,57 @@ def test_a_place_that_nothing_is_in_is_named_as_the_reason(
     with pytest.raises(NoValidHost) as caught:
         _racks(scheduler, 1, scheduler_hints={"in_rack": ["r9"]})
     assert "7 rejected (in_rack: in another rack)" in str(caught.value)
+
+
+# -- hosts without a place -------------------------------------------------------------
+
+
+def _group_on(policy: str, *hosts: str) -> InstanceGroup:
+    on = {"a": ONE, "x": NOWHERE}
+    group = _group(policy, *(on[each] for each in hosts))
+    group.hosts = list(hosts)
+    return group
+
+
+@pytest.mark.parametrize("n_instances", [1, 4])
+def test_soft_policy_keeps_a_group_on_its_own_host_without_a_place(
+    scheduler: Scheduler, n_instances: int
+) -> None:
+    group = _group_on("soft-affinity", "x")
+    hints = {"group_level": ["rack"]}
+    found = _racks(scheduler, n_instances, group=group, scheduler_hints=hints)
+    assert found == ["nowhere"] * n_instances
+
+
+def test_soft_policy_keeps_a_group_away_from_its_own_host_without_a_place(
+    scheduler: Scheduler,
+) -> None:
+    group = _group_on("soft-anti-affinity", "x")
+    [rack] = _racks(
+        scheduler, 1, group=group, scheduler_hints={"group_level": ["rack"]}
+    )
+    assert rack != "nowhere"
+
+
+@pytest.mark.parametrize("n_instances", [1, 4])
+@pytest.mark.parametrize(("host", "rack"), [("a", "r1"), ("x", "nowhere")])
+def test_affinity_at_a_level_is_the_one_host_whether_or_not_it_has_a_place(
+    scheduler: Scheduler, n_instances: int, host: str, rack: str
+) -> None:
+    group = _group_on("affinity", host)
+    hints = {"group_level": ["rack"]}
+    found = _racks(scheduler, n_instances, group=group, scheduler_hints=hints)
+    assert found == [rack] * n_instances
+
+
+@pytest.mark.parametrize("n_instances", [1, 4])
+def test_no_host_passes_where_the_place_to_follow_is_unknown(
+    scheduler: Scheduler, n_instances: int
+) -> None:
+    hints = {"same_row": [GROUP]}
+    group = _group_on("soft-affinity", "x")
+    with pytest.raises(NoValidHost):
+        _racks(scheduler, n_instances, group=group, scheduler_hints=hints)
+    group = _group_on("soft-affinity", "a", "x")
+    found = _racks(scheduler, n_instances, group=group, scheduler_hints=hints)
+    assert found == ["r1"] * n_instances
