@@ -18,7 +18,7 @@ from ..drivers.filtering import rejections
 from ..drivers.parts import Parts
 from ..drivers.restrictions import requested_host, restrictions
 from ..hosts import HostBatch
-from ..placement.constraints import ConstraintKind
+from ..placement.constraints import Constraint, ConstraintKind
 from ..placement.memory import TableOffer
 from ..placement.providers import ProviderView, QueryNotCovered
 from ..request import Request
@@ -347,16 +347,20 @@ class HostChecks:
                 available = self._on_hosts(asked, least)
                 yield HostCheck(fails, None, part, int(amount), available)
             else:
-                yield from self._of_part(part, asked.checks, fails)
+                yield from self._of_part(part, part.constraint, asked.checks, fails)
 
     def _of_part(
-        self, part: QueryPart, checks: QueryChecks, fails: Mask
+        self,
+        part: QueryPart,
+        constraint: Constraint,
+        checks: QueryChecks,
+        fails: Mask,
     ) -> Iterator[HostCheck]:
         """Yield the checks of a part that is no resource."""
         aggregates = self._parts.table.aggregates
         is_of_host = fails.copy()
-        if part.constraint.kind is ConstraintKind.AGGREGATE and part.group is None:
-            [(_, value)] = part.constraint.params
+        if constraint.kind is ConstraintKind.AGGREGATE and part.group is None:
+            [(_, value)] = constraint.params
             has_root = self._roots >= 0
             is_of_host[has_root] &= ~checks.in_aggregates(self._roots[has_root], value)
             is_of_sharing = fails & ~is_of_host
