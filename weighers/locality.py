@@ -74,7 +74,12 @@ class LocalityWeigher(BaseHostWeigher):
         places, weights = Places(hosts, self._levels), self.multipliers(hosts)
         wishes = []
         for rule in rules:
-            at = places.at(rule.level) if rule.level else hosts.codes("host")
+            at = hosts.codes("host")
+            if rule.level:
+                # A host without a place shares one with no other host.
+                known = places.at(rule.level)
+                alone = len(places.names(rule.level)) + at
+                at = np.where(known >= 0, known, alone)
             of_places = per_place(at, -weights if rule.is_near else weights)
             wishes.append(PlacesUsed(at, of_places))
         return wishes
@@ -147,11 +152,19 @@ class _Nearness:
         targets: Mapping[str, tuple[int, ...]],
         first: int,
     ) -> Weights:
-        """Return the sum of distances to members; those in one place count at once."""
+        """Return the sum of distances to members; those in one place count at once.
+
+        A member's host without a place is near to itself only.
+        """
         numbers: Counter[tuple[int, ...]] = Counter()
-        for host, target in targets.items():
-            numbers[target] += by_host[host]
         total = self._none()
+        for host, target in targets.items():
+            if target[first] >= 0:
+                numbers[target] += by_host[host]
+                continue
+            lengths = self._distances.to_target(self._places, target, first)
+            lengths[self._hosts.matches("host", [host])] = 0.0
+            total += by_host[host] * lengths
         for target, number in numbers.items():
             total += number * self._outside(target, first)
         return total
@@ -159,6 +172,5 @@ class _Nearness:
     def _outside(self, target: Sequence[int], first: int) -> Weights:
         """Return the distance to a place, which is 0 inside it, shape (n_hosts,)."""
         lengths = self._distances.to_target(self._places, target, first)
-        if target[first] >= 0:
-            lengths[self._places.at(self._places.levels[first]) == target[first]] = 0.0
+        lengths[self._places.at(self._places.levels[first]) == target[first]] = 0.0
         return lengths

@@ -12,6 +12,7 @@ import os_resource_classes as orc
 
 from ...filters import BaseHostFilter
 from ...filters.locality import LocalityFilter
+from ...filters.metrics import MetricsFilter
 from ...objects import RequestSpec
 from ..drivers.restrictions import Restriction
 from ..hosts import AggregateMap
@@ -281,9 +282,15 @@ def _lift(spec_obj: RequestSpec, name: str) -> None:
 
 
 def without_filter(filter_: BaseHostFilter, spec_obj: RequestSpec) -> Edit:
-    """Return the change that a filter is not enabled."""
+    """Return the change that a filter is not enabled.
+
+    Without MetricsFilter, MetricsWeigher fails a request for a host that lacks a metric
+    which is required.
+    """
     name = type(filter_).__name__
     text = f"without {name} ({filter_.reason_for(spec_obj)})"
+    if isinstance(filter_, MetricsFilter) and filter_.conf.metrics.required:
+        text = f"{text}, and with [metrics] required = False"
     return Edit(Change(CheckStage.FILTER, name, text), without_filter=name)
 
 

@@ -350,7 +350,11 @@ class HostChecks:
                 yield from self._of_part(part, part.constraint, asked.checks, fails)
 
     def _of_part(
-        self, part: QueryPart, constraint: Constraint, checks: QueryChecks, fails: Mask
+        self,
+        part: QueryPart,
+        constraint: Constraint,
+        checks: QueryChecks,
+        fails: Mask,
     ) -> Iterator[HostCheck]:
         """Yield the checks of a part that is no resource."""
         aggregates = self._parts.table.aggregates

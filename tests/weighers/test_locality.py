@@ -272,7 +272,7 @@ def _expected(
             if uuid in members:
                 first = LEVELS.index(level)
                 mine, other = places[name].get(level), places[there].get(level)
-                if mine is None or mine != other:
+                if there != name and (mine is None or mine != other):
                     total += _between(places[name], places[there], first)
     return total
 

@@ -10,15 +10,12 @@ from typing import Any
 import pytest
 
 from moorage.objects import InstanceGroup
-from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import NoValidHost
-from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.service import Scheduler
 
-from ...fixtures.clouds import CONTEXT, host, write_inventory
 from ...fixtures.placed_clouds import (
     KINDS,
     RACK_OF,
-    ROW_OF,
     CloudKind,
     chosen_hosts,
     placed_cloud,
@@ -116,61 +113,55 @@ def test_a_place_that_nothing_is_in_is_named_as_the_reason(
     assert "7 rejected (in_rack: in another rack)" in str(caught.value)
 
 
-# -- nodes of bare metal: one service host, in several racks ---------------------------
-
-METAL = "CUSTOM_BAREMETAL_GOLD"
-_NODES = [(f"{rack}-{n}", rack) for rack in ROW_OF for n in range(3)]
+# -- hosts without a place -------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=["filter_scheduler", "solver"])
-def metal(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Scheduler]:
-    nodes = [
-        host(
-            "ironic1",
-            node=name,
-            uuid=uuid_of(name),
-            vcpus=0,
-            memory_mb=0,
-            local_gb=0,
-            resources={METAL: {"total": 1}},
-            places={"rack": rack, "row": ROW_OF[rack]},
-        )
-        for name, rack in _NODES
-    ]
-    conf = moorage_conf.load([], config_files=[])
-    path = write_inventory(tmp_path_factory.mktemp("metal"), *nodes)
-    conf.set_override("inventory_file", str(path), group="moorage")
-    conf.set_override("driver", request.param, group="moorage")
-    conf.set_override("random_seed", 1, group="moorage")
-    conf.set_override("levels", ["rack", "row"], group="locality")
-    scheduler = build(conf)
-    scheduler.start()
-    yield scheduler
-    scheduler.stop()
+def _group_on(policy: str, *hosts: str) -> InstanceGroup:
+    on = {"a": ONE, "x": NOWHERE}
+    group = _group(policy, *(on[each] for each in hosts))
+    group.hosts = list(hosts)
+    return group
 
 
-@pytest.mark.parametrize(
-    ("hints", "racks"),
-    [
-        ({"spread_level": ["rack"]}, {"r1": 1, "r2": 1, "r3": 1}),
-        ({"spread_level": ["rack"], "not_in_row": ["A"]}, {"r2": 2, "r3": 1}),
-        ({"max_server_per_rack": ["1"]}, {"r1": 1, "r2": 1, "r3": 1}),
-        ({"same_rack": [GROUP]}, {"r1": 3}),
-    ],
-    ids=["spread", "spread in a row", "limit", "same"],
-)
-def test_nodes_of_one_service_host_count_where_each_is(
-    metal: Scheduler, hints: dict[str, list[str]], racks: dict[str, int]
+@pytest.mark.parametrize("n_instances", [1, 4])
+def test_soft_policy_keeps_a_group_on_its_own_host_without_a_place(
+    scheduler: Scheduler, n_instances: int
 ) -> None:
-    zero = dict.fromkeys(("VCPU", "MEMORY_MB", "DISK_GB"), "0")
-    specs = {f"resources:{name}": n for name, n in {**zero, METAL: "1"}.items()}
-    spec, _ = placing(
-        3, _group("soft-affinity"), scheduler_hints=hints, extra_specs=specs
+    group = _group_on("soft-affinity", "x")
+    hints = {"group_level": ["rack"]}
+    found = _racks(scheduler, n_instances, group=group, scheduler_hints=hints)
+    assert found == ["nowhere"] * n_instances
+
+
+def test_soft_policy_keeps_a_group_away_from_its_own_host_without_a_place(
+    scheduler: Scheduler,
+) -> None:
+    group = _group_on("soft-anti-affinity", "x")
+    [rack] = _racks(
+        scheduler, 1, group=group, scheduler_hints={"group_level": ["rack"]}
     )
-    record = metal.explainer.dry_run(CONTEXT, spec, 3)
-    rack_of = dict(_NODES)
-    found = Counter(rack_of[each.node] for each in record.instances)
-    assert sorted(found.values()) == sorted(racks.values())
-    assert found.keys() <= racks.keys() or "same_rack" in hints
+    assert rack != "nowhere"
+
+
+@pytest.mark.parametrize("n_instances", [1, 4])
+@pytest.mark.parametrize(("host", "rack"), [("a", "r1"), ("x", "nowhere")])
+def test_affinity_at_a_level_is_the_one_host_whether_or_not_it_has_a_place(
+    scheduler: Scheduler, n_instances: int, host: str, rack: str
+) -> None:
+    group = _group_on("affinity", host)
+    hints = {"group_level": ["rack"]}
+    found = _racks(scheduler, n_instances, group=group, scheduler_hints=hints)
+    assert found == [rack] * n_instances
+
+
+@pytest.mark.parametrize("n_instances", [1, 4])
+def test_no_host_passes_where_the_place_to_follow_is_unknown(
+    scheduler: Scheduler, n_instances: int
+) -> None:
+    hints = {"same_row": [GROUP]}
+    group = _group_on("soft-affinity", "x")
+    with pytest.raises(NoValidHost):
+        _racks(scheduler, n_instances, group=group, scheduler_hints=hints)
+    group = _group_on("soft-affinity", "a", "x")
+    found = _racks(scheduler, n_instances, group=group, scheduler_hints=hints)
+    assert found == ["r1"] * n_instances
