@@ -27,6 +27,17 @@ class ComputeCapabilitiesFilter(ExtraSpecsFilter):
 
     REASON = "a capability that an extra spec asks for is missing or different"
 
+    def reason_for(self, spec_obj: RequestSpec, hosts: HostBatch | None = None) -> str:
+        """Return which capabilities hosts lack; without hosts, which are required."""
+        required = list(self._requirements(spec_obj))
+        if hosts is not None:
+            lacking = [p for p in required if not self._satisfying(hosts, *p).all()]
+            required = lacking or required
+        names = dict.fromkeys(key.removeprefix(f"{_SCOPE}:") for key, _ in required)
+        if not names:
+            return self.REASON
+        return f"capability {' or '.join(names)} is missing or different"
+
     def _requirements(self, spec_obj: RequestSpec) -> Iterator[tuple[str, str]]:
         for key, required in Request.of(spec_obj).settings.extra_specs.items():
             if key == _MAXPHYSADDR_BITS:

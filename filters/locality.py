@@ -21,6 +21,7 @@ from ..scheduler.locality import (
     Standing,
     reason_of,
     reason_of_unknown,
+    reason_without_host,
 )
 from ..scheduler.request import Request
 from ..scheduler.request.locality import InPlaces, Rule, Spread, WithInstances
@@ -45,6 +46,8 @@ class BrokenRule:
         rule = self.rule
         if isinstance(rule, WithInstances) and not self.masks.knows(rule):
             return reason_of_unknown(rule, are_groups_read=are_groups_read)
+        if isinstance(rule, InPlaces) and self.masks.is_without_host(rule):
+            return reason_without_host(rule)
         return reason_of([rule])
 
     def finding(self, index: int) -> Finding:

@@ -34,6 +34,7 @@ MAX_BYTES: Final = 255 - 25
 
 _MAX_ZONE: Final = 40
 _MAX_CLASS: Final = 60
+_MAX_TRAITS: Final = 2
 _MAX_REASON: Final = 90
 _ZONE: Final = "availability_zone"
 #: The resource classes of which the host table has the free amounts.
@@ -156,7 +157,7 @@ def _of_others(query: Query) -> tuple[str, str]:
     amounts = _requested(query)
     classes = amounts.keys() - _IN_TABLE
     if len(classes) != 1:
-        what = "a trait, an aggregate or another resource that is required"
+        what = _listed_needs(query, sorted(classes))
         return f"lacks {what}", f"lack {what}"
     [name] = classes
     quantity = "no" if amounts[name] == 1 else "too few"
@@ -165,6 +166,31 @@ def _of_others(query: Query) -> tuple[str, str]:
         return f"has {left}", f"have {left}"
     what = "a trait or an aggregate that is required"
     return f"has {left}, or lacks {what}", f"have {left}, or lack {what}"
+
+
+def _listed_needs(query: Query, classes: Sequence[str]) -> str:
+    """Return what a host may lack that the table does not have, as the query has it."""
+    needs = [f"trait {_clean(name, _MAX_CLASS)}" for name in _required_traits(query)]
+    if len(needs) > _MAX_TRAITS:
+        needs = ["a required trait"]
+    if any(key.startswith("member_of") for key in query):
+        needs.append("a required aggregate")
+    needs += [_clean(name, _MAX_CLASS) for name in classes[:_MAX_TRAITS]]
+    needs.append("room in Placement")
+    return " or ".join(filter(None, [", ".join(needs[:-1]), needs[-1]]))
+
+
+def _required_traits(query: Query) -> list[str]:
+    """Return the traits that a query requires, but the one that every host has."""
+    values = [
+        value
+        for key, texts in query.items()
+        if key.startswith(("required", "root_required"))
+        for text in texts
+        for value in text.removeprefix("in:").split(",")
+    ]
+    required = {each for each in values if each and not each.startswith("!")}
+    return sorted(required - {os_traits.OWNER_NOVA})
 
 
 def _requested(query: Query) -> Counter[str]:
@@ -206,6 +232,16 @@ def _causes(
     for name, (compute, word) in free.items():
         if amount := amounts.get(name):
             yield compute(hosts) < amount, (f"lacks {word}", f"lack {word}")
+    # nova's computes let one instance have at most what a host has without its ratio.
+    totals = {
+        orc.MEMORY_MB: (hosts.total_usable_ram_mb, "less memory"),
+        orc.VCPU: (hosts.vcpus_total, "fewer CPUs"),
+        orc.DISK_GB: (hosts.total_usable_disk_gb, "less disk space"),
+    }
+    for name, (total, word) in totals.items():
+        if amount := amounts.get(name):
+            limit = f"one instance {word}"
+            yield total < amount, (f"allows {limit}", f"allow {limit}")
 
 
 def _in_zone(hosts: HostBatch, zone: str) -> Mask:

@@ -87,10 +87,11 @@ class HostTree:
         inventory = best.inventories[name]
         used = best.used.get(name, 0)
         free = f"{max(0, _free(best, name))} free of {_capacity(inventory)}"
-        limit = _unit_limit(inventory, int(amount))
-        text = "an allocation may not have this amount" if limit else "not enough left"
+        text, limit = "not enough left", ""
         if int(amount) > _capacity(inventory):
             text = "more than its capacity"
+        if broken := _broken_unit(inventory, int(amount)):
+            text, limit = broken
         return _reason(name, text, amount, f"{free}, {used} used{limit}")
 
     def _missing(self, part: Constraint, value: str) -> HostReason:
@@ -132,12 +133,15 @@ def _free(record: ProviderRecord, name: str) -> int:
     return _capacity(record.inventories[name]) - record.used.get(name, 0)
 
 
-def _unit_limit(inventory: InventoryRecord, amount: int) -> str:
-    """Return the limit of an inventory that an amount breaks, as text; or ""."""
+def _broken_unit(inventory: InventoryRecord, amount: int) -> tuple[str, str] | None:
+    """Return how an amount breaks a unit of an inventory, and the unit; or None."""
     if amount > inventory.max_unit:
-        return f"; at most {inventory.max_unit} at once"
+        unit = f"; at most {inventory.max_unit} for one instance (max_unit)"
+        return "more than one instance may have", unit
     if amount < inventory.min_unit:
-        return f"; at least {inventory.min_unit} at once"
+        unit = f"; at least {inventory.min_unit} for one instance (min_unit)"
+        return "less than one instance must have", unit
     if amount % inventory.step_size:
-        return f"; in steps of {inventory.step_size}"
-    return ""
+        unit = f"; in steps of {inventory.step_size} (step_size)"
+        return "not a multiple of what is allocated", unit
+    return None

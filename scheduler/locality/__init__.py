@@ -21,7 +21,7 @@ from .joint import (
 )
 from .masks import Finding, Masks, Standing
 from .places import LEVEL_KEY, NOWHERE, PLACE_KEY, SEVERAL, Places, place_of
-from .reasons import reason_of, reason_of_unknown
+from .reasons import reason_of, reason_of_unknown, reason_without_host
 
 __all__ = [
     "ELSEWHERE",
@@ -50,4 +50,5 @@ __all__ = [
     "places_of_host",
     "reason_of",
     "reason_of_unknown",
+    "reason_without_host",
 ]

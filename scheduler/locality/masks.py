@@ -58,6 +58,7 @@ class Masks:
         located: Mapping[str, str] | None = None,
     ) -> None:
         self._hosts = hosts
+        self._levels = levels
         self._own = own
         self._located = located or {}
         self.places = Places(hosts, levels, located)
@@ -132,6 +133,15 @@ class Masks:
     def knows(self, rule: WithInstances) -> bool:
         """Return whether the place of an instance is known, or none is needed."""
         return rule.is_group or bool(self._counts_with(rule).any())
+
+    def is_without_host(self, rule: InPlaces) -> bool:
+        """Return whether a rule names places of which none has a host at all."""
+        if not rule.is_allowing:
+            return False
+        places = Places(self._hosts.whole(), self._levels)
+        at = places.at(rule.level)
+        codes = np.unique(at[at >= 0]).tolist()
+        return rule.places.isdisjoint(places.name(rule.level, c) for c in codes)
 
     # -- reasons -----------------------------------------------------------------------
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a rule about places rejects hosts, in words for end users: no place is named."""
+"""Why a rule about places rejects hosts, in words for end users.
+
+No place is named but those of a hint that have no host.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,12 @@ def reason_of_unknown(rule: WithInstances, *, are_groups_read: bool) -> str:
     """Return why hosts are rejected by a rule of whose instances none is known."""
     more = "" if are_groups_read else f", and {NO_OTHER_GROUPS}"
     return f"{rule.hint}: no named instance is known{more}"
+
+
+def reason_without_host(rule: InPlaces) -> str:
+    """Return why hosts are rejected by a rule of whose places none has a host."""
+    names = " or ".join(map(repr, sorted(rule.places)))
+    return f"{rule.hint}: no host is in {rule.level} {names}"
 
 
 def reason_of(rules: Collection[Rule]) -> str:

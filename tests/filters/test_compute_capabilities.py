@@ -116,3 +116,29 @@ def test_flavor_whose_extra_specs_are_not_known_goes_everywhere(
     )
     passing = ComputeCapabilitiesFilter(conf).passing(batch(HOST), spec_obj)
     assert passing.tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("required", "name"),
+    [
+        pytest.param({"hypervisor_type": "xen"}, "hypervisor_type", id="one"),
+        pytest.param(
+            {"hypervisor_type": "QEMU", "cpu_info:arch": "ppc64"},
+            "cpu_info:arch",
+            id="of-two",
+        ),
+        pytest.param(
+            {"hypervisor_type": "xen", "host_ip": "none"},
+            "hypervisor_type or host_ip",
+            id="both",
+        ),
+    ],
+)
+def test_capability_that_hosts_lack_is_named(
+    required: dict[str, str], name: str, conf: cfg.ConfigOpts
+) -> None:
+    specs = {f"capabilities:{key}": value for key, value in required.items()}
+    rows = batch(host(hypervisor_type="QEMU", host_ip="10.0.0.1"))
+    spec_obj = spec(extra_specs=specs)
+    reason = ComputeCapabilitiesFilter(conf).reason_for(spec_obj, rows)
+    assert reason == f"capability {name} is missing or different"

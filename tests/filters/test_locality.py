@@ -258,6 +258,37 @@ def test_host_in_two_places_of_a_level_is_in_none() -> None:
 
 
 @pytest.mark.parametrize(
+    ("hints", "reason"),
+    [
+        pytest.param(
+            {"in_rack": ["nosuch"]}, "in_rack: no host is in rack 'nosuch'", id="one"
+        ),
+        pytest.param(
+            {"in_row": ["nosuch", "none"]},
+            "in_row: no host is in row 'none' or 'nosuch'",
+            id="several",
+        ),
+        pytest.param({"in_rack": ["r2"]}, "in_rack: in another rack", id="some-hosts"),
+        pytest.param(
+            {"in_rack": ["r2", "nosuch"]}, "in_rack: in another rack", id="one-of-two"
+        ),
+    ],
+)
+def test_place_without_any_host_is_named(
+    hints: dict[str, list[str]], reason: str
+) -> None:
+    spec_obj = spec(scheduler_hints=hints)
+    prepared = LocalityFilter(_conf()).prepare(spec_obj)
+    rows = _cloud(ON).take([0])
+    assert not prepared.passing(rows, spec_obj).any()
+    assert prepared.reason_for(spec_obj, rows) == reason
+    [host_state] = rows
+    rejection = prepared.explain_rejection(host_state, spec_obj)
+    assert rejection is not None
+    assert rejection.reason == reason
+
+
+@pytest.mark.parametrize(
     ("hints", "host_name", "attribute", "required", "available"),
     [
         ({"in_rack": ["r1"]}, "c", "rack", "r1 (in_rack)", "rack r2"),

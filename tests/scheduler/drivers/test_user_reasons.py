@@ -92,9 +92,14 @@ DOWN = [host(f"h{n}", forced_down=True) for n in (1, 2, 3)]
         pytest.param(
             THREE,
             {"extra_specs": {"trait:HW_CPU_X86_AVX2": "required"}},
-            "Of 3 hosts: 3 lack a trait, an aggregate or another resource that is "
-            "required.",
+            "Of 3 hosts: 3 lack trait HW_CPU_X86_AVX2 or room in Placement.",
             id="a trait",
+        ),
+        pytest.param(
+            [host(f"h{n}", cpu_allocation_ratio=16.0) for n in (1, 2, 3)],
+            {"vcpus": 99},
+            "Of 3 hosts: 3 allow one instance fewer CPUs.",
+            id="more than one instance may have",
         ),
     ],
 )

@@ -54,28 +54,54 @@ HOST = _provider(
     inventories={
         "VCPU": InventoryRecord(8, max_unit=4),
         "MEMORY_MB": InventoryRecord(1024, reserved=24, allocation_ratio=1.5),
+        "CUSTOM_LANE": InventoryRecord(100, min_unit=10, step_size=10),
     },
-    used={"VCPU": 3, "MEMORY_MB": 1000},
+    used={"VCPU": 3, "MEMORY_MB": 1000, "CUSTOM_LANE": 0},
     traits=frozenset({"CUSTOM_A"}),
     aggregates=frozenset({AGGREGATES[0]}),
 )
 
 
 @pytest.mark.parametrize(
-    ("pair", "available"),
+    ("pair", "text", "available"),
     [
-        pytest.param("MEMORY_MB:501", "500 free of 1500, 1000 used", id="free"),
-        pytest.param("VCPU:5", "5 free of 8, 3 used; at most 4 at once", id="max_unit"),
-        pytest.param("VGPU:1", "no inventory", id="class"),
+        pytest.param(
+            "MEMORY_MB:501", "not enough left", "500 free of 1500, 1000 used", id="free"
+        ),
+        pytest.param(
+            "MEMORY_MB:1501",
+            "more than its capacity",
+            "500 free of 1500, 1000 used",
+            id="capacity",
+        ),
+        pytest.param(
+            "VCPU:5",
+            "more than one instance may have",
+            "5 free of 8, 3 used; at most 4 for one instance (max_unit)",
+            id="max_unit",
+        ),
+        pytest.param(
+            "CUSTOM_LANE:5",
+            "less than one instance must have",
+            "100 free of 100, 0 used; at least 10 for one instance (min_unit)",
+            id="min_unit",
+        ),
+        pytest.param(
+            "CUSTOM_LANE:15",
+            "not a multiple of what is allocated",
+            "100 free of 100, 0 used; in steps of 10 (step_size)",
+            id="step_size",
+        ),
+        pytest.param("VGPU:1", "the host has none", "no inventory", id="class"),
     ],
 )
 def test_a_missing_resource_has_required_and_available(
-    pair: str, available: str
+    pair: str, text: str, available: str
 ) -> None:
     [reason] = _reasons([HOST], ("resources", pair))
     name, amount = pair.split(":")
     assert (reason.check, reason.required) == (name, amount)
-    assert reason.available == available
+    assert (reason.reason, reason.available) == (text, available)
 
 
 def test_what_fits_has_no_reason() -> None:
