@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -21,7 +20,6 @@ from .answers import (
     read_write_answer,
     rejected,
 )
-from .freshness import max_age_s
 from .health import CallOutcome, PlacementHealth
 
 _T = TypeVar("_T")
@@ -88,13 +86,12 @@ class PlacementClient:
         self, query: CandidatesQuery, *, global_request_id: str | None = None
     ) -> AllocationCandidates:
         """Return a query's candidates; PlacementRejected if the query is malformed."""
-        found, response = self._get(
+        candidates, _ = self._get(
             query.path,
             read_candidates,
             microversion=query.microversion,
             global_request_id=global_request_id,
         )
-        candidates = dataclasses.replace(found, max_age_s=max_age_s(response))
         if candidates.n_requests:
             self.health.set_registered()
         return candidates
