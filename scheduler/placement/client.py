@@ -86,7 +86,7 @@ class PlacementClient:
         self, query: CandidatesQuery, *, global_request_id: str | None = None
     ) -> AllocationCandidates:
         """Return a query's candidates; PlacementRejected if the query is malformed."""
-        candidates, _ = self._get(
+        candidates = self._get(
             query.path,
             read_candidates,
             microversion=query.microversion,
@@ -186,7 +186,7 @@ class PlacementClient:
             parse,
             microversion=microversion,
             global_request_id=global_request_id,
-        )[0]
+        )
 
     def _get(
         self,
@@ -195,12 +195,12 @@ class PlacementClient:
         *,
         microversion: str,
         global_request_id: str | None,
-    ) -> tuple[_T, Response]:
-        """Return the parsed body of an answer, and the answer with its headers."""
+    ) -> _T:
+        """Return the parsed body of an answer."""
         # Parsed inside the guard: a proxy's error page may be JSON too.
         with self.health.guarding(_outcome):
             response = self._call(Verb.GET, url, microversion, None, global_request_id)
-            return parse(read_body(url, response, microversion)), response
+            return parse(read_body(url, response, microversion))
 
     def _call(
         self,
