@@ -17,14 +17,10 @@ from .drivers.claims.peer_claims import ClaimState, PeerClaim, PublishClaims
 from .drivers.concluding import concluding
 from .drivers.decision import Decision
 from .drivers.parts import Parts
-from .drivers.placement_queries import build_queries, build_requirements
 from .drivers.plugins import PluginSet
 from .drivers.record import DecisionRecord
 from .errors import NoValidHost
 from .notifications import Notifier
-from .placement.diagnosis import diagnose
-from .placement.findings import Diagnosis
-from .request import Request
 from .rpc.endpoints import Destinations
 
 LOG = logging.getLogger(__name__)
@@ -167,22 +163,6 @@ class Selector:
             if decision is not None:
                 parts.views.end(parts, decision.seen, record)
             parts.decisions.add(record)
-
-    def diagnose(self, context: object, spec_obj: RequestSpec) -> tuple[Diagnosis, ...]:
-        """Explain why Placement has no candidates; see `Scheduler.diagnose`."""
-        caller, parts = Caller.of(context), self._parts
-        request = Request.validated(spec_obj)
-        unread = DecisionRecord(caller.request_id, (), 0, parts.clock())
-        requirements = build_requirements(parts, caller, request, unread)
-        return tuple(
-            diagnose(
-                parts.placement,
-                query,
-                is_host=parts.table.has_node,
-                global_request_id=caller.global_request_id,
-            )
-            for query in build_queries(parts, request, requirements)
-        )
 
     def apply_peer_claims(self, claims: Sequence[dict[str, Any]]) -> None:
         """Count the claims of another scheduler; log and skip malformed ones."""

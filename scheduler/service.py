@@ -42,7 +42,6 @@ from .placement.allocations.orphans import Orphans
 from .placement.cache import CandidatesCache
 from .placement.client import PlacementClient
 from .placement.embedded import EmbeddedPlacement
-from .placement.findings import Diagnosis
 from .placement.from_conf import (
     check_embedded,
     make_candidates,
@@ -390,29 +389,6 @@ class Scheduler:
         return self.selector.select_destinations(
             context, spec_obj, instance_uuids, return_objects, return_alternates
         )
-
-    def diagnose(self, context: object, spec_obj: RequestSpec) -> tuple[Diagnosis, ...]:
-        """Explain why Placement has no allocation candidates for a request.
-
-        It is expensive, about a GET a constraint, and no decision calls it.
-
-        Returns
-        -------
-        tuple of Diagnosis
-            One a query; a guest with dedicated CPUs has two, the second one for hosts
-            that do not report PCPU yet. ``str()`` of one is for people.
-
-        Raises
-        ------
-        NoValidHost
-            There is no query: a prefilter rejects the request, or no host has the
-            requested name.
-        InvalidRequest
-            The request is malformed or contradictory.
-        PlacementError
-            Placement failed.
-        """
-        return self.selector.diagnose(context, spec_obj)
 
 
 def _locate(

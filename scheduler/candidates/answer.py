@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,15 +37,12 @@ class AllocationCandidates:
         sharing provider is a root too: only the caller knows which roots are hosts.
     derived : DerivedData
         What readers derived from it, by tokens such as "the rows of table layout 7".
-    max_age_s : float
-        The seconds for which the answer may be reused, by its headers.
     """
 
     allocation_requests: Sequence[AllocationRequest]
     provider_summaries: Mapping[str, Mapping[str, Any]]
     by_host: Mapping[str, Sequence[int]]
     derived: DerivedData = field(default_factory=DerivedData, repr=False)
-    max_age_s: float = math.inf
 
     @property
     def n_requests(self) -> int:

@@ -25,7 +25,6 @@ from ..rpc import get_transport, register_opts, warn_of_missing_api
 from ..service import Scheduler, build
 from ..telemetry.serving import Telemetry
 from .options import Options, copy_options
-from .pid_file import pid_file
 from .serving import Serving, serve
 from .signals import RELOADING, STOPPING, Signals
 from .supervisor import Supervisor, Worker, end
@@ -86,10 +85,9 @@ class _Daemon:
 
     def _run_alone(self) -> int:
         signals = Signals((*STOPPING, RELOADING))
-        with pid_file(self.conf.moorage.pid_file):
-            self.scheduler.start()
-            tune_garbage_collector()
-            is_finished = self._serve(self.scheduler, signals, notify)
+        self.scheduler.start()
+        tune_garbage_collector()
+        is_finished = self._serve(self.scheduler, signals, notify)
         if not is_finished:
             self.scheduler.stop()
             self.telemetry.close()
@@ -109,8 +107,7 @@ class _Daemon:
                 reload=lambda: self.options.reload(lifecycle.load_plugins) is not None,
                 stop_timeout_s=lambda: self.conf.graceful_shutdown_timeout,
             )
-            with pid_file(self.conf.moorage.pid_file):
-                status = supervisor.run()
+            status = supervisor.run()
             if any(folder.iterdir()):
                 lifecycle.release_leftover_claims(folder)
             return status

@@ -173,16 +173,6 @@ OPTS = (
         ),
     ),
     cfg.StrOpt(
-        "pid_file",
-        sample_default="/run/moorage/moorage-scheduler.pid",
-        help=(
-            "File with the PID of the process that handles signals: with several "
-            "workers, their parent. It is written once signals are handled, and "
-            "removed at the end; a stale one is replaced. Its folder must exist. Each "
-            "moorage-scheduler of a machine needs its own. Unset: none is written."
-        ),
-    ),
-    cfg.StrOpt(
         "candidates",
         choices=[
             (

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -21,7 +20,6 @@ from .answers import (
     read_write_answer,
     rejected,
 )
-from .freshness import max_age_s
 from .health import CallOutcome, PlacementHealth
 
 _T = TypeVar("_T")
@@ -88,13 +86,12 @@ class PlacementClient:
         self, query: CandidatesQuery, *, global_request_id: str | None = None
     ) -> AllocationCandidates:
         """Return a query's candidates; PlacementRejected if the query is malformed."""
-        found, response = self._get(
+        candidates = self._get(
             query.path,
             read_candidates,
             microversion=query.microversion,
             global_request_id=global_request_id,
         )
-        candidates = dataclasses.replace(found, max_age_s=max_age_s(response))
         if candidates.n_requests:
             self.health.set_registered()
         return candidates
@@ -189,7 +186,7 @@ class PlacementClient:
             parse,
             microversion=microversion,
             global_request_id=global_request_id,
-        )[0]
+        )
 
     def _get(
         self,
@@ -198,12 +195,12 @@ class PlacementClient:
         *,
         microversion: str,
         global_request_id: str | None,
-    ) -> tuple[_T, Response]:
-        """Return the parsed body of an answer, and the answer with its headers."""
+    ) -> _T:
+        """Return the parsed body of an answer."""
         # Parsed inside the guard: a proxy's error page may be JSON too.
         with self.health.guarding(_outcome):
             response = self._call(Verb.GET, url, microversion, None, global_request_id)
-            return parse(read_body(url, response, microversion)), response
+            return parse(read_body(url, response, microversion))
 
     def _call(
         self,

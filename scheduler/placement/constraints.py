@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The constraints of a query, and the GETs for the hosts that each one alone leaves.
-
-A list of providers is cheaper than allocation candidates. It covers all constraints
-except those on the relation of several providers of a tree.
-"""
+"""The constraints of a query for allocation candidates, one by one."""
 
 from __future__ import annotations
 
@@ -12,19 +8,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlencode
-
-import os_resource_classes as orc
-
-from ..candidates import CandidatesQuery
 
 Params = Sequence[tuple[str, str]]
 
-#: Most candidates that are read for one constraint on several groups.
-MAX_CANDIDATES: Final = 1000
-
 _GROUP_PARAM = re.compile(r"(resources|required|member_of|in_tree)(.*)")
-_NOT_SHARED = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
 _TREE_TEXT = "the compute node that the request names"
 
 
@@ -51,11 +38,9 @@ class Constraint:
     params : sequence of (name, value)
         The query parameters of it alone.
     needs_candidates : bool
-        Whether they are for allocation candidates, not resource providers.
+        Whether it concerns the relation of several providers of a tree.
     must_match_root : bool
         Whether the compute node's own provider must be in the answer.
-    is_shareable : bool
-        Whether a sharing provider can meet it for a host.
     """
 
     kind: ConstraintKind
@@ -63,18 +48,6 @@ class Constraint:
     params: Params
     needs_candidates: bool = False
     must_match_root: bool = False
-    is_shareable: bool = False
-
-    @property
-    def path(self) -> str:
-        """The path and query to GET, unless it `needs_candidates`."""
-        return f"/resource_providers?{urlencode(self.params)}"
-
-    @property
-    def query(self) -> CandidatesQuery:
-        """The query, if it `needs_candidates`."""
-        limit = ("limit", str(MAX_CANDIDATES))
-        return CandidatesQuery((limit, *self.params), MAX_CANDIDATES)
 
 
 def constraints(params: Params) -> list[Constraint]:
@@ -102,7 +75,6 @@ def constraints(params: Params) -> list[Constraint]:
                 ConstraintKind.GROUP,
                 f"group {suffix} ({text})",
                 group,
-                is_shareable=True,
             )
         )
     return [*found, *_between_groups(groups, of_query)]
@@ -121,16 +93,10 @@ class _Part:
     def is_forbidden(self) -> bool:
         return self.value.startswith("!")
 
-    @property
-    def is_not_shared(self) -> bool:
-        return self.value.split(":")[0] in _NOT_SHARED
-
 
 def _of_tree(group: Params) -> Iterator[Constraint]:
     """Yield the constraints of the group without a suffix, which a tree serves."""
-    parts = list(_all_parts(group))
-    has_own = any(part.is_not_shared for part in parts)
-    for part in parts:
+    for part in _all_parts(group):
         is_aggregate = part.kind is ConstraintKind.AGGREGATE
         yield Constraint(
             part.kind,
@@ -138,9 +104,6 @@ def _of_tree(group: Params) -> Iterator[Constraint]:
             [(part.name, part.value)],
             # An aggregate of the root applies to its whole tree.
             must_match_root=is_aggregate and part.is_forbidden,
-            is_shareable=part.kind is not ConstraintKind.TREE
-            and not part.is_forbidden
-            and not (has_own if is_aggregate else part.is_not_shared),
         )
 
 
@@ -184,9 +147,7 @@ def _together(
     """Yield the constraint on several groups, unless none of them has resources."""
     params = [(f"{n}{s}", v) for s in suffixes for n, v in groups.get(s, ())]
     if any(name.startswith("resources") for name, _ in params):
-        yield Constraint(
-            kind, text, [*params, *more], needs_candidates=True, is_shareable=True
-        )
+        yield Constraint(kind, text, [*params, *more], needs_candidates=True)
 
 
 def _all_parts(group: Params) -> Iterator[_Part]:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 
 from moorage.filters import BaseHostFilter
+from moorage.filters.locality import LocalityFilter
 from moorage.objects import ImageMeta, ImageMetaProps, RequestSpec
 from moorage.scheduler.drivers.filtering import explain_rejections
 from moorage.scheduler.drivers.plugins import load_filters
@@ -226,7 +227,7 @@ def test_all_reasons_are_those_of_the_filters_that_reject(
         reasons = explain_rejections(FILTERS, row, spec_obj)
         assert [t.filter for t in reasons] == [type(f).__name__ for f in rejecting]
         for filter_, found in zip(rejecting, reasons, strict=True):
-            if type(filter_).__name__ == "LocalityFilter":
+            if isinstance(filter_, LocalityFilter):
                 assert found.reason.partition(":")[0] in spec_obj.scheduler_hints
             else:
                 assert found.reason == filter_.reason_for(spec_obj)

@@ -429,28 +429,6 @@ def test_systemd_is_notified(cloud: Cloud, tmp_path: Path) -> None:
         assert notified.recv(512).startswith(b"STOPPING=1\n")
 
 
-@pytest.mark.parametrize("n_workers", [1, 2])
-def test_pid_file_is_of_the_process_to_send_signals_to(
-    n_workers: int, cloud: Cloud, tmp_path: Path
-) -> None:
-    path = tmp_path / "moorage.pid"
-    path.write_text("1\n")
-    option = ("[moorage]", f"pid_file = {path}")
-    with SchedulerProcess(cloud.config(*option), n_workers=n_workers) as scheduler:
-        assert int(path.read_text()) == scheduler.pid
-        os.kill(int(path.read_text()), signal.SIGUSR2)
-        scheduler.wait_for("====.*Guru Meditation", times=n_workers)
-        second = cloud.config(*option, name="two")
-        with SchedulerProcess(
-            second, n_workers=n_workers, until=f"pid_file {path}: .* uses it"
-        ) as refused:
-            assert refused.wait() == 1
-            assert not any("Traceback" in line for line in refused.log)
-        assert int(path.read_text()) == scheduler.pid
-        assert scheduler.stop() == 0
-    assert not path.exists()
-
-
 @pytest.fixture
 def own_broker() -> Iterator[DedicatedBroker]:
     with DedicatedBroker() as broker:

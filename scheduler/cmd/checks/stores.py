@@ -39,8 +39,8 @@ def broker_finding(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult:
         why = f"The scheduler would not start: {files.redacted(e)}"
         return CheckResult.failure(_BROKER, why)
     try:
-        where = conf.get_location("transport_url")
-        if where is None or where.location is cfg.Locations.opt_default:
+        set_by = conf.get_location("transport_url")
+        if set_by is None or set_by.location is cfg.Locations.opt_default:
             return CheckResult.warning(
                 _BROKER,
                 "[DEFAULT] transport_url is not set: guest at localhost:5672 would be "

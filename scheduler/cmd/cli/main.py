@@ -237,6 +237,9 @@ def explain(
     if html is not None:
         page = explaining.page(id_, answer["decisions"])
         try:
+            # The page names hosts and requests: only its owner may read it.
+            html.touch(mode=0o600)
+            html.chmod(0o600)
             html.write_text(page, "utf-8")
         except OSError as e:
             raise click.ClickException(f"--html {html}: {e.strerror}") from e

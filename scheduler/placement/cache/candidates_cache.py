@@ -318,8 +318,7 @@ class CandidatesCache(CandidatesSource):
         if cached is None or self._is_outdated(cached.answer.began, since):
             return None
         now = self._clock()
-        allowed_s = min(max_age_s, cached.answer.candidates.max_age_s)
-        if now - cached.answer.began_at > allowed_s:
+        if now - cached.answer.began_at > max_age_s:
             return None
         if now >= cached.refresh_at:
             self._refresh(cached)
@@ -411,8 +410,6 @@ class CandidatesCache(CandidatesSource):
     def _store(self, cached: CachedAnswer) -> None:
         query = cached.answer.query
         self._answers.pop(query, None)  # makes room for its successor
-        if not cached.answer.candidates.max_age_s:
-            return
         try:
             self._answers[query] = cached
         except ValueError:  # it alone is larger than the cache

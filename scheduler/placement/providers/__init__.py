@@ -23,7 +23,6 @@ order of rows in its database:
 
 from .interned import INVENTORY
 from .matches import Matches, ProviderCandidates
-from .model import ProviderModel
 from .query import ProviderGroup, ProviderQuery, QueryNotCovered
 from .records import InventoryRecord, InventoryRows, ProviderColumns, ProviderRecord
 from .table import ProviderTable
@@ -37,7 +36,6 @@ __all__ = [
     "ProviderCandidates",
     "ProviderColumns",
     "ProviderGroup",
-    "ProviderModel",
     "ProviderQuery",
     "ProviderRecord",
     "ProviderTable",

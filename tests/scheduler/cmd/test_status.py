@@ -124,7 +124,11 @@ def oslos() -> set[tuple[str, str]]:
 
 
 def test_every_option_that_is_registered_is_honoured() -> None:
-    groups = {group for group, _ in TREATMENTS}
+    groups = {
+        group
+        for (group, _), treated in TREATMENTS.items()
+        if treated.treatment is not Treatment.REMOVED
+    }
     reported = {
         key: treatment_of(*key) for key in ours() - OF_OSLO_DB if key[0] in groups
     }
@@ -194,7 +198,11 @@ def test_table_names_no_option_that_nova_does_not_have(
     novas: Mapping[str, list[str]],
 ) -> None:
     nova = {(g, name.replace("-", "_")) for g, names in novas.items() for name in names}
-    named = {key for key in TREATMENTS if key[1] != "*"} - oslos()
+    named = {
+        key
+        for key, treated in TREATMENTS.items()
+        if key[1] != "*" and treated.treatment is not Treatment.REMOVED
+    } - oslos()
     named = {key for key in named if key[0] != "oslo_reports"}  # registered late
     of_placement = {
         k for k in named if TREATMENTS[k].why == "Placement itself reads it"
@@ -312,6 +320,12 @@ def test_files_with_nothing_wrong_are_a_success_but_for_the_embedded_placement(
             WARNING,
             "Did you mean source?",
             id="unknown-of-ours",
+        ),
+        pytest.param(
+            "[moorage] pid_file = /run/moorage.pid",
+            WARNING,
+            "Removed: the service manager knows the process",
+            id="removed",
         ),
         pytest.param(
             "[moorage] driver = none", FAILURE, "there is no plugin 'none'", id="driver"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -336,6 +337,15 @@ def test_a_page_is_self_contained(call: Call, tmp_path: Path) -> None:
     text = page.read_text("utf-8")
     assert not re.search(r"\b(src|href)=|url\(|@import", text)
     assert "RAMWeigher" in text
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_page_is_its_owners_only(call: Call, tmp_path: Path, exists: bool) -> None:
+    page = tmp_path / "page.html"
+    if exists:
+        page.touch(mode=0o644)
+    call("explain", SELECTED, "--html", str(page))
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
 
 
 def test_the_console_script_follows_new_decisions(api: ExplainingAPI, url: str) -> None:

@@ -15,11 +15,11 @@ from moorage.scheduler.placement.adapter import Verb
 from moorage.scheduler.placement.answers import WriteAnswer
 from moorage.scheduler.placement.providers import (
     ProviderColumns,
-    ProviderModel,
     ProviderRecord,
     ProviderTable,
 )
 
+from ....fixtures.placement_model import ProviderModel
 from ....fixtures.property_tests import examples
 from .random_clouds import CUSTOM_CLASS, random_cloud
 from .real_placement import RealPlacement, embedded
