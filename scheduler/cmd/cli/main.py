@@ -238,8 +238,10 @@ def explain(
         page = explaining.page(id_, answer["decisions"])
         try:
             # The page names hosts and requests: only its owner may read it.
+            # A device such as /dev/stdout keeps its mode.
             html.touch(mode=0o600)
-            html.chmod(0o600)
+            if html.is_file():
+                html.chmod(0o600)
             html.write_text(page, "utf-8")
         except OSError as e:
             raise click.ClickException(f"--html {html}: {e.strerror}") from e
