@@ -110,7 +110,7 @@ def test_a_place_that_nothing_is_in_is_named_as_the_reason(
 ) -> None:
     with pytest.raises(NoValidHost) as caught:
         _racks(scheduler, 1, scheduler_hints={"in_rack": ["r9"]})
-    assert "7 rejected (in_rack: in another rack)" in str(caught.value)
+    assert "7 rejected (in_rack: no host is in rack 'r9')" in str(caught.value)
 
 
 # -- hosts without a place -------------------------------------------------------------
