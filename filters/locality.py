@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -79,8 +79,9 @@ class LocalityFilter(BaseHostFilter):
         self._levels = tuple(dict.fromkeys(conf.locality.levels))
         #: Whether hints may name other groups than the request's own.
         self._are_groups_read = conf.moorage.source == "nova_db"
-        #: Compute nodes of instances that no host has reported; None: on none.
-        self._located: Mapping[str, str | None] = {}
+        #: Compute nodes of instances that no host has reported; empty: on none.
+        self._located: Mapping[str, Collection[str]] = {}
+        self._settled = frozenset[str]()
         self._rules: Sequence[Rule] | None = None if self._levels else ()
 
     def prepare(self, spec_obj: RequestSpec) -> Self:
@@ -131,7 +132,7 @@ class LocalityFilter(BaseHostFilter):
     def _masks(self, hosts: HostBatch, spec_obj: RequestSpec) -> Masks:
         own = spec_obj.instance_uuid if "instance_uuid" in spec_obj else None
         rules = self._rules_of(spec_obj)
-        return Masks(rules, hosts, self._levels, own, self._located)
+        return Masks(rules, hosts, self._levels, own, self._located, self._settled)
 
     # -- reasons -----------------------------------------------------------------------
 
@@ -169,13 +170,17 @@ class LocalityFilter(BaseHostFilter):
         some = [r.instances for r in self._rules or () if not isinstance(r, InPlaces)]
         return frozenset[str]().union(*some)
 
-    def locate(self, nodes: Mapping[str, str | None]) -> None:
-        """Count these instances on these compute nodes, or nowhere, from now on.
+    def locate(
+        self, nodes: Mapping[str, Collection[str]], settled: Collection[str]
+    ) -> None:
+        """Count instances on these compute nodes, without any nowhere, from now on.
+
+        Those that have `settled` were answered: they do not leave for a rule.
 
         Called by the engine of decisions, on a filter that `prepare` returned, between
         two questions to it.
         """
-        self._located = dict(nodes)
+        self._located, self._settled = dict(nodes), frozenset(settled)
 
     @property
     def compares_places(self) -> bool:

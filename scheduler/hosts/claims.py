@@ -176,6 +176,11 @@ class PendingClaims:
                 for uuid, claim in claims.items()
             )
 
+    def is_granted(self, node_uuid: str, instance_uuid: str) -> bool:
+        """Return whether an instance has a claim on a node, and not only reserved."""
+        claim = self._claims_on(node_uuid).get(instance_uuid)
+        return claim is not None and not claim.is_reserved
+
     def hosts_of(self, instance_uuids: Collection[str]) -> Mapping[str, set[str]]:
         """Return the service hosts on which these instances have claims, by instance.
 

@@ -49,7 +49,9 @@ class Masks:
     own : str or None
         The UUID of the instance that needs a host. Limits allow the host it is on.
     located : mapping, optional
-        Compute nodes by instance, of which the table may know others; None: on none.
+        Compute nodes by instance, of which the table may know others; empty: on none.
+    settled : collection of str
+        Those of them that do not leave for a rule.
     """
 
     def __init__(
@@ -58,13 +60,18 @@ class Masks:
         hosts: HostBatch,
         levels: Sequence[str],
         own: str | None,
-        located: Mapping[str, str | None] | None = None,
+        located: Mapping[str, Collection[str]] | None = None,
+        settled: Collection[str] = (),
     ) -> None:
         self._rules = rules
         self._hosts = hosts
         self._levels = levels
         self._own = own
-        self._located = {u: node for u, node in (located or {}).items() if node}
+        self._located = {
+            uuid: nodes
+            for uuid, nodes in (located or {}).items()
+            if nodes and uuid not in settled
+        }
         self.places = Places(hosts, levels, located)
 
     def all(self) -> Mask:

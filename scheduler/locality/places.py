@@ -173,7 +173,7 @@ class Places:
     levels : sequence of str
         The smallest first.
     located : mapping, optional
-        Compute nodes by instance, of which the table may know others; None: on none.
+        Compute nodes by instance, of which the table may know others; empty: on none.
         Those that the request itself has placed are known by the batch.
     """
 
@@ -181,11 +181,12 @@ class Places:
         self,
         hosts: HostBatch,
         levels: Sequence[str],
-        located: Mapping[str, str | None] | None = None,
+        located: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._hosts = hosts
         self.levels = tuple(levels)
-        self._located = {**(located or {}), **hosts.placed_nodes}
+        placed = {uuid: (node,) for uuid, node in hosts.placed_nodes.items()}
+        self._located: Mapping[str, Collection[str]] = {**(located or {}), **placed}
         make = _OfAggregates(self.levels)
         self._of_aggregates = hosts.value_arrays("aggregates", make)
         self._names = self._of_aggregates.names
@@ -261,9 +262,11 @@ class Places:
             of_host = self._by_name("host", frozenset(by_host), level)
             found += [(n, of_host.get(host, set())) for host, n in by_host.items()]
         if located:
-            nodes = [node for u in located if (node := self._located[u]) is not None]
-            of_node = self._by_name("uuid", frozenset(nodes), level)
-            found += [(1, of_node.get(node, set())) for node in nodes]
+            nodes = frozenset[str]().union(*(self._located[uuid] for uuid in located))
+            of_node = self._by_name("uuid", nodes, level)
+            for uuid in located:
+                on = (of_node.get(node, set()) for node in self._located[uuid])
+                found.append((1, set[int]().union(*on)))
         return found
 
     def targets_of_hosts(self, names: Collection[str]) -> dict[str, tuple[int, ...]]:

@@ -147,8 +147,10 @@ def test_the_api_is_monitored_as_a_scheduler_is(config: Path) -> None:
         status, text = _page(config, "/metrics", **bearer)
         assert status == 200
         assert "moorage_ready 1.0" in text
-        [up] = [each for each in text.splitlines() if 'state="up"' in each]
-        assert up.endswith(" 2.0")
+        lines = text.splitlines()
+        for state in ("up", "disabled"):
+            [line] = [each for each in lines if f'state="{state}"' in each]
+            assert line.endswith(" 1.0")
 
 
 def test_reasons_for_not_being_ready_need_a_token(config: Path) -> None:

@@ -139,20 +139,28 @@ class LevelCheck:
         assert self._filter is not None
         # Those that a host has reported by now have settled: they count there.
         unreported = self._parts.table.unreported(self._unreported)
-        nodes = {uuid: self._node_of(uuid) for uuid in unreported}
+        nodes = {uuid: self._nodes_of(uuid) for uuid in unreported}
         if self._filter.compares_places:
             for _ in range(GROUP_MAX_READINGS - 1):
                 before = nodes
                 # Those that come later see this one.
-                nodes = {u: node and self._node_of(u) for u, node in before.items()}
+                nodes = {u: some and self._nodes_of(u) for u, some in before.items()}
                 if nodes == before:
                     break
-        self._filter.locate(nodes)
+        is_granted = self._parts.table.claims.is_granted
+        settled = {
+            uuid
+            for uuid, some in nodes.items()
+            if any(is_granted(node, uuid) for node in some)
+        }
+        self._filter.locate(nodes, settled)
 
-    def _node_of(self, uuid: str) -> str | None:
-        """Return the compute node on which an instance holds an allocation."""
+    def _nodes_of(self, uuid: str) -> frozenset[str]:
+        """Return the compute nodes on which an instance holds allocations.
+
+        One that was evacuated has two until its old host is up again.
+        """
         held = self._parts.placement.allocations(
             uuid, global_request_id=self._global_request_id
         )
-        nodes = filter(self._parts.table.has_node, held.resources)
-        return next(nodes, None)
+        return frozenset(filter(self._parts.table.has_node, held.resources))

@@ -12,6 +12,7 @@ from moorage.scheduler.placement.allocations.journal import Journal
 from moorage.scheduler.placement.allocations.orphans import Orphans
 
 from ...fixtures.allocations import OWNER, request_of
+from ...fixtures.clouds import new_uuids
 from ...fixtures.placement_servers import EmbeddedPlacementFixture
 
 
@@ -29,17 +30,18 @@ def test_suspected_orphan_is_listed_with_its_providers(
     with EmbeddedPlacementFixture() as placement:
         journal = Journal(Orphans(placement.client, rng=None))  # type: ignore[arg-type]  # it does not wait
         journal.open(claims)
+        one, two = new_uuids(2)
         notes = journal.record(
-            {"one": request_of("host"), "two": request_of("other")}, OWNER
+            {one: request_of("host"), two: request_of("other")}, OWNER
         )
         assert run(arguments) == 0
         assert "No suspected orphans." in capsys.readouterr().out
-        notes["one"].mark_suspected()
+        notes[one].mark_suspected()
         assert run(arguments) == 1
         printed = capsys.readouterr().out
-        assert "one" in printed
+        assert one in printed
         assert "host" in printed
-        assert "two" not in printed
+        assert two not in printed
         journal.settle(notes.values())
         journal.close()
 

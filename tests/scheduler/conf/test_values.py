@@ -23,8 +23,7 @@ def test_every_wrong_value_is_named_with_its_group_and_file(tmp_path: Path) -> N
     text = "[scheduler]\nworkers = -3\n[moorage]\nrefresh_interval = often\n"
     assert _loaded(tmp_path, text) == (
         "[scheduler] workers = -3: Should be greater than or equal to 0 (FILE); "
-        "[moorage] refresh_interval = often: not a number"
-        "'often' (FILE)"
+        "[moorage] refresh_interval = often: not a number (FILE)"
     )
 
 

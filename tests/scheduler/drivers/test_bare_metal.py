@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -341,6 +342,7 @@ def test_instance_built_on_another_node_of_the_host_stays_on_the_host(
     }
     assert scheduler.placement.put_allocations(instance, body).is_done
     time_ = HandTime()
+    time_.elapsed_s = time.monotonic()  # the table's clock, too
     reconciler = ClaimReconciler(
         scheduler.table,
         scheduler.placement,

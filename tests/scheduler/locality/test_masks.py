@@ -27,7 +27,7 @@ def _standing(
         instances={name: list(uuids) for name, uuids in known.items()},
     )
     node_of = {each.host: each.uuid for each in hosts}
-    nodes = {uuid: node_of[name] for uuid, name in located.items()}
+    nodes = {uuid: [node_of[name]] for uuid, name in located.items()}
     [index] = [i for i, each in enumerate(hosts) if each.host == "a"]
     masks = Masks([rule], hosts, ["rack"], MINE, nodes)
     return masks.standing([rule], index, MINE)

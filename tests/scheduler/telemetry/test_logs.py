@@ -95,7 +95,8 @@ def test_json_line_of_a_decision_has_its_record_as_data(
         fields = json.loads(line)
         record = fields["extra"]["decision"]
         assert record["outcome"] == "selected"
-        assert record["steps"][0].keys() == {"name", "n_in", "n_out", "reason", "instance"}
+        keys = {"name", "n_in", "n_out", "reason", "instance"}
+        assert record["steps"][0].keys() == keys
         assert record["instances"][0]["top_hosts"][0]["host"] in line
         assert fields["args"] == [fields["message"].removeprefix("Decision ")]
 
