@@ -111,6 +111,18 @@ def test_a_host_that_the_file_lacks_is_one_line(tmp_path: Path) -> None:
     assert output == f"Error: {path} has no host 'h2'\n"
 
 
+def test_without_a_configuration_it_says_so_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result = CliRunner().invoke(cli, ["hosts", "disable", "h1", "--reason", "x"])
+    assert result.exit_code == 1
+    assert result.output == (
+        "Error: No configuration file is given or found: pass --config-file, whose "
+        "[moorage] source says where hosts are disabled\n"
+    )
+
+
 # -- nova --------------------------------------------------------------------------
 
 
