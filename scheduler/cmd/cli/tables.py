@@ -198,7 +198,10 @@ def hosts_table(hosts: Sequence[Answer]) -> Table:
             cell(each["host"]),
             *([cell(each["node"] if is_named else "", "dim")] if node else ()),
             cell(each["zone"]),
-            cell(condition, _CONDITIONS.get(condition, "red")),
+            cell(condition, _CONDITIONS.get(condition, "red")).append(
+                # A server of an earlier release has none.
+                f": {safe(reason)}" if (reason := each.get("disabled_reason")) else ""
+            ),
             "-" if each["seen_s"] is None else f"{each['seen_s']:.0f} s ago",
             *(
                 _fill(each[name], ratio, divisor, unit)

@@ -80,6 +80,11 @@ def test_use_is_the_share_of_the_total_with_the_allocation_ratio() -> None:
     assert "3% of 384 GiB" in printed
 
 
+def test_reason_of_a_disabled_host_is_shown() -> None:
+    printed = _printed(hosts_table([{**_host("h1"), "disabled_reason": "fan"}]), 200)
+    assert "disabled: fan" in printed
+
+
 def test_nodes_are_shown_where_their_names_are_others() -> None:
     assert "node" not in _printed(hosts_table([_host("h1")]), 120)
     printed = _printed(hosts_table([_host("h1"), _host("ironic", "node-7")]), 120)

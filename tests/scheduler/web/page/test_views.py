@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -243,6 +244,18 @@ def test_places_are_named_where_hosts_are(api: ExplainingAPI, client: Client) ->
         assert "rack r<1>" in _elements(client.get(f"/decisions/{SELECTED}")).text
     finally:
         table.drop_aggregate(rack.id)
+
+
+def test_reason_of_a_disabled_host_is_on_its_pages(tmp_path: Path) -> None:
+    [name, *_] = NAMES
+    options = {"filter_scheduler__enabled_filters": ["ComputeFilter"]}
+    with explaining_api(tmp_path, **options) as api:
+        table, client = api.scheduler.table, Client(api.app)
+        [node] = [each.uuid for each in table.batch() if each.host == name]
+        table.change_many({node: {"disabled": True, "disabled_reason": "broken <fan>"}})
+        why_not = f"/why-not?host={name}&request={SELECTED}"
+        for path in ("/hosts", f"/hosts/{name}", why_not):
+            assert "broken &lt;fan&gt;" in client.get(path).text
 
 
 def test_pages_are_bounded(api: ExplainingAPI, client: Client) -> None:
