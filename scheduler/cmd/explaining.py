@@ -37,6 +37,10 @@ from .systemd import notify
 LOG = logging.getLogger(__name__)
 
 _NAME: Final = "moorage-api"
+_DESCRIPTION: Final = (
+    "Serve the HTTP API of explanations, and the page, on [web] port. It claims "
+    "nothing. SIGHUP reloads options, plugins and hosts; SIGTERM stops."
+)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -45,7 +49,7 @@ def run(argv: Sequence[str]) -> int:
     SIGHUP reloads options, plugins and hosts.
     """
     try:
-        conf = configure(argv)
+        conf = configure(argv, _DESCRIPTION)
         access = make_access(conf)
         get_transport(conf).cleanup()  # does not connect, but checks the options
         _become_reader(conf)
