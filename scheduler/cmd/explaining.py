@@ -19,6 +19,7 @@ from oslo_config import cfg
 
 from ..errors import ConfigurationError
 from ..failures import one_line
+from ..placement.allocations.limits import WEB_THREADS
 from ..placement.embedded import MEMORY, EmbeddedPlacement
 from ..placement.from_conf import needs_embedded
 from ..rpc import get_transport
@@ -65,7 +66,7 @@ def run(argv: Sequence[str]) -> int:
             answers = Answers(
                 scheduler.explainer,
                 scheduler.status.store,
-                max_reads=max(1, conf.web.threads - 1),
+                max_reads=WEB_THREADS - 1,
             )
             gauge = CapacityGauge(
                 conf.moorage.capacity_flavors,

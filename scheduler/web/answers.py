@@ -120,7 +120,7 @@ class _BoundedReads:
         if not self.free.acquire(timeout=_WAIT_S):
             raise StoreUnavailable(
                 "The store of decisions is busy: earlier requests still wait for its "
-                "answer. Try again later, or raise [web] threads."
+                "answer. Try again later."
             )
 
 

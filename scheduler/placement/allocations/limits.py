@@ -126,3 +126,6 @@ REVIEW_MAX_READS: Final = 20
 REVIEW_INTERVAL_S: Final = 5.0
 #: Seconds that stopping a scheduler waits for a thread with a call in progress.
 STOP_S: Final = 3.0
+
+#: Requests that the HTTP API answers at the same time; others wait.
+WEB_THREADS: Final = 4

@@ -328,6 +328,12 @@ def test_files_with_nothing_wrong_are_a_success_but_for_the_embedded_placement(
             id="removed",
         ),
         pytest.param(
+            "[web] threads = 1",
+            WARNING,
+            "Removed: the HTTP API answers four requests",
+            id="removed-threads",
+        ),
+        pytest.param(
             "[moorage] driver = none", FAILURE, "there is no plugin 'none'", id="driver"
         ),
         pytest.param(
