@@ -127,5 +127,9 @@ REVIEW_INTERVAL_S: Final = 5.0
 #: Seconds that stopping a scheduler waits for a thread with a call in progress.
 STOP_S: Final = 3.0
 
+#: Volumes and ports of one request that are looked up: a request whose hints name more
+#: is refused, and requested ports beyond it do not count.
+MAX_LOOKUPS: Final = 10
+
 #: Requests that the HTTP API answers at the same time; others wait.
 WEB_THREADS: Final = 4

@@ -334,6 +334,12 @@ def test_files_with_nothing_wrong_are_a_success_but_for_the_embedded_placement(
             id="removed-threads",
         ),
         pytest.param(
+            "[locality] max_lookups = 1",
+            WARNING,
+            "Removed: ten volumes and ports",
+            id="removed-max_lookups",
+        ),
+        pytest.param(
             "[moorage] driver = none", FAILURE, "there is no plugin 'none'", id="driver"
         ),
         pytest.param(
