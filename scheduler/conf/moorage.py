@@ -151,15 +151,6 @@ OPTS = (
             "memory, lost at the end, and not available to moorage-api."
         ),
     ),
-    cfg.FloatOpt(
-        "placement_timeout",
-        default=30.0,
-        min=0.1,
-        help=(
-            "Timeout in seconds for requests to Placement if [placement] timeout is "
-            "not set."
-        ),
-    ),
     cfg.StrOpt(
         "claims_directory",
         help=(

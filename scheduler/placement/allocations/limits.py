@@ -2,7 +2,7 @@
 """All limits on retries and waits of a request, and of the claims that it leaves.
 
 The longest time one request can take, in seconds, where `t` is ``[placement] timeout``
-(or ``[moorage] placement_timeout``) and Placement stops answering at the worst moment:
+(by default `PLACEMENT_TIMEOUT_S`) and Placement stops answering at the worst moment:
 
 ==============================  =====================================  ==============
 step                            bound                                  seconds
@@ -37,6 +37,8 @@ from __future__ import annotations
 
 from typing import Final
 
+#: Seconds until a call of Placement fails, unless ``[placement] timeout`` is set.
+PLACEMENT_TIMEOUT_S: Final = 30.0
 #: Writes of one change, with a read after each that was refused for its generation or
 #: got no answer. nova 34 sends a claim four times if a provider's generation changed,
 #: and once if the consumer's did.

@@ -340,6 +340,12 @@ def test_files_with_nothing_wrong_are_a_success_but_for_the_embedded_placement(
             id="removed-max_lookups",
         ),
         pytest.param(
+            "[moorage] placement_timeout = 1",
+            WARNING,
+            "Removed: set [placement] timeout",
+            id="removed-placement_timeout",
+        ),
+        pytest.param(
             "[moorage] driver = none", FAILURE, "there is no plugin 'none'", id="driver"
         ),
         pytest.param(
