@@ -346,6 +346,12 @@ def test_files_with_nothing_wrong_are_a_success_but_for_the_embedded_placement(
             id="removed-placement_timeout",
         ),
         pytest.param(
+            "[kafka] hosts_topic = 1",
+            WARNING,
+            "Removed: topic_prefix begins the names",
+            id="removed-hosts_topic",
+        ),
+        pytest.param(
             "[moorage] driver = none", FAILURE, "there is no plugin 'none'", id="driver"
         ),
         pytest.param(
