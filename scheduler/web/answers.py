@@ -145,8 +145,10 @@ class Answers:
         max_reads: int = _MAX_READS,
     ) -> None:
         self.explainer = explainer
-        free = threading.BoundedSemaphore(max_reads)
-        self._given_store = store and _BoundedReads(store, free)
+        self._given_store: _BoundedReads | None = None
+        if store is not None:
+            free = threading.BoundedSemaphore(max_reads)
+            self._given_store = _BoundedReads(store, free)
 
     def within(self, wait_s: float) -> Answers:
         """Return answers that wait for the store so many seconds from now, in all."""

@@ -35,8 +35,7 @@ class _StatusOptions(cfg.ConfigOpts):
 
     def __call__(self, *args: Any, **more: Any) -> None:  # noqa: ANN401 - as its base
         """Parse a command line."""
-        named = {"version": __version__, "description": _DESCRIPTION}
-        super().__call__(*args, **more, **named)
+        super().__call__(*args, **more, version=__version__, description=_DESCRIPTION)
 
 
 class UpgradeCommands(upgradecheck.UpgradeCommands):
