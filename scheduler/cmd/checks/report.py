@@ -35,7 +35,8 @@ class _StatusOptions(cfg.ConfigOpts):
 
     def __call__(self, *args: Any, **more: Any) -> None:  # noqa: ANN401 - as its base
         """Parse a command line."""
-        super().__call__(*args, **more, version=__version__, description=_DESCRIPTION)
+        more |= {"version": __version__, "description": _DESCRIPTION}
+        super().__call__(*args, **more)
 
 
 class UpgradeCommands(upgradecheck.UpgradeCommands):
