@@ -38,6 +38,12 @@ _SENDING: Final = "Sending a report to the schedulers"
 LISTENING: Final = "Listening for requests of schedulers"
 _PLACEMENT: Final = "Updating this machine in Placement"
 
+_DESCRIPTION: Final = (
+    "Report the state of this machine to the schedulers every [agent] interval "
+    "seconds. SIGHUP reloads the options of [agent] and sends a whole report; SIGTERM "
+    "stops."
+)
+
 #: Errors that an operator can correct: printed in one line, without a traceback.
 _OPERATOR_ERRORS = (cfg.Error, SchedulerError, OSError)
 
@@ -52,7 +58,7 @@ def run(argv: Sequence[str]) -> int:
     logs.register_opts(conf)
     try:
         register_opts(conf)
-        load(argv, conf=conf)
+        load(argv, conf=conf, description=_DESCRIPTION)
         # oslo's libraries read some options only from the global object.
         cfg.CONF([f"--config-file={p}" for p in conf.config_file], project="moorage")
         logs.set_up(conf)

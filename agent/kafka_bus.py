@@ -13,6 +13,7 @@ from ..objects import ReportKind, report_data
 from ..scheduler.errors import ConfigurationError
 from ..scheduler.kafka_client import (
     LastError,
+    TopicNames,
     allow_command,
     client_settings,
     is_denied,
@@ -89,14 +90,14 @@ class KafkaBus:
         ValueError
             One is a delta with changes.
         """
-        options = self._conf.kafka
+        names = TopicNames.of(self._conf)
         messages: list[tuple[str, str, bytes | None]] = []
         for report in reports:
             kind, data = report_data(report)
             if kind is ReportKind.DELTA and data["since"] != data["revision"]:
                 raise ValueError("Kafka takes whole reports only, and no HostDelta")
             whole = kind is ReportKind.WHOLE
-            topic = options.hosts_topic if whole else options.heartbeats_topic
+            topic = names.hosts if whole else names.heartbeats
             value = json.dumps(report, separators=(",", ":")).encode()
             messages.append((topic, data["uuid"], value))
         self._send(messages)
@@ -111,7 +112,7 @@ class KafkaBus:
         BusUnavailable
             The brokers did not store it.
         """
-        self._send([(self._conf.kafka.hosts_topic, node_uuid.lower(), None)])
+        self._send([(TopicNames.of(self._conf).hosts, node_uuid.lower(), None)])
 
     def _send(self, messages: list[tuple[str, str, bytes | None]]) -> None:
         try:
@@ -159,7 +160,7 @@ class KafkaBus:
         if self._is_checked:
             return
         topics = topic_settings(self._conf)
-        topics.pop(self._conf.kafka.aggregates_topic)
+        topics.pop(TopicNames.of(self._conf).aggregates)
         try:
             partitions_of(self._conf, self._producer, topics, self._error)
         except ConfigurationError as e:

@@ -26,7 +26,7 @@ from moorage.agent import KafkaBus, Reporter
 from moorage.scheduler.conf import load
 from moorage.scheduler.drivers.record import DecisionRecord
 from moorage.scheduler.hosts import HostRecord, HostTable, HostTopology
-from moorage.scheduler.kafka_client import client_settings
+from moorage.scheduler.kafka_client import TopicNames, client_settings
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.kafka import KafkaSource
 from moorage.testing.builders import host, instance_uuid, numa_cell, numa_topology
@@ -249,7 +249,7 @@ def report_steadily(
     while True:
         part = list(itertools.islice(reports, _LOAD_PER_S // _LOAD_PARTS_PER_S))
         for node_uuid, report in part:
-            producer.produce(conf.kafka.hosts_topic, key=node_uuid, value=report)
+            producer.produce(TopicNames.of(conf).hosts, key=node_uuid, value=report)
         producer.flush()
         n_sent.value += len(part)
         due_at = max(due_at + 1 / _LOAD_PARTS_PER_S, time.monotonic() - 1)

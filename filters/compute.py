@@ -31,9 +31,11 @@ class ComputeFilter(BaseHostFilter):
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
         """Return disabled, forced_down or the age of the last heartbeat."""
-        for name in ("disabled", "forced_down"):
-            if getattr(host_state, name):
-                return name, False, True
+        if host_state.disabled:
+            reason = host_state.disabled_reason
+            return "disabled", False, f"True: {reason}" if reason else True
+        if host_state.forced_down:
+            return "forced_down", False, True
         seen: float = host_state.last_seen_up
         age = "never" if np.isnan(seen) else f"{self.clock() - seen:.0f} s ago"
         return "last_seen_up", f"at most {self.conf.service_down_time} s ago", age

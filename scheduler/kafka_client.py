@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from oslo_config import cfg
 
@@ -271,12 +271,26 @@ def allow_command(
     )
 
 
+class TopicNames(NamedTuple):
+    """The names of the three topics that have hosts and aggregates."""
+
+    hosts: str
+    heartbeats: str
+    aggregates: str
+
+    @classmethod
+    def of(cls, conf: cfg.ConfigOpts) -> Self:
+        """Return the names that ``[kafka] topic_prefix`` begins."""
+        return cls(*(f"{conf.kafka.topic_prefix}-{name}" for name in cls._fields))
+
+
 def topic_settings(conf: cfg.ConfigOpts) -> dict[str, str]:
     """Return the settings that each topic of [kafka] is created with, by its name."""
+    names = TopicNames.of(conf)
     return {
-        conf.kafka.hosts_topic: _COMPACTED,
-        conf.kafka.heartbeats_topic: _RETAINED,
-        conf.kafka.aggregates_topic: _COMPACTED,
+        names.hosts: _COMPACTED,
+        names.heartbeats: _RETAINED,
+        names.aggregates: _COMPACTED,
     }
 
 

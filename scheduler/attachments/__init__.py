@@ -11,12 +11,13 @@ from .answers import (
     LookupFailed,
 )
 from .cinder import make_volume_reader
-from .lookups import Lookup, Lookups
+from .lookups import LOOKUP_MAX_AGE_S, Lookup, Lookups
 from .neutron import make_port_reader
 
 __all__ = [
     "BACKEND_KEY",
     "HOST_CLUE",
+    "LOOKUP_MAX_AGE_S",
     "PHYSICAL_NETWORK_KEY",
     "SEGMENT_KEY",
     "Attachment",

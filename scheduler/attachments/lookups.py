@@ -23,6 +23,8 @@ LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+#: Seconds for which an answer about one volume or port is used again.
+LOOKUP_MAX_AGE_S: Final = 30.0
 #: Seconds for which a failure is remembered.
 RETRY_S: Final = 10.0
 #: Answers, and failures, that are kept.

@@ -19,6 +19,7 @@ from .answers import (
     Attachment,
     Clue,
 )
+from .lookups import LOOKUP_MAX_AGE_S
 from .reader import ObjectReader
 
 _MAX_KEPT: Final = 1000
@@ -40,7 +41,7 @@ def make_port_reader(
     if adapter is None:
         return None
     objects = ObjectReader("Neutron", "neutron", adapter)
-    return PortReader(objects, conf.locality.lookup_max_age, waiter, spawner)
+    return PortReader(objects, LOOKUP_MAX_AGE_S, waiter, spawner)
 
 
 class PortReader:

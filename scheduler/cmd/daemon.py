@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from oslo_config import cfg
 
@@ -32,6 +33,11 @@ from .systemd import SystemdState, notify
 
 LOG = logging.getLogger(__name__)
 
+_DESCRIPTION: Final = (
+    "Select hosts for the requests of nova's conductors, which arrive on the message "
+    "bus. SIGHUP reloads options, plugins and hosts; SIGTERM stops after the requests "
+    "in progress."
+)
 #: Thresholds of the cyclic collector: new containers before a collection of the
 #: youngest generation, and collections before one of the next older generation.
 _GC_THRESHOLDS = (50_000, 20, 100)
@@ -46,7 +52,7 @@ def run(argv: Sequence[str]) -> int:
     SIGHUP reloads options, plugins and hosts.
     """
     try:
-        conf = configure(argv)
+        conf = configure(argv, _DESCRIPTION)
         with Telemetry(conf) as telemetry:
             settings = copy_options(argv, conf)
             scheduler = build(conf, settings=settings)
@@ -184,8 +190,13 @@ def _claims_directory(conf: cfg.ConfigOpts) -> Iterator[Path]:
             )
 
 
-def configure(argv: Sequence[str]) -> cfg.ConfigOpts:
+def configure(argv: Sequence[str], description: str) -> cfg.ConfigOpts:
     """Return the options of a daemon; log as they demand.
+
+    Parameters
+    ----------
+    description : str
+        What the daemon does, for ``--help``.
 
     Raises
     ------
@@ -195,7 +206,7 @@ def configure(argv: Sequence[str]) -> cfg.ConfigOpts:
     conf = cfg.ConfigOpts()
     logs.register_opts(conf)
     register_opts(conf)
-    load(argv, conf=conf)
+    load(argv, conf=conf, description=description)
     _configure_oslo(conf)
     logs.set_up(conf)
     return conf

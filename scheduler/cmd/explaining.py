@@ -19,6 +19,7 @@ from oslo_config import cfg
 
 from ..errors import ConfigurationError
 from ..failures import one_line
+from ..placement.allocations.limits import WEB_THREADS
 from ..placement.embedded import MEMORY, EmbeddedPlacement
 from ..placement.from_conf import needs_embedded
 from ..rpc import get_transport
@@ -37,6 +38,10 @@ from .systemd import notify
 LOG = logging.getLogger(__name__)
 
 _NAME: Final = "moorage-api"
+_DESCRIPTION: Final = (
+    "Serve the HTTP API of explanations, and the page, on [web] port. It claims "
+    "nothing. SIGHUP reloads options, plugins and hosts; SIGTERM stops."
+)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -45,7 +50,7 @@ def run(argv: Sequence[str]) -> int:
     SIGHUP reloads options, plugins and hosts.
     """
     try:
-        conf = configure(argv)
+        conf = configure(argv, _DESCRIPTION)
         access = make_access(conf)
         get_transport(conf).cleanup()  # does not connect, but checks the options
         _become_reader(conf)
@@ -61,7 +66,7 @@ def run(argv: Sequence[str]) -> int:
             answers = Answers(
                 scheduler.explainer,
                 scheduler.status.store,
-                max_reads=max(1, conf.web.threads - 1),
+                max_reads=WEB_THREADS - 1,
             )
             gauge = CapacityGauge(
                 conf.moorage.capacity_flavors,

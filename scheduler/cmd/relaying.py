@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 _NAME: Final = "moorage-relay"
+_DESCRIPTION: Final = (
+    "Write the hosts of a source, such as nova's databases, to topics of Kafka, which "
+    "many schedulers read. Of several relays one writes and the others wait. SIGHUP "
+    "reads the source again; SIGTERM stops."
+)
 _TICK_S: Final = 0.1
 _THREADS: Final = 2
 #: Seconds between polls if every decision of a scheduler would begin with one.
@@ -48,7 +53,7 @@ def run(argv: Sequence[str]) -> int:
     SIGHUP reads the hosts again.
     """
     try:
-        conf = configure(argv)
+        conf = configure(argv, _DESCRIPTION)
         make_source = _source_factory(conf)
         warn_of_unread_options(conf)
         kafka_library()

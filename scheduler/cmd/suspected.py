@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from oslo_config import cfg
 from rich.console import Console
@@ -14,6 +15,12 @@ from rich.table import Table
 from ..conf import load
 from ..failures import one_line
 from ..placement.allocations.journal import suspected_in
+
+DESCRIPTION: Final = (
+    "orphans: list allocations that may have been claimed for a request without an "
+    "answer, and of which nothing shows that they are in use. Exit status: 0: none, 1: "
+    "some, 2: [moorage] claims_directory cannot be read."
+)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -30,7 +37,7 @@ def run(argv: Sequence[str]) -> int:
         0: there is none. 1: there are some. 2: the folder is unreadable.
     """
     try:
-        conf = load(list(argv))
+        conf = load(list(argv), description=DESCRIPTION)
         option = conf.moorage.claims_directory
         if not option:
             raise cfg.Error(

@@ -108,6 +108,7 @@ def load(
     *,
     conf: cfg.ConfigOpts | None = None,
     config_files: Sequence[str] | None = None,
+    description: str | None = None,
 ) -> cfg.ConfigOpts:
     """Load options from a command line and files.
 
@@ -120,6 +121,8 @@ def load(
     config_files : sequence of str, optional
         Files to read if `argv` names none; by default those that oslo.config finds
         for "moorage".
+    description : str, optional
+        What the program does, for ``--help``.
 
     Raises
     ------
@@ -133,6 +136,7 @@ def load(
             list(argv),
             project="moorage",
             version=__version__,
+            description=description,
             default_config_files=None if config_files is None else list(config_files),
         )
     check_values(conf)

@@ -17,30 +17,20 @@ OPTS = (
         ),
     ),
     cfg.StrOpt(
-        "hosts_topic",
-        default="moorage-hosts",
+        "topic_prefix",
+        default="moorage",
+        regex=r"[a-zA-Z0-9._-]{1,200}$",
         help=(
-            "Topic with the newest whole report of each compute node. Its key is the "
-            "node's UUID; a message without a value removes the node. It must be "
-            "compacted (cleanup.policy=compact), and is not created by Moorage."
-        ),
-    ),
-    cfg.StrOpt(
-        "heartbeats_topic",
-        default="moorage-heartbeats",
-        help=(
-            "Topic with the heartbeats of compute nodes. They are read back for "
-            "[DEFAULT] service_down_time at the start; so an hour of retention is "
-            "ample. It is not created by Moorage."
-        ),
-    ),
-    cfg.StrOpt(
-        "aggregates_topic",
-        default="moorage-aggregates",
-        help=(
-            "Topic with the newest state of each host aggregate, an Aggregate object "
-            "of nova. Its key is the aggregate's id; a message without a value removes "
-            "it. It must be compacted, and is not created by Moorage."
+            "Begins the names of the topics of one cloud; another value is for brokers "
+            "that serve several clouds. PREFIX-hosts has the newest whole report of "
+            "each compute node: its key is the node's UUID, and a message without a "
+            "value removes the node. PREFIX-heartbeats has their heartbeats, which are "
+            "read back for [DEFAULT] service_down_time at the start; so an hour of "
+            "retention is ample. PREFIX-aggregates has the newest state of each host "
+            "aggregate, an Aggregate object of nova: its key is the aggregate's id, "
+            "and a message without a value removes it. PREFIX-hosts and "
+            "PREFIX-aggregates must be compacted (cleanup.policy=compact). No topic is "
+            "created by Moorage. Related option: claims_topic."
         ),
     ),
     cfg.StrOpt(

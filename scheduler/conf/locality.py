@@ -130,26 +130,4 @@ OPTS = (
             "default."
         ),
     ),
-    cfg.FloatOpt(
-        "lookup_max_age",
-        default=30.0,
-        min=0.0,
-        max=3600.0,
-        help=(
-            "Seconds for which an answer of Cinder or Neutron about one volume or port "
-            "is used again. 0: each decision asks."
-        ),
-    ),
-    cfg.IntOpt(
-        "max_lookups",
-        default=10,
-        min=1,
-        max=100,
-        mutable=True,
-        help=(
-            "Maximum number of volumes and ports of one request that are looked up. A "
-            "request whose hints name more is refused; requested ports beyond it do "
-            "not count."
-        ),
-    ),
 )

@@ -151,15 +151,6 @@ OPTS = (
             "memory, lost at the end, and not available to moorage-api."
         ),
     ),
-    cfg.FloatOpt(
-        "placement_timeout",
-        default=30.0,
-        min=0.1,
-        help=(
-            "Timeout in seconds for requests to Placement if [placement] timeout is "
-            "not set."
-        ),
-    ),
     cfg.StrOpt(
         "claims_directory",
         help=(
@@ -249,7 +240,9 @@ OPTS = (
             "Maximum number of cached allocation candidates, in all answers together. "
             "The least recently used answers are evicted first, and an answer that "
             "alone exceeds the maximum is not cached. Each candidate takes about 4 KB "
-            "of memory. Related option: candidates_max_age."
+            "of memory, in each worker: a smaller maximum saves memory, and a larger "
+            "one serves clouds of many flavors and hosts. Related option: "
+            "candidates_max_age."
         ),
     ),
     cfg.IntOpt(
@@ -278,7 +271,11 @@ OPTS = (
         "decision_store_max_age",
         default=30 * 86400.0,
         min=0,
-        help="Seconds after which stored decisions are removed. 0: never.",
+        help=(
+            "Seconds after which stored decisions are removed: set it to how long "
+            "records of users' requests may or must be kept. 0: never. Related option: "
+            "decision_store_max_decisions, which bounds the size."
+        ),
     ),
     cfg.IntOpt(
         "decision_store_max_decisions",
@@ -287,7 +284,8 @@ OPTS = (
         help=(
             "Maximum number of stored decisions, of all schedulers that share the "
             "store; the oldest are removed. It may be exceeded for some minutes. 0: no "
-            "maximum. A decision for one instance needs about 1 kB."
+            "maximum. A decision for one instance needs about 1 kB: set it to the disk "
+            "space that there is. Related option: decision_store_max_age."
         ),
     ),
     cfg.IntOpt(

@@ -49,11 +49,4 @@ OPTS = (
             "as --token-file."
         ),
     ),
-    cfg.IntOpt(
-        "threads",
-        default=4,
-        min=1,
-        max=64,
-        help="Requests that the HTTP API answers at the same time; others wait.",
-    ),
 )

@@ -20,6 +20,7 @@ from oslo_utils import uuidutils
 from ..attachments import (
     BACKEND_KEY,
     HOST_CLUE,
+    LOOKUP_MAX_AGE_S,
     PHYSICAL_NETWORK_KEY,
     SEGMENT_KEY,
     Attachment,
@@ -33,6 +34,7 @@ from ..conf.locality import BOOT_VOLUME, PORTS
 from ..errors import InvalidRequest
 from ..hosts import HostAggregate, HostTable
 from ..locality import place_of
+from ..placement.allocations.limits import MAX_LOOKUPS
 from ..request import Request
 from ..request.locality import HOST, AttachmentHint, AttachmentKind, Target
 from ..waiting import Spawner, SystemWaiter, Waiter
@@ -92,9 +94,12 @@ class AttachmentFinder:
         """
 
         def lookups(service: str, read: Callable[[str], _Found]) -> Lookups[_Found]:
-            max_age_s = conf.locality.lookup_max_age
             return Lookups(
-                service, read, max_age_s=max_age_s, waiter=waiter, spawner=spawner
+                service,
+                read,
+                max_age_s=LOOKUP_MAX_AGE_S,
+                waiter=waiter,
+                spawner=spawner,
             )
 
         services = {}
@@ -177,7 +182,6 @@ class _Search:
         self._request = request
         self._table = table
         self._mapped = mapped
-        self._most = conf.locality.max_lookups
         self._timeout_s = conf.locality.lookup_timeout
         self._deadline = finder.waiter.monotonic() + self._timeout_s
         self._begun: dict[
@@ -188,11 +192,10 @@ class _Search:
     def begin(self, hints: Iterable[AttachmentHint]) -> None:
         """Start to look up what hints name."""
         hints = list(hints)
-        if len({(each.kind, each.uuid) for each in hints}) > self._most:
+        if len({(each.kind, each.uuid) for each in hints}) > MAX_LOOKUPS:
             raise InvalidRequest(
                 f"scheduler_hints: the hints about volumes and ports name more than "
-                f"{self._most}, the last of them {hints[-1].hint}; they must name at "
-                f"most {self._most} ([locality] max_lookups)"
+                f"{MAX_LOOKUPS}, the last of them {hints[-1].hint}"
             )
         for hint in hints:
             self._begin(hint)
@@ -206,7 +209,7 @@ class _Search:
         """Start to look up the requested ports, as many as may be."""
         networks = self._request.field("requested_networks") or ()
         ports = [str(n.port_id) for n in networks if uuidutils.is_uuid_like(n.port_id)]
-        for uuid in ports[: max(0, self._most - len(self._begun))]:
+        for uuid in ports[: max(0, MAX_LOOKUPS - len(self._begun))]:
             self._begin(AttachmentHint(PORTS, AttachmentKind.PORT, uuid))
 
     def begin_boot_volume(self) -> None:

@@ -40,6 +40,8 @@ class HostSummary:
 
     Attributes
     ----------
+    disabled_reason : str
+        Why it is disabled; "": it is not, or nobody said why.
     seen_s : float or None
         Seconds since its service was last seen; None: the source has no heartbeats.
     vcpus, memory_mb, disk_gb : tuple of (int, int)
@@ -59,6 +61,7 @@ class HostSummary:
     cell_uuid: str
     zone: str
     condition: HostCondition
+    disabled_reason: str
     seen_s: float | None
     vcpus: tuple[int, int]
     memory_mb: tuple[int, int]
@@ -141,6 +144,11 @@ def _summary(
         cell_uuid=hosts.value("cell_uuid", index),
         zone=zone_of(hosts.value("aggregates", index), conf.default_availability_zone),
         condition=condition,
+        disabled_reason=(
+            (hosts.value("disabled_reason", index) or "")
+            if hosts.value("disabled", index)
+            else ""
+        ),
         seen_s=seen_s,
         vcpus=(value("vcpus_used"), value("vcpus_total")),
         memory_mb=(memory_mb - value("free_ram_mb"), memory_mb),

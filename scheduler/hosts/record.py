@@ -156,6 +156,10 @@ class HostRecord:
         bool,
         _column(of.BOOLEAN, "the service is disabled", is_novas=False, is_supply=True),
     ] = False
+    disabled_reason: Annotated[
+        str | None,
+        _column(of.TEXT, "why it is disabled, for operators", is_novas=False),
+    ] = None
     forced_down: Annotated[
         bool, _column(of.BOOLEAN, "the service was forced down", is_novas=False)
     ] = False

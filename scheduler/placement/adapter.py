@@ -25,6 +25,7 @@ from ..errors import (
     shortened,
 )
 from ..failures import Failure, cause_of, one_line
+from .allocations.limits import PLACEMENT_TIMEOUT_S
 
 _GROUP: Final = "placement"
 #: Size of a connection pool, one for each thread that serves requests by default, and
@@ -145,7 +146,7 @@ def make_adapter(conf: cfg.ConfigOpts) -> Adapter:
     PlacementUnauthorized
         auth_type or an option of it cannot be used.
     """
-    timeout = conf.placement.timeout or conf.moorage.placement_timeout
+    timeout = conf.placement.timeout or PLACEMENT_TIMEOUT_S
     try:
         auth = load_auth(conf, _GROUP)
         session = ks_loading.load_session_from_conf_options(

@@ -19,6 +19,7 @@ from oslo_config import cfg
 from ..errors import ConfigurationError
 from ..kafka_client import (
     LastError,
+    TopicNames,
     allow_command,
     client_settings,
     partitions_of,
@@ -51,7 +52,7 @@ class Election:
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
-        self._topic: str = conf.kafka.hosts_topic
+        self._topic: str = TopicNames.of(conf).hosts
         self.error = LastError(conf)
         self._is_won = False
         self._partition = 0

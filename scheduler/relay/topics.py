@@ -18,11 +18,10 @@ from ...objects import MalformedObject, ReportKind, report_data
 from ..errors import ConfigurationError
 from ..failures import one_line
 from ..hosts.columns import read_time, read_uuid
-from ..kafka_client import topic_settings
+from ..kafka_client import TopicNames, topic_settings
 from ..sources.kafka.messages import (
     Partition,
     TopicMessage,
-    TopicNames,
     list_partitions,
 )
 from ..sources.kafka.reader import TopicReader
@@ -172,10 +171,7 @@ class TopicFollower:
     def __init__(self, conf: cfg.ConfigOpts, clock: Callable[[], float]) -> None:
         self._conf = conf
         self._clock = clock
-        options = conf.kafka
-        self._topics = TopicNames(
-            options.hosts_topic, options.heartbeats_topic, options.aggregates_topic
-        )
+        self._topics = TopicNames.of(conf)
         self._reader: TopicReader | None = None
         self._positions: Mapping[Partition, int] = {}
         self._retry_at = 0.0

@@ -11,7 +11,13 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from oslo_config import cfg
 
 from ..errors import ConfigurationError, SchedulerError
-from ..kafka_client import LastError, allow_command, client_settings, is_denied
+from ..kafka_client import (
+    LastError,
+    TopicNames,
+    allow_command,
+    client_settings,
+    is_denied,
+)
 
 #: Kafka aborts a transaction that is open this long; until then readers see no
 #: message after it.
@@ -118,8 +124,7 @@ class TransactionalWriter:
         if cause.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return self._denied(cause, self._conf.relay.name, "transactional-id")
         if is_denied(cause):
-            topics = self._conf.kafka
-            names = topics.hosts_topic, topics.heartbeats_topic, topics.aggregates_topic
+            names = TopicNames.of(self._conf)
             return self._denied(cause, " --topic ".join(names), "topic")
         why = "; ".join(dict.fromkeys(filter(None, (cause.str(), self._error.text))))
         return WriteFailed(f"Writing to Kafka failed: {why}")

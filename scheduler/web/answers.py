@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import base64
-import contextlib
+import copy
 import dataclasses
 import math
 import threading
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final, Protocol
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, Final, Protocol, TypeVar
 
 from ...objects import RequestSpec
 from ..database import StoreUnavailable
@@ -37,6 +40,8 @@ MAX_DECISIONS: Final = 200
 _MAX_READS: Final = 3
 _WAIT_S: Final = 0.2
 
+_T = TypeVar("_T")
+
 
 class NotFound(SchedulerError):
     """Raised when there is no stored decision or request of that id."""
@@ -52,34 +57,71 @@ class ReadsDecisions(Protocol):
         """Return a stored view; None: there is none of that id any more."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class _BoundedReads:
-    """Reads of a store, so many at once: one that hangs leaves threads for the rest."""
+    """Reads of a store, so many at once: one that hangs leaves threads for the rest.
 
-    def __init__(self, store: ReadsDecisions, max_reads: int) -> None:
-        self._store = store
-        self._free = threading.BoundedSemaphore(max_reads)
+    Attributes
+    ----------
+    free : threading.BoundedSemaphore
+        Counts the reads that may begin.
+    wait_s : float or None
+        Seconds until the reader gives up, from `since_s` on; the read goes on in its
+        own thread until the database's timeout. None: it waits for the database's.
+    """
+
+    store: ReadsDecisions
+    free: threading.BoundedSemaphore
+    wait_s: float | None = None
+    since_s: float = 0.0
 
     def page(self, query: DecisionQuery) -> DecisionPage:
         """Return decisions, the newest first, and how to continue."""
-        with self._reading():
-            return self._store.page(query)
+        return self._read(lambda: self.store.page(query))
 
     def view(self, id_: str) -> bytes | None:
         """Return a stored view; None: there is none of that id any more."""
-        with self._reading():
-            return self._store.view(id_)
+        return self._read(lambda: self.store.view(id_))
 
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
-        if not self._free.acquire(timeout=_WAIT_S):
+    def _read(self, read: Callable[[], _T]) -> _T:
+        if self.wait_s is None:
+            self._begin()
+            try:
+                return read()
+            finally:
+                self.free.release()
+        late = StoreUnavailable(
+            f"The store of decisions did not answer within {self.wait_s:g} s"
+        )
+        if time.monotonic() >= self.since_s + self.wait_s:
+            raise late
+        self._begin()
+        reading: Future[_T] = Future()
+        threading.Thread(
+            target=self._complete, args=(reading, read), daemon=True, name="store read"
+        ).start()
+        left_s = max(0.0, self.since_s + self.wait_s - time.monotonic())
+        try:
+            return reading.result(left_s)
+        except FutureTimeout:
+            if reading.done():  # it ended just now, or failed with a timeout itself
+                return reading.result()
+            raise late from None
+
+    def _complete(self, reading: Future[_T], read: Callable[[], _T]) -> None:
+        try:
+            reading.set_result(read())
+        except Exception as e:  # the reader raises it
+            reading.set_exception(e)
+        finally:
+            self.free.release()
+
+    def _begin(self) -> None:
+        if not self.free.acquire(timeout=_WAIT_S):
             raise StoreUnavailable(
                 "The store of decisions is busy: earlier requests still wait for its "
-                "answer. Try again later, or raise [web] threads."
+                "answer. Try again later."
             )
-        try:
-            yield
-        finally:
-            self._free.release()
 
 
 class Answers:
@@ -103,7 +145,19 @@ class Answers:
         max_reads: int = _MAX_READS,
     ) -> None:
         self.explainer = explainer
-        self._given_store = store and _BoundedReads(store, max_reads)
+        self._given_store: _BoundedReads | None = None
+        if store is not None:
+            free = threading.BoundedSemaphore(max_reads)
+            self._given_store = _BoundedReads(store, free)
+
+    def within(self, wait_s: float) -> Answers:
+        """Return answers that wait for the store so many seconds from now, in all."""
+        other = copy.copy(self)
+        if self._given_store is not None:
+            other._given_store = dataclasses.replace(  # noqa: SLF001 - its own class
+                self._given_store, wait_s=wait_s, since_s=time.monotonic()
+            )
+        return other
 
     @property
     def store(self) -> ReadsDecisions:

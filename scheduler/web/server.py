@@ -9,6 +9,7 @@ from oslo_config import cfg
 
 from ..errors import ConfigurationError
 from ..http_server import WebServer, listen
+from ..placement.allocations.limits import WEB_THREADS
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
@@ -33,4 +34,4 @@ def make_web_server(conf: cfg.ConfigOpts, app: WSGIApplication) -> WebServer:
             "[web] port is not set: set the port on which to serve the HTTP API"
         )
     listening = listen(options.address, options.port, option="[web] port")
-    return WebServer(listening, app, threads=options.threads, name="moorage web")
+    return WebServer(listening, app, threads=WEB_THREADS, name="moorage web")

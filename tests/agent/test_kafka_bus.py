@@ -12,6 +12,7 @@ import pytest
 from oslo_config import cfg
 
 from moorage.agent import BusUnavailable, KafkaBus, Reporter
+from moorage.scheduler.kafka_client import TopicNames
 from moorage.testing.builders import host, node_uuid
 
 from ..fixtures.agent_process import AgentProcess
@@ -43,12 +44,12 @@ def test_reports_and_heartbeats_have_topics_of_their_own(conf: cfg.ConfigOpts) -
         for used in (1, 1, 2):
             reporter.report(host(host="h1", vcpus_used=used))
         bus.remove(NODE.upper())
-        hosts = _decoded(kafka.messages(conf.kafka.hosts_topic))
+        hosts = _decoded(kafka.messages(TopicNames.of(conf).hosts))
         assert [key for key, _ in hosts] == [NODE] * 3
         data = [each["moorage_object.data"] for _, each in hosts if each]
         assert [(d["revision"], d["vcpus_used"]) for d in data] == [(1, 1), (2, 2)]
         assert hosts[-1] == (NODE, None)
-        [(key, heartbeat)] = _decoded(kafka.messages(conf.kafka.heartbeats_topic))
+        [(key, heartbeat)] = _decoded(kafka.messages(TopicNames.of(conf).heartbeats))
         assert key == NODE
         assert heartbeat["moorage_object.name"] == "HostDelta"
         assert heartbeat["moorage_object.data"]["revision"] == 1
@@ -62,7 +63,7 @@ def test_partition_is_that_of_kafkas_own_tools(conf: cfg.ConfigOpts) -> None:
         bus = KafkaBus(conf)
         for node in nodes:
             bus.remove(node)
-        found = kafka.partitions(conf.kafka.hosts_topic)
+        found = kafka.partitions(TopicNames.of(conf).hosts)
         expected = {n: confluent_kafka.murmur2(n.encode(), 3) for n in nodes}
         assert found == expected
 
@@ -88,7 +89,7 @@ def test_newest_state_is_sent_once_a_broker_is_back(conf: cfg.ConfigOpts) -> Non
                 reporter.report(host(host="h1", vcpus_used=used))
         kafka.restart()
         wait_until(lambda: is_sent(4))
-        hosts = _decoded(kafka.messages(conf.kafka.hosts_topic))
+        hosts = _decoded(kafka.messages(TopicNames.of(conf).hosts))
         states = [each["moorage_object.data"]["vcpus_used"] for _, each in hosts]
         assert (states[0], states[-1]) == (1, 4)
         assert states == sorted(states), "nothing goes back in time"
@@ -134,7 +135,7 @@ def test_agent_repeats_its_whole_report(conf: cfg.ConfigOpts, tmp_path: Path) ->
         topics = [f"{n} = {v}" for n, v in kafka.options().items() if "topic" in n]
         again = ["[agent]", "whole_report_interval = 1"]
         with AgentProcess(_file(tmp_path, kafka.servers, *topics, *again)):
-            topic = conf.kafka.hosts_topic
+            topic = TopicNames.of(conf).hosts
 
             def revisions() -> list[int]:
                 found = _decoded(kafka.messages(topic))

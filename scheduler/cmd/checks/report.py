@@ -7,12 +7,13 @@ import contextlib
 import io
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from oslo_config import cfg
 from oslo_log import log as oslo_logging
 from oslo_upgradecheck import upgradecheck
 
+from .... import __version__
 from ...conf import explaining, register_opts
 from ...failures import one_line
 from .result import CheckResult
@@ -20,6 +21,22 @@ from .run import run_checks
 
 #: As in nova-status: not a check failed, but the command.
 _FAILED: Final = 255
+
+
+_DESCRIPTION: Final = (
+    "Check an installation. Commands: 'upgrade check' reports what Moorage would do "
+    "differently with a nova.conf, and tests what it connects to; 'orphans' lists "
+    "allocations of which nothing shows that they are in use ('orphans --help')."
+)
+
+
+class _StatusOptions(cfg.ConfigOpts):
+    """Options whose ``--help`` lists all commands: oslo.upgradecheck knows its own."""
+
+    def __call__(self, *args: Any, **more: Any) -> None:  # noqa: ANN401 - as its base
+        """Parse a command line."""
+        more |= {"version": __version__, "description": _DESCRIPTION}
+        super().__call__(*args, **more)
 
 
 class UpgradeCommands(upgradecheck.UpgradeCommands):
@@ -43,7 +60,7 @@ def _to_result(_commands: UpgradeCommands, finding: CheckResult) -> upgradecheck
 
 def run(argv: Sequence[str]) -> int:
     """Run with a command line; return the exit status."""
-    conf = cfg.ConfigOpts()
+    conf = _StatusOptions()
     oslo_logging.register_options(conf)
     register_opts(conf)
     report = io.StringIO()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +12,6 @@ import yaml
 from ...sources.inventory import read_inventory
 from .replacing import replace_file
 from .text import safe
-
-_KEY = "disabled"
 
 
 def edit_inventory(path: Path, host: str, *, disabled: bool, reason: str) -> bool:
@@ -42,16 +41,32 @@ def edit_inventory(path: Path, host: str, *, disabled: bool, reason: str) -> boo
 
 def edited(text: str, host: str, *, disabled: bool, reason: str) -> str:
     """Return the text of a file with another state of a host, comments included."""
-    value = "true" if disabled else "false"
-    comment = f"  # {safe(reason)}" if disabled and reason else ""
+    if disabled:
+        # A text of JSON is one of YAML, too.
+        text = _with_value(text, host, "disabled_reason", json.dumps(reason))
+        return _with_value(text, host, "disabled", "true")
+    text = _with_value(text, host, "disabled_reason", "null", is_added=False)
+    return _with_value(text, host, "disabled", "false")
+
+
+def _with_value(
+    text: str, host: str, name: str, value: str, *, is_added: bool = True
+) -> str:
+    """Return the text of a file with another value of a key of a host.
+
+    Parameters
+    ----------
+    is_added : bool
+        Whether a host without the key gets it.
+    """
     # From the end, so that earlier positions stay valid.
     for node in reversed(list(_hosts(yaml.compose(text), host))):
         own = dict(_pairs(node))
-        if _KEY in own:
-            at = own[_KEY]
+        if name in own:
+            at = own[name]
             text = f"{text[: at.start_mark.index]}{value}{text[at.end_mark.index :]}"
-        else:
-            text = _inserted(text, node, own["host"], value, comment)
+        elif is_added:
+            text = _inserted(text, node, own["host"], name, value)
     return text
 
 
@@ -73,14 +88,14 @@ def _pairs(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node]]:
 
 
 def _inserted(
-    text: str, node: yaml.MappingNode, after: yaml.Node, value: str, comment: str
+    text: str, node: yaml.MappingNode, after: yaml.Node, name: str, value: str
 ) -> str:
     """Return the text with a key after the host's name, in the mapping's own style."""
     [key] = [k for k, v in node.value if v is after]
     end = after.end_mark.index
     if node.flow_style:
-        name = f'"{_KEY}"' if key.style == '"' else _KEY
-        return f"{text[:end]}, {name}: {value}{text[end:]}"
+        quoted = f'"{name}"' if key.style == '"' else name
+        return f"{text[:end]}, {quoted}: {value}{text[end:]}"
     end = text.find("\n", end) if "\n" in text[end:] else len(text)
     indent = " " * key.start_mark.column
-    return f"{text[:end]}\n{indent}{_KEY}: {value}{comment}{text[end:]}"
+    return f"{text[:end]}\n{indent}{name}: {value}{text[end:]}"

@@ -385,8 +385,9 @@ cli.add_command(what_if.capacity)
 def hosts(context: click.Context, limit: int, tree: bool, as_json: bool) -> None:
     """List hosts: state, age, fill and pending claims.
 
-    "seen" is the age of the newest report; "claims" are those that no report of the
-    host includes yet.
+    "seen" is the age of the newest report; vCPU, RAM and disk are the used share of
+    the total multiplied by the allocation ratio; "claims" are those that no report of
+    the host includes yet.
     """
     if context.invoked_subcommand is not None:
         return

@@ -26,7 +26,13 @@ def switch(config_files: Sequence[str], host: str, reason: str, *, off: bool) ->
     click.ClickException
         The source of hosts keeps it elsewhere, or cannot be written.
     """
-    options = read_options(config_files).moorage
+    conf = read_options(config_files)
+    if not conf.config_file and not conf.config_dir:
+        raise click.ClickException(
+            "No configuration file is given or found: pass --config-file, whose "
+            "[moorage] source says where hosts are disabled"
+        )
+    options = conf.moorage
     try:
         match options.source:
             case "file":

@@ -22,6 +22,8 @@ _MAX_PLACED: Final = 20
 _MAX_WHOLE: Final = 20
 _OUTCOMES: Final = {"selected": "green", "no valid host": "yellow", "failed": "red"}
 _CONDITIONS: Final = {"up": "green", "disabled": "yellow"}
+#: Amounts of a host in the order of its allocation ratios, with divisor and unit.
+_AMOUNTS: Final = (("vcpus", 1, ""), ("memory_mb", 1024, " GiB"), ("disk_gb", 1, " GB"))
 
 
 def make_table(title: str, *left: str, right: Sequence[str] = ()) -> Table:
@@ -196,21 +198,28 @@ def hosts_table(hosts: Sequence[Answer]) -> Table:
             cell(each["host"]),
             *([cell(each["node"] if is_named else "", "dim")] if node else ()),
             cell(each["zone"]),
-            cell(condition, _CONDITIONS.get(condition, "red")),
+            cell(condition, _CONDITIONS.get(condition, "red")).append(
+                # A server of an earlier release has none.
+                f": {safe(reason)}" if (reason := each.get("disabled_reason")) else ""
+            ),
             "-" if each["seen_s"] is None else f"{each['seen_s']:.0f} s ago",
-            _fill(each["vcpus"]),
-            _fill(each["memory_mb"], 1024, " GiB"),
-            _fill(each["disk_gb"], 1, " GB"),
+            *(
+                _fill(each[name], ratio, divisor, unit)
+                for (name, divisor, unit), ratio in zip(
+                    _AMOUNTS, each["allocation_ratios"], strict=True
+                )
+            ),
             str(each["n_instances"]),
             str(each["n_claims"]),
         )
     return table
 
 
-def _fill(pair: Sequence[int], divisor: int = 1, unit: str = "") -> str:
-    used, total = pair
-    share = f"{used / total:.0%}" if total else "-"
-    return f"{share} of {total / divisor:,.0f}{unit}"
+def _fill(pair: Sequence[int], ratio: float, divisor: int, unit: str) -> str:
+    """Return the used share of the capacity, which includes the allocation ratio."""
+    used, capacity = pair[0], pair[1] * ratio
+    share = f"{used / capacity:.0%}" if capacity else "-"
+    return f"{share} of {capacity / divisor:,.0f}{unit}"
 
 
 def differences_table(differences: Iterable[Answer]) -> Table:

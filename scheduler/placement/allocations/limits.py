@@ -2,7 +2,7 @@
 """All limits on retries and waits of a request, and of the claims that it leaves.
 
 The longest time one request can take, in seconds, where `t` is ``[placement] timeout``
-(or ``[moorage] placement_timeout``) and Placement stops answering at the worst moment:
+(by default `PLACEMENT_TIMEOUT_S`) and Placement stops answering at the worst moment:
 
 ==============================  =====================================  ==============
 step                            bound                                  seconds
@@ -37,6 +37,8 @@ from __future__ import annotations
 
 from typing import Final
 
+#: Seconds until a call of Placement fails, unless ``[placement] timeout`` is set.
+PLACEMENT_TIMEOUT_S: Final = 30.0
 #: Writes of one change, with a read after each that was refused for its generation or
 #: got no answer. nova 34 sends a claim four times if a provider's generation changed,
 #: and once if the consumer's did.
@@ -126,3 +128,10 @@ REVIEW_MAX_READS: Final = 20
 REVIEW_INTERVAL_S: Final = 5.0
 #: Seconds that stopping a scheduler waits for a thread with a call in progress.
 STOP_S: Final = 3.0
+
+#: Volumes and ports of one request that are looked up: a request whose hints name more
+#: is refused, and requested ports beyond it do not count.
+MAX_LOOKUPS: Final = 10
+
+#: Requests that the HTTP API answers at the same time; others wait.
+WEB_THREADS: Final = 4

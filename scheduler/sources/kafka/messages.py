@@ -21,6 +21,7 @@ from ....objects import (
 from ...decoding import loads
 from ...hosts import HostAggregate, HostTable
 from ...hosts.columns import read_time, read_uuid
+from ...kafka_client import TopicNames
 from ..reported.hosts import ReceivedReport, ReportedHosts
 
 LOG = logging.getLogger(__name__)
@@ -36,15 +37,6 @@ _MAX_KINDS: Final = 100
 
 #: A topic and the number of a partition.
 Partition = tuple[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicNames:
-    """The names of the three topics."""
-
-    hosts: str
-    heartbeats: str
-    aggregates: str
 
 
 class TopicMessage(NamedTuple):

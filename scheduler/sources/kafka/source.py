@@ -16,7 +16,7 @@ from oslo_config import cfg
 from ...clock import now_s, utc_text
 from ...hosts import HostTable
 from ...instances import InstanceLocation, InstanceState
-from ...kafka_client import kafka_library, topic_settings
+from ...kafka_client import TopicNames, kafka_library, topic_settings
 from ..base import BaseHostSource
 from ..reported.hosts import ReportCounts, ReportedHosts
 from .messages import (
@@ -24,7 +24,6 @@ from .messages import (
     MessageCounts,
     Partition,
     TopicMessage,
-    TopicNames,
     list_partitions,
 )
 from .missing import MissingHosts
@@ -153,10 +152,7 @@ class KafkaSource(BaseHostSource):
             _store_nothing,
             self.conf.moorage.forget_hosts_after,
         )
-        options = self.conf.kafka
-        topics = TopicNames(
-            options.hosts_topic, options.heartbeats_topic, options.aggregates_topic
-        )
+        topics = TopicNames.of(self.conf)
         self._applier = MessageApplier(topics, self._hosts, table)
         began = time.monotonic()
         reader = self._open(fetch_wait_ms=_START_WAIT_MS)
@@ -371,7 +367,7 @@ class KafkaSource(BaseHostSource):
         if self._hosts is not None:
             notes += self._hosts.refusals.notes()
         notes += self.unknowns()
-        if missing := self._missing.note(self.conf.kafka.hosts_topic):
+        if missing := self._missing.note(TopicNames.of(self.conf).hosts):
             notes.append(missing)
         return notes
 
@@ -379,7 +375,7 @@ class KafkaSource(BaseHostSource):
         """Return that aggregates are missing from their topic, if that is so."""
         if self._applier is None or self._hosts is None:
             return ()
-        topic = self.conf.kafka.aggregates_topic
+        topic = TopicNames.of(self.conf).aggregates
         if ids := self._applier.aggregates_not_in_topic():
             some = ", ".join(map(str, ids[:_MAX_NAMED]))
             return (

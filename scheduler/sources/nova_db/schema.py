@@ -133,6 +133,7 @@ services = sa.Table(
     sa.Column("host", sa.String(255)),
     sa.Column("binary", sa.String(255)),
     sa.Column("disabled", sa.Boolean, default=False),
+    sa.Column("disabled_reason", sa.String(255)),
     sa.Column("forced_down", sa.Boolean, default=False),
     sa.Column("last_seen_up", UtcMicroseconds),
     sa.Column("version", sa.Integer, default=0),

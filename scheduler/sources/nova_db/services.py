@@ -36,6 +36,7 @@ class ComputeService(NamedTuple):
 
     host: str
     disabled: bool
+    disabled_reason: str | None
     forced_down: bool
     last_seen_up: float
     service_version: int
@@ -64,7 +65,12 @@ _QUERIES: Final = TableQueries.of(
     # A difference between times is whole seconds, or almost never small enough to be
     # offset by the state.
     number=sa.func.coalesce(_SEEN_US, 0) + _STATE,
-    columns=(_C.host, _SEEN_US.label("seen_us"), _STATE.label("state")),
+    columns=(
+        _C.host,
+        _SEEN_US.label("seen_us"),
+        _STATE.label("state"),
+        _C.disabled_reason,
+    ),
     live=_IS_COMPUTE,
 )
 
@@ -85,6 +91,7 @@ def _read(row: sa.Row[Any]) -> ComputeService | None:
     return ComputeService(
         host=sys.intern(row.host),
         disabled=bool(row.state & _DISABLED),
+        disabled_reason=row.disabled_reason,
         forced_down=bool(row.state & _FORCED_DOWN),
         last_seen_up=math.nan if row.seen_us is None else row.seen_us / US_PER_S,
         service_version=row.state // _VERSION,

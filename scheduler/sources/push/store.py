@@ -157,15 +157,16 @@ class HostStore:
             )
         return found
 
-    def disabled_hosts(self) -> frozenset[str]:
-        """Return the service hosts that an operator has disabled.
+    def disabled_hosts(self) -> dict[str, str]:
+        """Return the service hosts that an operator has disabled, with the reasons.
 
         Raises
         ------
         StoreUnavailable
         """
         with self._database.translated_errors(), self._engine.connect() as connection:
-            return frozenset(connection.scalars(sa.select(DISABLED.c.host)))
+            rows = connection.execute(sa.select(DISABLED.c.host, DISABLED.c.reason))
+            return dict(map(tuple, rows))
 
     def disable(self, host: str, reason: str, now: float) -> None:
         """Disable a service host, from now (seconds since the epoch) on.

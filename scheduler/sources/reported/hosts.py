@@ -107,8 +107,8 @@ class ReportedHosts:
         self._lock = threading.RLock()
         self._nodes: dict[str, ReportedNode] = {}
         self._uuids_of: defaultdict[str, set[str]] = defaultdict(set)
-        #: Service hosts that an operator has disabled.
-        self._disabled: frozenset[str] = frozenset()
+        #: Why an operator has disabled service hosts.
+        self._disabled: Mapping[str, str] = {}
         #: Claims whose instances had been reported at the last check.
         self._reported_claims: set[UnreportedClaim] = set()
         self._checked_at = 0.0
@@ -369,31 +369,50 @@ class ReportedHosts:
             self._mark_changed(batch.unsaved)
         batch.clear()
 
-    def set_disabled(self, hosts: frozenset[str]) -> None:
-        """Disable these service hosts, whatever they report, and no others."""
+    def set_disabled(self, hosts: Mapping[str, str]) -> None:
+        """Disable these service hosts, whatever they report, and no others.
+
+        Parameters
+        ----------
+        hosts : mapping
+            Why they are disabled, by service host.
+        """
         with self._lock:
-            changed, self._disabled = self._disabled ^ hosts, hosts
+            before, self._disabled = self._disabled, hosts
+            changed = {host for host, _ in before.items() ^ hosts.items()}
             changes = {
-                uuid: {"disabled": self._is_disabled(self._nodes[uuid])}
+                uuid: self._disabling(self._nodes[uuid])
                 for host in changed
                 for uuid in self._uuids_of.get(host, ())
             }
             if changes:
                 self._table.change_many(changes)
         for host in sorted(changed):
-            state = "disabled" if host in hosts else "no longer disabled"
-            LOG.info("Host '%s' is %s by an operator", host, state)
+            if host in hosts:
+                LOG.info("Host '%s' is disabled by an operator", host)
+            else:
+                LOG.info("Host '%s' is no longer disabled by an operator", host)
 
-    def _is_disabled(self, node: ReportedNode) -> bool:
-        return node.host in self._disabled or bool(node.data.get("disabled"))
+    def _disabling(self, node: ReportedNode) -> dict[str, Any]:
+        """Return the columns that an operator or the agent disables a node with."""
+        if node.host in self._disabled:
+            reason: str | None = self._disabled[node.host]
+            return {"disabled": True, "disabled_reason": reason}
+        reason = node.data.get("disabled_reason")
+        is_disabled = bool(node.data.get("disabled"))
+        return {"disabled": is_disabled, "disabled_reason": reason}
 
     def _keep_disabled(self, batch: TableUpdate) -> None:
         for uuid, record in batch.records.items():
             if record.host in self._disabled:
-                batch.records[uuid] = replace(record, disabled=True)
+                reason = self._disabled[record.host]
+                batch.records[uuid] = replace(
+                    record, disabled=True, disabled_reason=reason
+                )
         for uuid, changes in batch.changes.items():
-            if "disabled" in changes and uuid in self._nodes:
-                changes["disabled"] = self._is_disabled(self._nodes[uuid])
+            is_changed = not changes.keys().isdisjoint(("disabled", "disabled_reason"))
+            if is_changed and uuid in self._nodes:
+                changes.update(self._disabling(self._nodes[uuid]))
 
     def _instances(self, host: str) -> set[str]:
         """Return the instances of all nodes of a service host."""
@@ -429,10 +448,8 @@ class ReportedHosts:
                 node.seen_at += shift
                 self._set_node(record, node)
                 images.update(node.image_properties)
-                disabled = self._is_disabled(node)
-                records.append(
-                    replace(record, last_seen_up=node.seen_at, disabled=disabled)
-                )
+                changes = self._disabling(node)
+                records.append(replace(record, last_seen_up=node.seen_at, **changes))
             hosts = {record.host for record in records}
             self._table.put_many(records, {h: self._instances(h) for h in hosts})
             self._table.set_image_properties(images)

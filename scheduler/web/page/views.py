@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
-from flask import Blueprint, Response, request
+from flask import Blueprint, Response, g, request
 from werkzeug.exceptions import HTTPException
 
 from ...database import StoreUnavailable
@@ -33,6 +33,8 @@ _LATEST: Final = 8
 _GROUPS: Final = 100
 #: Instances of a decision whose hosts are shown.
 _PLACED: Final = 200
+#: Seconds for which a page waits for the store of decisions, in all.
+_STORE_S: Final = 3.0
 #: Smaller answers are sent as they are.
 _LARGE: Final = 4096
 
@@ -46,7 +48,7 @@ def make_page(answers: Answers) -> Blueprint:
     )
     page.register_error_handler(Exception, failed)
     page.after_request(_finished)
-    views = _Views(answers, LastHour(lambda query: answers.store.page(query)))
+    views = _Views(answers)
     page.add_url_rule("/", view_func=views.cloud)
     page.add_url_rule("/decisions", view_func=views.decisions)
     page.add_url_rule("/decisions/<path:id_>", view_func=views.decision)
@@ -62,9 +64,17 @@ def make_page(answers: Answers) -> Blueprint:
 class _Views:
     """The views; each returns a page of HTML, or the page and its status."""
 
-    def __init__(self, answers: Answers, last_hour: LastHour) -> None:
-        self._answers = answers
-        self._last_hour = last_hour
+    def __init__(self, answers: Answers) -> None:
+        self._unbounded = answers
+        self._last_hour = LastHour(lambda query: self._answers.store.page(query))
+
+    @property
+    def _answers(self) -> Answers:
+        """The answers of this request, which waits `_STORE_S` for the store."""
+        if "answers" not in g:
+            g.answers = self._unbounded.within(_STORE_S)
+        answers: Answers = g.answers
+        return answers
 
     def cloud(self) -> str:
         """Show how full the hosts are, the latest decisions and why hosts are out."""

@@ -328,6 +328,30 @@ def test_files_with_nothing_wrong_are_a_success_but_for_the_embedded_placement(
             id="removed",
         ),
         pytest.param(
+            "[web] threads = 1",
+            WARNING,
+            "Removed: the HTTP API answers four requests",
+            id="removed-threads",
+        ),
+        pytest.param(
+            "[locality] max_lookups = 1",
+            WARNING,
+            "Removed: ten volumes and ports",
+            id="removed-max_lookups",
+        ),
+        pytest.param(
+            "[moorage] placement_timeout = 1",
+            WARNING,
+            "Removed: set [placement] timeout",
+            id="removed-placement_timeout",
+        ),
+        pytest.param(
+            "[kafka] hosts_topic = 1",
+            WARNING,
+            "Removed: topic_prefix begins the names",
+            id="removed-hosts_topic",
+        ),
+        pytest.param(
             "[moorage] driver = none", FAILURE, "there is no plugin 'none'", id="driver"
         ),
         pytest.param(

@@ -10,6 +10,7 @@ import pytest
 from oslo_config import cfg
 
 from moorage.scheduler.conf import list_opts, load, register_opts
+from moorage.scheduler.kafka_client import TopicNames
 
 
 #: As in nova 34.
@@ -148,3 +149,11 @@ def test_sample_generator_gets_every_group() -> None:
     groups = [group for group, _ in list_opts()]
     assert groups[0] == "DEFAULT"
     assert {"scheduler", "filter_scheduler", "placement", "moorage"} <= {*groups}
+
+
+def test_default_prefix_has_the_usual_topics() -> None:
+    conf = load([], config_files=[])
+    names = TopicNames.of(conf)
+    assert names == ("moorage-hosts", "moorage-heartbeats", "moorage-aggregates")
+    conf.set_override("topic_prefix", "cloud2", group="kafka")
+    assert TopicNames.of(conf).hosts == "cloud2-hosts"

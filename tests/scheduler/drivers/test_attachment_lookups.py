@@ -78,24 +78,24 @@ def test_services_that_are_not_configured(tmp_path: Path) -> None:
 
 
 def test_number_of_volumes_and_ports_is_limited(tmp_path: Path) -> None:
-    with attaching_cloud(tmp_path, locality__max_lookups=2) as cloud:
-        hints = {"near_volume": new_uuids(2), "near_port": new_uuids(1)}
+    with attaching_cloud(tmp_path) as cloud:
+        hints = {"near_volume": new_uuids(10), "near_port": new_uuids(1)}
         with pytest.raises(
-            InvalidRequest, match="name more than 2, the last of them near"
+            InvalidRequest, match="name more than 10, the last of them near"
         ):
             cloud.select(hints)
         assert cloud.asked == []
 
 
 def test_ports_beyond_the_limit_do_not_count(tmp_path: Path) -> None:
-    with attaching_cloud(tmp_path, locality__max_lookups=2) as cloud:
-        ports, networks = new_uuids(5), new_uuids(5)
+    with attaching_cloud(tmp_path) as cloud:
+        ports, networks = new_uuids(13), new_uuids(13)
         for port, network in zip(ports, networks, strict=True):
             cloud.neutron.port(port, network_id=network)
             cloud.neutron.network(network)
         assert cloud.first(requested_networks=_networks(*ports)) in {"c", "d"}
         assert sorted(cloud.asked) == sorted(
-            f"/v2.0/networks/{n}" for n in networks[:2]
+            f"/v2.0/networks/{n}" for n in networks[:10]
         )
 
 

@@ -37,6 +37,17 @@ def test_the_condition_is_what_compute_filter_sees(
     assert (summary.condition, summary.seen_s) == (condition, seen_s)
 
 
+@pytest.mark.parametrize(
+    ("is_disabled", "reason", "shown"),
+    [(True, "fan", "fan"), (True, None, ""), (False, "fan", "")],
+)
+def test_reason_is_that_of_a_disabled_host(
+    conf: cfg.ConfigOpts, is_disabled: bool, reason: str | None, shown: str
+) -> None:
+    summary = _one(conf, disabled=is_disabled, disabled_reason=reason)
+    assert summary.disabled_reason == shown
+
+
 def test_fill_includes_claims(conf: cfg.ConfigOpts) -> None:
     hosts = table(host(host="a"), aggregates=[aggregate(1, "a", availability_zone="z")])
     hosts.claims.consume(node_uuid("a"), "instance", Consumption(1024, 2048, 3))

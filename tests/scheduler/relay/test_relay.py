@@ -19,7 +19,7 @@ from moorage.objects import report_data
 from moorage.scheduler.conf import load
 from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.hosts import HostTable
-from moorage.scheduler.kafka_client import topic_settings
+from moorage.scheduler.kafka_client import TopicNames, topic_settings
 from moorage.scheduler.relay import Relay, RelayRole
 from moorage.scheduler.sources.file import FileSource
 from moorage.scheduler.sources.kafka import KafkaSource
@@ -70,7 +70,7 @@ class RelayedCloud:
         self.conf = load([], config_files=[])
         kafka.configure(self.conf)
         self.conf.set_override("name", kafka.name, group="relay")
-        self.topics = self.conf.kafka
+        self.topics = TopicNames.of(self.conf)
 
     def write(self, *hosts: dict[str, Any], **more: Any) -> None:
         """Write the inventory file."""
@@ -112,7 +112,7 @@ class RelayedCloud:
 
     def n_messages(self) -> int:
         """How many messages the topics of hosts and aggregates have."""
-        topics = self.topics.hosts_topic, self.topics.aggregates_topic
+        topics = self.topics.hosts, self.topics.aggregates
         return sum(len(self.kafka.messages(topic)) for topic in topics)
 
 
@@ -236,7 +236,7 @@ def test_fenced_leader_writes_nothing_and_follows(cloud: RelayedCloud) -> None:
         assert cloud.n_messages() == before + 1, "it read the topics and the file again"
         writers = [
             report_data(json.loads(value or b""))[1]["incarnation"]
-            for _, value in cloud.kafka.messages(cloud.topics.hosts_topic)
+            for _, value in cloud.kafka.messages(cloud.topics.hosts)
         ]
         assert len({*writers}) == 2, "the leader that was fenced wrote the change"
 
@@ -339,6 +339,8 @@ def test_missing_topic_is_named_with_the_command_that_creates_it() -> None:
     with Kafka() as kafka:
         conf = load([], config_files=[])
         conf.set_override("bootstrap_servers", [kafka.servers], group="kafka")
-        conf.set_override("hosts_topic", f"{kafka.name}-none", group="kafka")
-        with pytest.raises(ConfigurationError, match=f"--topic {kafka.name}-none"):
+        conf.set_override("topic_prefix", f"{kafka.name}-none", group="kafka")
+        with pytest.raises(
+            ConfigurationError, match=f"--topic {kafka.name}-none-hosts"
+        ):
             Relay(conf, FileSource)

@@ -13,13 +13,13 @@ import msgspec
 from hypothesis import strategies as st
 
 from moorage.scheduler.hosts import HostAggregate, HostTable, ImageProperties
+from moorage.scheduler.kafka_client import TopicNames
 from moorage.scheduler.relay.reports import TableReporter
 from moorage.scheduler.relay.topics import TopicState
 from moorage.scheduler.sources.base import BaseHostSource
 from moorage.scheduler.sources.kafka.messages import (
     MessageApplier,
     TopicMessage,
-    TopicNames,
 )
 from moorage.scheduler.sources.reported.hosts import ReportedHosts
 from moorage.testing.builders import host, instance_uuid, node_uuid

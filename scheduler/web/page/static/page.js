@@ -18,10 +18,15 @@ const parts = [...document.querySelectorAll("[data-live]")].map((element) => ({
 }));
 const controls = document.querySelector("[data-live-controls]");
 let paused = false;
+// Longer than the server waits for its stores.
+const ANSWER_MS = 8000;
+const NO_ANSWER = "The server does not answer; trying again";
 
+let said = "";
 function say(text) {
   const status = controls && controls.querySelector("[role=status]");
   if (status && status.textContent !== text) status.textContent = text;
+  said = text;
 }
 
 function keysOf(element) {
@@ -51,13 +56,15 @@ async function refresh() {
   if (due.length && !paused && !document.hidden) {
     try {
       for (const from of new Set(due.map((part) => part.from))) {
-        const answer = await fetch(from, { headers: { Accept: "text/html" } });
+        const signal = AbortSignal.timeout(ANSWER_MS);
+        const answer = await fetch(from, { headers: { Accept: "text/html" }, signal });
         if (answer.status === 401) { location.reload(); return; }
         const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
         due.filter((part) => part.from === from).forEach((part) => replacePart(part.id, fresh));
       }
+      if (said === NO_ANSWER) say("");
     } catch {
-      say("The server does not answer; trying again");
+      say(NO_ANSWER);
     }
     due.forEach((part) => { part.due = performance.now() + part.every; });
   }

@@ -11,7 +11,6 @@ from click.testing import CliRunner
 from oslo_config import cfg
 
 from moorage.agent.reporter import Reporter
-from moorage.scheduler.cmd.cli.inventory_edits import edited
 from moorage.scheduler.cmd.cli.main import cli
 from moorage.scheduler.conf import load
 from moorage.scheduler.hosts import HostTable
@@ -80,9 +79,18 @@ def test_a_file_keeps_its_comments_and_its_other_hosts(
     assert [each.name for each in tmp_path.glob(".hosts*")] == []
 
 
-def test_the_reason_is_a_comment_of_one_line() -> None:
-    text = edited(BLOCK, "h1", disabled=True, reason="a\nhosts: []")
-    assert "disabled: true  # a\\nhosts: []\n" in text
+def test_a_file_keeps_the_reason_while_a_host_is_disabled(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.yaml"
+    path.write_text(BLOCK)
+    config = _config(tmp_path, f"inventory_file = {path}")
+    reason = 'a\nhosts: [] # "é'
+    for name, given in (("h1", reason), ("h2", "old"), ("h2", "new"), ("h3", "a: b")):
+        _call(config, "enable", name)
+        _call(config, "disable", name, "--reason", given)
+    reasons = [each.record.disabled_reason for each in read_inventory(path).hosts]
+    assert reasons == [reason, "new", "a: b"]
+    _call(config, "enable", "h2")
+    assert read_inventory(path).hosts[1].record.disabled_reason is None
 
 
 def test_json_stays_json(tmp_path: Path) -> None:
@@ -109,6 +117,18 @@ def test_a_host_that_the_file_lacks_is_one_line(tmp_path: Path) -> None:
     config = _config(tmp_path, f"inventory_file = {path}")
     output = _call(config, "disable", "h2", "--reason", "x", status=1)
     assert output == f"Error: {path} has no host 'h2'\n"
+
+
+def test_without_a_configuration_it_says_so_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result = CliRunner().invoke(cli, ["hosts", "disable", "h1", "--reason", "x"])
+    assert result.exit_code == 1
+    assert result.output == (
+        "Error: No configuration file is given or found: pass --config-file, whose "
+        "[moorage] source says where hosts are disabled\n"
+    )
 
 
 # -- nova --------------------------------------------------------------------------
@@ -148,7 +168,9 @@ def test_the_store_disables_a_host_whatever_it_reports(tmp_path: Path) -> None:
     )  # fmt: skip
     wait_until(lambda: list(table.batch().disabled) == [True])
     reporter.report(builders.host(host="h1", free_ram_mb=1), frozenset())
-    reporter.report(builders.host(host="h1", disabled=True), frozenset())
+    own = builders.host(host="h1", disabled=True, disabled_reason="its own")
+    reporter.report(own, frozenset())
+    assert table.batch()[0].disabled_reason == "x"
     reporter.report(builders.host(host="h1", disabled=False), frozenset())
     Reporter(source.apply).report(builders.host(host="h1"), frozenset())
     assert list(table.batch().disabled) == [True]
@@ -156,8 +178,12 @@ def test_the_store_disables_a_host_whatever_it_reports(tmp_path: Path) -> None:
 
     source, table = _source(url)  # a restart
     assert list(table.batch().disabled) == [True]
+    assert table.batch()[0].disabled_reason == "x"
+    _call(config, "disable", "h1", "--reason", "y")
+    wait_until(lambda: table.batch()[0].disabled_reason == "y")
     assert "is enabled" in _call(config, "enable", "h1")
     wait_until(lambda: list(table.batch().disabled) == [False])
+    assert table.batch()[0].disabled_reason is None
     source.stop()
     output = _call(config, "disable", "h9", "--reason", "x", status=1)
     assert "has no host 'h9'" in output

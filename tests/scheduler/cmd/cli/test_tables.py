@@ -60,6 +60,7 @@ def _host(name: str, node: str | None = None) -> dict[str, Any]:
         "vcpus": [12, 80],
         "memory_mb": [12288, 262144],
         "disk_gb": [10, 1000],
+        "allocation_ratios": [4.0, 1.0, 1.0],
         "n_instances": 12,
         "n_claims": 0,
     }
@@ -70,6 +71,18 @@ def test_hosts_keep_their_names_on_a_narrow_terminal() -> None:
     assert max(map(len, printed.splitlines())) <= 80
     for word in ("host", "zone", "state", "seen", "claims", "dense-1-01", "zone1"):
         assert f" {word} " in printed
+
+
+def test_use_is_the_share_of_the_total_with_the_allocation_ratio() -> None:
+    full = {**_host("h1"), "vcpus": [160, 80], "allocation_ratios": [4.0, 1.5, 1.0]}
+    printed = _printed(hosts_table([full]), 200)
+    assert "50% of 320 " in printed
+    assert "3% of 384 GiB" in printed
+
+
+def test_reason_of_a_disabled_host_is_shown() -> None:
+    printed = _printed(hosts_table([{**_host("h1"), "disabled_reason": "fan"}]), 200)
+    assert "disabled: fan" in printed
 
 
 def test_nodes_are_shown_where_their_names_are_others() -> None:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from moorage.agent.reporter import Reporter
 from moorage.objects import Aggregate
 from moorage.scheduler.hosts import COLUMNS, Consumption, HostTable
+from moorage.scheduler.kafka_client import TopicNames
 from moorage.scheduler.sources.kafka.messages import (
     MessageApplier,
     TopicMessage,
-    TopicNames,
 )
 from moorage.scheduler.sources.kafka.missing import MissingHosts
 from moorage.scheduler.sources.reported.hosts import ReportedHosts

@@ -19,7 +19,7 @@ from moorage.agent import BusUnavailable, KafkaBus, Reporter
 from moorage.scheduler.conf import load
 from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.hosts import HostTable
-from moorage.scheduler.kafka_client import topic_settings
+from moorage.scheduler.kafka_client import TopicNames, topic_settings
 from moorage.scheduler.sources.kafka import KafkaSource, reader
 from moorage.testing.builders import host, instance_uuid, node_uuid
 
@@ -58,7 +58,7 @@ class Cloud:
         self.kafka = kafka
         self.conf = self.options()
         kafka.configure(self.conf, **settings)
-        self.topic = self.conf.kafka.hosts_topic
+        self.topic = TopicNames.of(self.conf).hosts
         self.bus = KafkaBus(self.conf)
         self.reporter = Reporter(self.bus.cast, sends_deltas=False)
 
@@ -183,13 +183,13 @@ def test_missing_topic_is_named_with_how_to_create_it() -> None:
     with Kafka() as kafka:
         cloud = Cloud(kafka)
         with pytest.raises(ConfigurationError) as raised:
-            Scheduler(cloud.options(), heartbeats_topic="no-such-topic")
-        assert "'no-such-topic' does not exist" in str(raised.value)
-        assert "--create --topic no-such-topic" in str(raised.value)
+            Scheduler(cloud.options(), topic_prefix="no-such")
+        assert "'no-such-hosts' does not exist" in str(raised.value)
+        assert "--create --topic no-such-hosts" in str(raised.value)
         conf = cloud.options()
-        conf.set_override("hosts_topic", "no-such-topic", group="kafka")
+        conf.set_override("topic_prefix", "no-such", group="kafka")
         reporter = Reporter(KafkaBus(conf).cast, sends_deltas=False)
-        with pytest.raises(BusUnavailable, match="no-such-topic"):
+        with pytest.raises(BusUnavailable, match="no-such-hosts"):
             reporter.report(host(host="h1"))
 
 

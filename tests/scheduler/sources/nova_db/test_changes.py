@@ -175,6 +175,11 @@ def test_service_that_changes_twice_in_a_second_is_read_twice(
     assert value in cloud.check()[node_uuid("cell1-3")]
 
 
+def test_reason_is_read_with_the_disabling(cloud: Cloud) -> None:
+    cloud.nova.beat("cell1-3", 29, disabled=True, disabled_reason="broken fan")
+    assert "broken fan" in cloud.check()[node_uuid("cell1-3")]
+
+
 def test_node_without_service_is_left_out_until_it_has_one(cloud: Cloud) -> None:
     engine, where = cloud.nova.cells["cell1"], SERVICES.c.host == "cell1-3"
     cloud.nova.update(engine, SERVICES, where, deleted=SERVICES.c.id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -209,6 +210,28 @@ def test_new_decisions_appear_unless_updates_are_paused(
     expect(page.locator("[role=status]").first).to_have_text("1 new decision")
     page.get_by_role("button", name="Pause updates").click()
     expect(page.locator("[role=status]").first).to_have_text("Updates are paused")
+
+
+def test_a_frozen_server_shows_on_an_open_page(
+    browser: Browser, api: ExplainingAPI
+) -> None:
+    is_running = threading.Event()
+    is_running.set()
+
+    def app(environ: Any, start_response: Any) -> Any:
+        is_running.wait()
+        return api.app(environ, start_response)
+
+    with served_page(app) as url:
+        tab = WatchedPage(browser, url)
+        page = tab.open("/decisions")
+        status = page.locator("[role=status]").first
+        page.evaluate("parts.forEach((part) => { part.due = 0; part.every = 200; })")
+        is_running.clear()
+        expect(status).to_have_text("The server does not answer; trying again")
+        is_running.set()
+        expect(status).to_have_text("")
+        tab.close()
 
 
 # -- one decision, and questions ----------------------------------------------------

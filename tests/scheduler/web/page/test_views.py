@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import socket
 import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -42,7 +43,11 @@ from ....fixtures.stored_decisions import decisions_in
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainingAPI]:
     folder = tmp_path_factory.mktemp("views")
-    with explaining_api(folder, locality__levels=["rack", "row"]) as made:
+    options = {
+        "locality__levels": ["rack", "row"],
+        "filter_scheduler__enabled_filters": ["ComputeFilter"],
+    }
+    with explaining_api(folder, **options) as made:
         yield made
 
 
@@ -184,6 +189,36 @@ def test_a_store_that_is_away_is_named_beside_the_rest_of_a_page(
     assert text in answer.text
 
 
+@pytest.fixture
+def silent_store() -> Iterator[DecisionStore]:
+    """A store whose server accepts connections and answers nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        yield DecisionStore(f"mysql+pymysql://u:p@127.0.0.1:{port}/decisions")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/", 200),
+        ("/?small", 200),
+        (f"/hosts/{NAMES[0]}", 200),
+        ("/decisions", 503),
+        (f"/decisions/{SELECTED}", 503),
+        (f"/why-not?host={NAMES[0]}&request={SELECTED}", 503),
+    ],
+)
+def test_a_page_waits_three_seconds_for_a_store_and_says_so(
+    api: ExplainingAPI, silent_store: DecisionStore, path: str, status: int
+) -> None:
+    client = Client(make_app(Answers(api.scheduler.explainer, silent_store)))
+    started = time.monotonic()
+    answer = client.get(path)
+    assert 2.5 < time.monotonic() - started < 6
+    assert answer.status_code == status
+    assert "The store of decisions did not answer within 3 s" in answer.text
+
+
 def test_a_large_page_is_compressed_if_the_browser_can_read_it(client: Client) -> None:
     plain = client.get("/")
     small = client.get("/", headers={"Accept-Encoding": "gzip"})
@@ -243,6 +278,21 @@ def test_places_are_named_where_hosts_are(api: ExplainingAPI, client: Client) ->
         assert "rack r<1>" in _elements(client.get(f"/decisions/{SELECTED}")).text
     finally:
         table.drop_aggregate(rack.id)
+
+
+def test_reason_of_a_disabled_host_is_on_its_pages(
+    api: ExplainingAPI, client: Client
+) -> None:
+    [name, *_] = NAMES
+    table = api.scheduler.table
+    [node] = [each.uuid for each in table.batch() if each.host == name]
+    table.change_many({node: {"disabled": True, "disabled_reason": "broken <fan>"}})
+    try:
+        why_not = f"/why-not?host={name}&request={SELECTED}"
+        for path in ("/hosts", f"/hosts/{name}", why_not):
+            assert "broken &lt;fan&gt;" in client.get(path).text
+    finally:
+        table.change_many({node: {"disabled": False, "disabled_reason": None}})
 
 
 def test_pages_are_bounded(api: ExplainingAPI, client: Client) -> None:

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`--help` says what a program does, and `--version` which one it is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from moorage import __version__
+
+
+def _run(*command: str) -> str:
+    program = Path(sys.executable).parent / command[0]
+    done = subprocess.run(
+        [program, *command[1:]], capture_output=True, text=True, check=True, timeout=60
+    )
+    return re.sub(r"\s+", " ", done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("program", "description"),
+    [
+        ("moorage-scheduler", "Select hosts for the requests of nova's conductors"),
+        ("moorage-api", "Serve the HTTP API of explanations, and the page"),
+        ("moorage-relay", "Write the hosts of a source, such as nova's databases"),
+        ("moorage-agent", "Report the state of this machine to the schedulers"),
+    ],
+)
+def test_a_daemon_has_a_description(program: str, description: str) -> None:
+    assert description in _run(program, "--help")
+
+
+def test_status_lists_all_commands() -> None:
+    printed = _run("moorage-status", "--help")
+    assert "'upgrade check' reports" in printed
+    assert "'orphans' lists" in printed
+    assert "orphans: list allocations" in _run("moorage-status", "orphans", "--help")
+
+
+@pytest.mark.parametrize("command", [(), ("orphans",)])
+def test_status_has_a_version(command: tuple[str, ...]) -> None:
+    assert __version__ in _run("moorage-status", *command, "--version")
