@@ -86,7 +86,8 @@ def test_release_of_a_failed_request_spares_the_repeated_one_elsewhere(
         wanted = call.allocations_of(uuid) or {}
         return target in wanted and len(wanted) == 1 + is_evacuated
 
-    a, b = cloud.make(prefers=["h1"]), cloud.make(prefers=["h1"])
+    parts = {"waiter": HandTime()}
+    a, b = (cloud.make(prefers=["h1"], parts=parts) for _ in range(2))
     a.adapter.fault(FaultKind.LOST, is_the_claim)
     a.adapter.after(is_the_claim, a.adapter.cut)
     assert isinstance(a.answer(uuid, **more), PlacementError)
@@ -140,7 +141,7 @@ def test_duplicated_claim_whose_check_fails_is_answered_or_released(
 ) -> None:
     """The claim arrives twice, the second is refused; reading what is held fails."""
     cloud = cloud_of("h1")
-    a = cloud.make()
+    a = cloud.make(parts={"waiter": HandTime()})
     uuids = new_uuids(n_instances)
     a.adapter.fault(FaultKind.DOUBLED, writes(uuids[0]))
     for uuid in uuids:
@@ -237,7 +238,8 @@ def test_executed_claim_that_got_a_503_is_not_sent_again_by_keystoneauth(
     [uuid] = new_uuids()
     app = _Retrying(cloud.placement.placement.wsgi_app)
     with MisbehavingServer(app) as server:
-        a = cloud.make(adapter=FaultyAdapter(_retrying_adapter(server.url)))
+        adapter = FaultyAdapter(_retrying_adapter(server.url))
+        a = cloud.make(adapter=adapter, parts={"waiter": HandTime()})
         app.is_read = is_read
         answer = a.answer(uuid)
         sent = [path for verb, path, _ in server.seen if verb == "PUT"]
