@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import atexit
 import datetime
 import functools
 import json
@@ -19,7 +18,7 @@ from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.sources.nova_db import NovaDBSource, schema
 
 from ....conftest import NOW, node_uuid
-from ....fixtures.database_servers import Database, database_server, execute
+from ....fixtures.database_servers import Database, database_server, new_database
 
 NODES, SERVICES = schema.compute_nodes, schema.services
 INSTANCES = schema.instances
@@ -99,7 +98,7 @@ class Nova(fixtures.Fixture):
         else:
             unused = _unused_databases(self._server, tables)
             is_new = not unused
-            url = _new_database(self._server) if is_new else unused.pop()
+            url = new_database(self._server) if is_new else unused.pop()
             self.addCleanup(unused.append, url)
         engine = sa.create_engine(url)
         self.addCleanup(engine.dispose)
@@ -202,14 +201,6 @@ class Nova(fixtures.Fixture):
 def _unused_databases(server: str, tables: sa.MetaData) -> list[str]:  # noqa: ARG001
     """Return the URLs of databases with these tables that no test uses at present."""
     return []
-
-
-def _new_database(server: str) -> str:
-    """Create a database that is dropped at the end of the process; return its URL."""
-    name = f"moorage_{uuid.uuid4().hex}"
-    execute(server, f"CREATE DATABASE {name}")
-    atexit.register(execute, server, f"DROP DATABASE {name}")
-    return f"{server}/{name}"
 
 
 def node(name: str, **columns: Any) -> dict[str, Any]:
