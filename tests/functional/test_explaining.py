@@ -91,7 +91,35 @@ class _Closing:
         self.close = close
 
 
-def test_a_decision_of_the_scheduler_is_explained_by_the_api(config: Path) -> None:
+def _page(config: Path, path: str, **headers: str) -> tuple[int, str]:
+    """Return the status and the text of a page of moorage-api."""
+    options = moorage_conf.load([f"--config-file={config}"], config_files=[])
+    url = f"http://127.0.0.1:{options.web.port}{path}"
+    try:
+        answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers))
+    except urllib.error.HTTPError as e:
+        answer = e
+    with answer:
+        return answer.status, answer.read().decode()
+
+
+def _expect_health_and_metrics(config: Path) -> None:
+    assert _page(config, "/healthz") == (200, "Alive.\n")
+    wait_until(lambda: _page(config, "/readyz") == (200, "Ready.\n"))
+    assert _page(config, "/metrics")[0] == 401
+    bearer = {"Authorization": f"Bearer {WEB_TOKEN}"}
+    status, text = _page(config, "/metrics", **bearer)
+    assert status == 200
+    assert "moorage_ready 1.0" in text
+    lines = text.splitlines()
+    for state in ("up", "disabled"):
+        [line] = [each for each in lines if f'state="{state}"' in each]
+        assert line.endswith(" 1.0")
+
+
+def test_the_api_explains_decisions_and_is_monitored_as_a_scheduler_is(
+    config: Path,
+) -> None:
     [uuid] = new_uuids()
     conf = moorage_conf.load([f"--config-file={config}"], config_files=[])
     transport = get_transport(conf)
@@ -108,6 +136,7 @@ def test_a_decision_of_the_scheduler_is_explained_by_the_api(config: Path) -> No
         scheduler = SchedulerAPI(transport, timeout_s=60)
         # A claim that is published before the API listens would be seen only later.
         api.wait_for("Following the schedulers")
+        _expect_health_and_metrics(config)
         scheduler.select_destinations(CONTEXT, request(), [uuid])
         wait_until(lambda: bool(_moorage(config, "decisions")["decisions"]))
         [decision] = _moorage(config, "explain", uuid)["decisions"]
@@ -124,33 +153,6 @@ def test_a_decision_of_the_scheduler_is_explained_by_the_api(config: Path) -> No
         api.send(signal.SIGUSR2)
         api.wait_for("Guru Meditation")
         assert api.stop() == 0
-
-
-def _page(config: Path, path: str, **headers: str) -> tuple[int, str]:
-    """Return the status and the text of a page of moorage-api."""
-    options = moorage_conf.load([f"--config-file={config}"], config_files=[])
-    url = f"http://127.0.0.1:{options.web.port}{path}"
-    try:
-        answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers))
-    except urllib.error.HTTPError as e:
-        answer = e
-    with answer:
-        return answer.status, answer.read().decode()
-
-
-def test_the_api_is_monitored_as_a_scheduler_is(config: Path) -> None:
-    with SchedulerProcess(config, module=API, until="Following the schedulers"):
-        assert _page(config, "/healthz") == (200, "Alive.\n")
-        wait_until(lambda: _page(config, "/readyz") == (200, "Ready.\n"))
-        assert _page(config, "/metrics")[0] == 401
-        bearer = {"Authorization": f"Bearer {WEB_TOKEN}"}
-        status, text = _page(config, "/metrics", **bearer)
-        assert status == 200
-        assert "moorage_ready 1.0" in text
-        lines = text.splitlines()
-        for state in ("up", "disabled"):
-            [line] = [each for each in lines if f'state="{state}"' in each]
-            assert line.endswith(" 1.0")
 
 
 def test_reasons_for_not_being_ready_need_a_token(config: Path) -> None:
@@ -184,54 +186,31 @@ def _allocated(folder: Path) -> dict[str, int]:
         return dict(file.execute(query).fetchall())
 
 
+def _n_stored(store: Path) -> int:
+    with contextlib.closing(sqlite3.connect(store)) as file:
+        [[number]] = file.execute("SELECT count(*) FROM decisions")
+        return int(number)
+
+
 def test_the_api_reads_the_embedded_placement_of_a_running_scheduler(
     embedded_config: Path,
 ) -> None:
+    """It selects, replays and exports the capacity of a flavor, and claims nothing."""
     config, folder = embedded_config, embedded_config.parent
-    conf = moorage_conf.load([f"--config-file={config}"], config_files=[])
-    transport = get_transport(conf)
-    environment = {
-        "OS_MOORAGE__DECISION_STORE_CONNECTION": f"sqlite:///{folder}/decisions.sqlite"
-    }
-    until = "Following the schedulers"
-    with (
-        contextlib.closing(_Closing(transport.cleanup)),
-        SchedulerProcess(config, environment=environment),
-        SchedulerProcess(
-            config, environment=environment, module=API, until=until
-        ) as api,
-    ):
-        scheduler = SchedulerAPI(transport, timeout_s=60)
-        dry_run = ("schedule", "--dry-run", "--vcpus", "1", "--ram", "512")
-        [placed] = _moorage(config, *dry_run)["decision"]["instances"]
-        assert placed["host"] == "h1"
-        assert not _allocated(folder)
-        [uuid] = new_uuids()
-        scheduler.select_destinations(CONTEXT, request(memory_mb=4096), [uuid])
-        claimed = _allocated(folder)
-        assert claimed.keys() == {uuid}
-        wait_until(lambda: bool(_moorage(config, "decisions")["decisions"]))
-        whole = ("schedule", "--dry-run", "--request", uuid, "--count", "100")
-        assert _moorage(config, *whole, status=3)["decision"]["outcome"] == (
-            "no valid host"
-        )
-        assert _allocated(folder) == claimed
-        assert not api.count("ERROR|Traceback|WARNING")
-
-
-def test_the_api_exports_the_capacity_of_flavors(embedded_config: Path) -> None:
-    config, store = embedded_config, embedded_config.parent / "decisions.sqlite"
     with config.open("a") as more:
         more.write("[moorage]\ncapacity_flavors = plain\n")
     conf = moorage_conf.load([f"--config-file={config}"], config_files=[])
     transport = get_transport(conf)
+    store = folder / "decisions.sqlite"
     environment = {"OS_MOORAGE__DECISION_STORE_CONNECTION": f"sqlite:///{store}"}
     with (
         contextlib.closing(_Closing(transport.cleanup)),
         SchedulerProcess(config, environment=environment),
     ):
         scheduler = SchedulerAPI(transport, timeout_s=60)
-        scheduler.select_destinations(CONTEXT, request(), new_uuids())
+        first, second = new_uuids(2)
+        scheduler.select_destinations(CONTEXT, request(), [first])
+        # The capacity is that of flavors which have been requested.
         wait_until(lambda: _n_stored(store) == 1)
         until = "Following the schedulers"
         with SchedulerProcess(
@@ -239,14 +218,21 @@ def test_the_api_exports_the_capacity_of_flavors(embedded_config: Path) -> None:
         ) as api:
             line = r'moorage_capacity_instances\{flavor="plain",zone="nova"\} [1-9]'
             wait_until(lambda: bool(re.search(line, _page(config, "/metrics")[1])))
+            dry_run = ("schedule", "--dry-run", "--vcpus", "1", "--ram", "512")
+            [placed] = _moorage(config, *dry_run)["decision"]["instances"]
+            assert placed["host"] == "h1"
+            assert _allocated(folder).keys() == {first}
+            scheduler.select_destinations(CONTEXT, request(memory_mb=4096), [second])
+            claimed = _allocated(folder)
+            assert claimed.keys() == {first, second}
+            wait_until(lambda: _n_stored(store) == 2)
+            whole = ("schedule", "--dry-run", "--request", second, "--count", "100")
+            assert _moorage(config, *whole, status=3)["decision"]["outcome"] == (
+                "no valid host"
+            )
+            assert _allocated(folder) == claimed
             assert not api.count("ERROR|Traceback|WARNING")
             assert api.stop() == 0
-
-
-def _n_stored(store: Path) -> int:
-    with contextlib.closing(sqlite3.connect(store)) as file:
-        [[number]] = file.execute("SELECT count(*) FROM decisions")
-        return int(number)
 
 
 def _refusal(config: Path) -> str:

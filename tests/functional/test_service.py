@@ -53,14 +53,14 @@ def config(bus: Any, tmp_path: Path) -> list[str]:
     ]
 
 
-def _placement_at(url: str) -> list[str]:
+def _placement_at(url: str, timeout_s: float = PLACEMENT_TIMEOUT_S) -> list[str]:
     return [
         "[placement]",
         "auth_type = admin_token",
         f"endpoint = {url}",
         f"endpoint_override = {url}",
         f"token = {TOKEN}",
-        f"timeout = {PLACEMENT_TIMEOUT_S}",
+        f"timeout = {timeout_s}",
     ]
 
 
@@ -104,7 +104,7 @@ def test_failures_arrive_as_a_stock_client_rebuilds_them(
 def test_slow_call_is_kept_alive_and_ends_in_a_typed_error(
     bus: Any, config: list[str], tmp_path: Path, server: MisbehavingServer
 ) -> None:
-    server.misbehave(Misbehaviour.HANG)
+    server.misbehave(Misbehaviour.ERROR)
     config += _placement_at(server.url)
     api = SchedulerAPI(bus, timeout_s=60, call_monitor_timeout_s=MONITOR_S)
     with _serving(tmp_path, config) as scheduler:
@@ -118,7 +118,7 @@ def test_slow_call_is_kept_alive_and_ends_in_a_typed_error(
 def test_running_request_is_finished_before_the_end(
     bus: Any, config: list[str], tmp_path: Path, server: MisbehavingServer
 ) -> None:
-    config += _placement_at(server.url)
+    config += _placement_at(server.url, timeout_s=4)
     api = SchedulerAPI(bus, timeout_s=60)
     with _serving(tmp_path, config) as scheduler, ThreadPoolExecutor(1) as pool:
         server.misbehave(Misbehaviour.HANG, times=100)

@@ -213,7 +213,9 @@ class Collector(fixtures.Fixture):
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(
+            target=server.serve_forever, args=(0.02,), daemon=True
+        )
         thread.start()
         self.addCleanup(server.server_close)
         self.addCleanup(thread.join)

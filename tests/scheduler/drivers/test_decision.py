@@ -39,6 +39,7 @@ from ...fixtures.clouds import (
     write_inventory,
 )
 from ...fixtures.faulty_cloud import InformedSource
+from ...fixtures.hand_time import HandTime
 from ...fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
@@ -504,7 +505,8 @@ def test_claim_in_doubt_is_released_at_the_end_if_its_instance_is_gone(
         MisbehavingServer(real.placement.wsgi_app) as server,
     ):
         source = InformedSource() if is_known else FileSource(conf)
-        scheduler = build(conf, placement=adapter_to(server.url), source=source)
+        placement = adapter_to(server.url)
+        scheduler = build(conf, placement=placement, source=source, waiter=HandTime())
         scheduler.start()
         seed(real.client, map(_provider, scheduler.table.batch().uuid))
         [instance] = new_uuids()
@@ -562,7 +564,8 @@ def test_claims_stop_early_if_every_host_is_busy(
         EmbeddedPlacementFixture() as real,
         MisbehavingServer(real.placement.wsgi_app) as server,
     ):
-        scheduler = build(conf, placement=adapter_to(server.url))
+        time_ = HandTime()  # the pauses between the claims pass at once
+        scheduler = build(conf, placement=adapter_to(server.url), waiter=time_)
         scheduler.start()
         seed(real.client, map(_provider, scheduler.table.batch().uuid))
         server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=9999)

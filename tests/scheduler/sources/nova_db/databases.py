@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import uuid
 from pathlib import Path
@@ -17,7 +18,7 @@ from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.sources.nova_db import NovaDBSource, schema
 
 from ....conftest import NOW, node_uuid
-from ....fixtures.database_servers import Database, database_server
+from ....fixtures.database_servers import Database, database_server, new_database
 
 NODES, SERVICES = schema.compute_nodes, schema.services
 INSTANCES = schema.instances
@@ -65,6 +66,9 @@ class Clock:
 class Nova(fixtures.Fixture):
     """An API database, and one for each cell.
 
+    Those of a server are used by one test after another, which finds them without rows:
+    creating a database takes longer than most tests. No test may change their tables.
+
     Parameters
     ----------
     folder : Path
@@ -89,31 +93,25 @@ class Nova(fixtures.Fixture):
         for name in self._names:
             self.add_cell(name)
 
-    def _database(self, name: str, metadata: sa.MetaData) -> sa.Engine:
+    def _database(self, name: str, tables: sa.MetaData) -> sa.Engine:
         if self._server is None:
-            url = f"sqlite:///{self._folder}/{name}.sqlite"
+            url, is_new = f"sqlite:///{self._folder}/{name}.sqlite", True
         else:
-            base = f"moorage_{uuid.uuid4().hex}"
-            self._sql(f"CREATE DATABASE {base}")
-            self.addCleanup(self._sql, f"DROP DATABASE {base}")
-            url = f"{self._server}/{base}"
+            unused = _unused_databases(self._server, tables)
+            is_new = not unused
+            url = new_database(self._server) if is_new else unused.pop()
+            self.addCleanup(unused.append, url)
         engine = sa.create_engine(url)
         self.addCleanup(engine.dispose)
-        metadata.create_all(engine)
+        if is_new:
+            tables.create_all(engine)
+        else:
+            with engine.begin() as connection:
+                for table in reversed(tables.sorted_tables):
+                    connection.execute(table.delete())
         self.connections[name] = url
         self.engines[url] = engine
         return engine
-
-    def _sql(self, statement: str) -> None:
-        assert self._server is not None
-        postgresql = self._server.startswith("postgresql")
-        engine = sa.create_engine(
-            self._server + ("/postgres" if postgresql else ""),
-            isolation_level="AUTOCOMMIT",
-        )
-        with engine.connect() as connection:
-            connection.execute(sa.text(statement))
-        engine.dispose()
 
     def add_cell(self, name: str, **columns: Any) -> None:
         self.cells[name] = self._database(name, schema.CELL)
@@ -198,6 +196,12 @@ class Nova(fixtures.Fixture):
     def change_instance(self, uuid_: str, cell: str = "cell1", **columns: Any) -> None:
         where = INSTANCES.c.uuid == uuid_
         self.update(self.cells[cell], INSTANCES, where, **columns)
+
+
+@functools.cache
+def _unused_databases(server: str, tables: sa.MetaData) -> list[str]:  # noqa: ARG001
+    """Return the URLs of databases with these tables that no test uses at present."""
+    return []
 
 
 def node(name: str, **columns: Any) -> dict[str, Any]:
