@@ -114,7 +114,7 @@ class HostTree:
         text, limit = "not enough left", ""
         if int(amount) > _capacity(inventory):
             text = "more than its capacity"
-        if broken := _broken_unit(inventory, int(amount)):
+        elif broken := _broken_unit(inventory, int(amount)):
             text, limit = broken
         return _reason(name, text, amount, f"{free}, {used} used{limit}")
 
