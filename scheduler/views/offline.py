@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -80,7 +80,7 @@ class OfflineParts:
             journal=Journal(orphans),
             candidates=ViewCandidates(view.providers, view.offers),
             table=view.table(self.clock),
-            source=ViewSource(plugins.conf),
+            source=ViewSource(plugins.conf, view),
             prefilters=plugins.prefilters,
             filters=plugins.filters,
             weighers=plugins.weighers,
@@ -116,10 +116,19 @@ def _plugins(view: StoredView, conf: cfg.ConfigOpts | None, clock: object) -> Pl
 
 
 class ViewSource(BaseHostSource):
-    """Host state that does not change."""
+    """Host state that does not change, of the source of a view."""
+
+    def __init__(self, conf: cfg.ConfigOpts, view: StoredView) -> None:
+        super().__init__(conf)
+        self.are_zones_checked = view.are_zones_checked
+        self._unknowns = view.unknowns
 
     def start(self, table: HostTable) -> None:
         """Do nothing: the table was made of the view."""
+
+    def unknowns(self) -> Sequence[str]:
+        """Return what the source of the view could not give."""
+        return self._unknowns
 
 
 class _NoPlacement(PlacementClient):
