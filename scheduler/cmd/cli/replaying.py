@@ -192,7 +192,8 @@ class _Replays:
                 "".join(f"[{g}]\n{o} = {v}\n" for g, o, v in self._settings)
             )
             try:
-                return read_options([*self._config_files, str(path)])
+                conf: cfg.ConfigOpts = read_options([*self._config_files, str(path)])
+                return conf
             except click.ClickException as e:
                 text = e.message.replace(f"({path})", "(--set)")
                 raise click.ClickException(text) from e
