@@ -53,6 +53,12 @@ def timestamp(seconds: float) -> str:
 
 
 def why(decision: Mapping[str, Any]) -> str:
-    """Return why a decision selected no host: what its caller got has counts."""
-    message: str = decision["user_message"] or decision["reason"]
+    """Return why a decision selected no host.
+
+    What its caller got has counts of hosts; of a failed part it leaves out the cause.
+    """
+    keys = ["user_message", "reason"]
+    if decision["outcome"] == "failed":
+        keys.reverse()
+    message: str = decision[keys[0]] or decision[keys[1]]
     return message.removeprefix("No valid host was found.").strip()

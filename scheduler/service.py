@@ -434,7 +434,12 @@ def _views(
     """Return what stores the views of decisions."""
     if store is None or not conf.moorage.stored_views:
         return KeepsNoViews()
-    return ViewKeeper(store.add_view, clock=waiter.monotonic, spawner=spawner)
+    return ViewKeeper(
+        store.add_view,
+        clock=waiter.monotonic,
+        share=conf.moorage.view_share,
+        spawner=spawner,
+    )
 
 
 def _is_store_named(conf: cfg.ConfigOpts) -> bool:

@@ -290,7 +290,7 @@ OPTS = (
     ),
     cfg.IntOpt(
         "stored_views",
-        default=50,
+        default=200,
         min=0,
         help=(
             "Maximum number of views in the store of decisions, of all schedulers that "
@@ -298,9 +298,24 @@ OPTS = (
             "was made: hosts, providers and options, without secrets. It is what "
             "`moorage replay` repeats the decision on. Each process stores the views "
             "of decisions that find no host, at most one a second and less often while "
-            "failures go on, and of one decision a minute; at most 5 % of a core is "
-            "spent on that. With 10,000 hosts of 20 instances, a view has about 5 MB. "
-            "0: none is stored. Related option: decision_store_connection."
+            "failures go on, and of the share view_share of all decisions; at most 5 % "
+            "of a core is spent on that. With 10,000 hosts of 20 instances, a view has "
+            "about 5 MB. 0: none is stored. Related options: "
+            "decision_store_connection, view_share."
+        ),
+    ),
+    cfg.FloatOpt(
+        "view_share",
+        default=0.05,
+        min=0,
+        max=1,
+        help=(
+            "Share of decisions whose view is stored, whatever their outcome, so that "
+            "`moorage replay --since 24h` tries another configuration on them. "
+            "Decisions that read the same state share a view. At least one decision a "
+            "minute is among them. 1: all, as far as that takes no more than 5 % of a "
+            "core. For a day, set stored_views to the decisions of a day, multiplied "
+            "by this share. Related option: stored_views."
         ),
     ),
     cfg.ListOpt(

@@ -29,6 +29,8 @@ MEMBER_CLAIMED_FIRST: Final = "a member of its server group claimed first"
 OTHER_CLAIMED_FIRST: Final = "another instance claimed first: "
 #: The same: the chosen host had changed since it was read, and was not claimed.
 OUTDATED: Final = "outdated"
+#: The same: Placement gave no answer that could be used; the details are the error.
+FAILED: Final = "failed"
 #: The same: released, as another instance got its CPUs or devices before.
 COLLIDED: Final = "collided"
 #: The detail of both where a guest's CPUs or devices were claimed before.
@@ -89,7 +91,7 @@ class ClaimAttempt:
     Attributes
     ----------
     result : str
-        A value of `ClaimResult`, or `RELEASED`, `OUTDATED` or `COLLIDED`.
+        A value of `ClaimResult`, or `FAILED`, `RELEASED`, `OUTDATED` or `COLLIDED`.
     at_ms : float or None
         Milliseconds from the start of the decision to the answer; None: unknown.
     """

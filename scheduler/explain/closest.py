@@ -77,9 +77,16 @@ class ClosestReport:
         Those that were checked: fewer where each has to be read from Placement.
     n_passing : int
         Those of them that pass every check now.
+    n_instances : int
+        Those that the request is for.
+    n_fitting : int
+        As many of them fit at once now, by a decision without claims.
+    refusal : str
+        What the request would be answered now, with counts of hosts by cause; empty if
+        all of its instances fit, or there is but one.
     n_changes : int
         How many changes each group has: 1, or 2 where no single one admits a host; 0:
-        no group was found.
+        no group was found. Each admits hosts for one instance.
     groups : tuple of ClosestGroup
         Those that admit the most hosts first.
     """
@@ -87,6 +94,9 @@ class ClosestReport:
     n_known: int
     n_checked: int
     n_passing: int
+    n_instances: int
+    n_fitting: int
+    refusal: str
     n_changes: int
     groups: tuple[ClosestGroup, ...]
     providers_from: ProvidersFrom
@@ -127,10 +137,14 @@ class ClosestSearch:
             found = sorted(_distinct(tried), key=lambda group: -group.n_hosts)
             if found:
                 break
+        n_passing = int(np.count_nonzero(counts.min(axis=0) == 0))
         return ClosestReport(
             n_known=len(self._parts.table),
             n_checked=self._n,
-            n_passing=int(np.count_nonzero(counts.min(axis=0) == 0)),
+            n_passing=n_passing,
+            n_instances=1,
+            n_fitting=min(n_passing, 1),
+            refusal="",
             n_changes=n_changes if found else 0,
             groups=tuple(found),
             providers_from=origin,

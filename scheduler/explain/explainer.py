@@ -18,7 +18,7 @@ from ..drivers.caller import Caller
 from ..drivers.named_groups import with_current_groups
 from ..drivers.parts import Parts
 from ..drivers.placement_queries import ATTACHMENTS, build_queries, run_prefilters
-from ..drivers.record import DecisionRecord
+from ..drivers.record import DecisionRecord, Outcome
 from ..drivers.restrictions import requested_host
 from ..errors import InvalidRequest, NoValidHost, SchedulerError, excerpt
 from ..hosts import HostBatch
@@ -32,7 +32,7 @@ from ..placement.providers import (
 )
 from ..placement.providers.tree_records import tree_records
 from ..placement.tree_reading import read_tree
-from ..request import Request
+from ..request import Request, set_field
 from ..views import CapturedView
 from .capacity import CapacityReport, capacity
 from .closest import ClosestReport, ClosestSearch
@@ -186,6 +186,9 @@ class Explainer:
     def closest(self, context: object, spec_obj: RequestSpec) -> ClosestReport:
         """Return what would have to change for a request to fit.
 
+        A request for several instances is also decided, without claims, as more of them
+        may be asked for than the hosts that pass have room for, or rules allow.
+
         Without the providers in memory, only some hosts are read from Placement: those
         that fail the fewest other checks.
 
@@ -216,7 +219,34 @@ class Explainer:
         checks = HostChecks(
             parts, request, queries, refusals, view, hosts, queried.named
         )
-        return ClosestSearch(parts, checks).report(origin)
+        report = ClosestSearch(parts, checks).report(origin)
+        n_instances = set_field(spec_obj, "num_instances") or 1
+        if n_instances == 1:
+            return report
+        return self._with_fitting(report, context, spec_obj, n_instances)
+
+    def _with_fitting(
+        self,
+        report: ClosestReport,
+        context: object,
+        spec_obj: RequestSpec,
+        n_instances: int,
+    ) -> ClosestReport:
+        """Return a report that says how many of several instances fit at once."""
+        record = self.dry_run(context, spec_obj, n_instances)
+        least, most = 0, n_instances
+        if record.outcome is not Outcome.SELECTED:
+            most -= 1
+            while least < most:
+                middle = (least + most + 1) // 2
+                found = self.dry_run(context, spec_obj, middle)
+                if found.outcome is Outcome.SELECTED:
+                    least = middle
+                else:
+                    most = middle - 1
+        return dataclasses.replace(
+            report, n_instances=n_instances, n_fitting=most, refusal=record.user_message
+        )
 
     def nova_flavors(self, names: Collection[str] | None = None) -> list[FlavorRequest]:
         """Return requests for nova's flavors; see `BaseHostSource.flavors`."""

@@ -34,7 +34,10 @@ def host_reasons(
         if not restriction.allows(host)[0]:
             yield _restricted(host, restriction)
     for rejection in explain_rejections(filters, host[0], request.spec_obj):
-        attribute = f" ({rejection.attribute})" if rejection.attribute else ""
+        # Some reasons name what their request asks for.
+        is_named = rejection.attribute in rejection.reason.split()
+        is_added = rejection.attribute and not is_named
+        attribute = f" ({rejection.attribute})" if is_added else ""
         yield HostReason(
             CheckStage.FILTER,
             rejection.filter,

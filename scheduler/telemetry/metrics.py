@@ -25,7 +25,14 @@ from prometheus_client import CollectorRegistry, values
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
-from ..drivers.record import COLLIDED, OUTDATED, RELEASED, DecisionRecord, Outcome
+from ..drivers.record import (
+    COLLIDED,
+    FAILED,
+    OUTDATED,
+    RELEASED,
+    DecisionRecord,
+    Outcome,
+)
 from ..errors import ConfigurationError
 from ..placement.allocations.claims import ClaimResult
 from ..placement.candidates_source import FollowingStats
@@ -204,7 +211,7 @@ class _DecisionMetrics:
         # Exported from the start, so that the first one is an increase from 0.
         self._decisions.add(dict.fromkeys(Outcome, 0))
         self._claims.add(dict.fromkeys((r.value for r in ClaimResult), 0))
-        self._claims.add({RELEASED: 0, OUTDATED: 0, COLLIDED: 0})
+        self._claims.add({FAILED: 0, RELEASED: 0, OUTDATED: 0, COLLIDED: 0})
 
     def count(self, record: DecisionRecord) -> None:
         """Count a decision that has ended; `flush` exports it."""

@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 #: The first bytes; the last one is the version of all that follows.
 _MAGIC: Final = b"moorage view "
-_VERSION: Final = b"\x01"
+_VERSION: Final = b"\x02"
 _LEVEL: Final = 1
 _LENGTH: Final = struct.Struct(">I")
 #: Bytes of one frame, and of all of a view: 100,000 hosts need a quarter of it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which views are stored: of failures, and of a sample of the other decisions."""
+"""Which views are stored: of failures, and of a share of the other decisions."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ LOG = logging.getLogger(__name__)
 #: Seconds between two views of failures: after each, the next one is twice as far.
 _MIN_INTERVAL_S: Final = 1.0
 _MAX_INTERVAL_S: Final = 60.0
-#: Seconds between two views of decisions, whether or not they fail.
+#: Seconds within which one decision gets a view, whatever its outcome and the share.
 _SAMPLE_S: Final = 60.0
-#: A failure's view follows after this many times the seconds that encoding the last one
+#: A view follows after this many times the seconds that encoding the last one
 #: took: at most 5 % of a core are spent on it, however large the cloud is.
 _REST: Final = 20
 
@@ -97,6 +97,8 @@ class ViewKeeper:
         See `AddView`; what it is given is called in another thread.
     clock : callable
         Returns monotonic seconds.
+    share : float
+        Of all decisions, those of which a view is captured: from 0 to 1.
     """
 
     def __init__(
@@ -104,23 +106,28 @@ class ViewKeeper:
         add: AddView,
         *,
         clock: Callable[[], float],
+        share: float = 0.0,
         spawner: Spawner | None = None,
     ) -> None:
         self._add = add
         self._clock = clock
+        self._share = share
+        #: The sum of the shares of decisions since the last that was sampled.
+        self._n_due = 0.0
         self._lock = (spawner or ThreadSpawner()).lock()
-        self._next_at = self._next_sample_at = clock()
+        self._next_at = self._next_sample_at = self._rest_until = clock()
         self._interval_s = _MIN_INTERVAL_S
         self._last: _Kept | None = None
+        #: The newest one, until it is encoded.
+        self._unencoded: CapturedView | None = None
 
     def begin(self, parts: Parts, seen: Seen) -> None:
-        """Capture the view of a decision that has read its hosts, if one is due."""
+        """Capture the view of a decision that has read its hosts, if one is due.
+
+        A decision that has read the same as an earlier one shares its view.
+        """
         with _logged():
-            now = self._clock()
-            if now < self._next_sample_at and not seen.is_again:
-                return
-            self._next_sample_at = now + _SAMPLE_S
-            if not self._find(parts, seen):
+            if not self._find(parts, seen) and (self._is_sampled() or seen.is_again):
                 self._capture(parts, seen)
 
     def end(self, parts: Parts, seen: Seen, record: DecisionRecord) -> None:
@@ -154,8 +161,22 @@ class ViewKeeper:
         captured = CapturedView.of(parts, offer=seen.offer, unanswered=unanswered)
         read = _Read.of(captured)
         if read.is_view_of(parts, seen):
+            self._unencoded = captured
             seen.view = self._add(lambda: self._encode(captured))
             self._last = _Kept(seen.view, read, self._clock())
+
+    def _is_sampled(self) -> bool:
+        """Return whether a decision is one of the share, or the first in a minute."""
+        with self._lock:
+            now = self._clock()
+            self._n_due = min(self._n_due + self._share, 1.0)
+            is_idle = self._unencoded is None and now >= self._rest_until
+            is_of_share = self._n_due >= 1 and is_idle
+            if not is_of_share and now < self._next_sample_at:
+                return False
+            self._n_due -= is_of_share
+            self._next_sample_at = now + _SAMPLE_S
+            return True
 
     def _is_due(self) -> bool:
         """Return whether a failure may be captured; the next one has to wait longer.
@@ -175,11 +196,15 @@ class ViewKeeper:
 
     def _encode(self, captured: CapturedView) -> bytes:
         began = self._clock()
-        data = captured.encode()
-        ended = self._clock()
-        with self._lock:
-            self._next_at = max(self._next_at, ended + _REST * (ended - began))
-        return data
+        try:
+            return captured.encode()
+        finally:
+            ended = self._clock()
+            with self._lock:
+                self._rest_until = ended + _REST * (ended - began)
+                self._next_at = max(self._next_at, self._rest_until)
+                if self._unencoded is captured:
+                    self._unencoded = None
 
 
 @contextmanager

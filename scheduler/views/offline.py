@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..candidates import AllocationRequest, CandidatesQuery, DerivedData, Offer
 from ..conf import load
 from ..drivers.claims.peer_claims import publish_nothing
 from ..drivers.parts import Parts
-from ..drivers.plugins import PluginSet, load_plugin_set
+from ..drivers.plugins import Clock, PluginSet, load_plugin_set
 from ..drivers.record import DecisionLog
 from ..errors import PlacementUnavailable
 from ..hosts import HostTable
@@ -45,7 +45,7 @@ class OfflineParts:
     Parameters
     ----------
     conf : oslo_config.cfg.ConfigOpts, optional
-        None: the options of the view.
+        What it gives replaces options of the view, which are set on it for the rest.
 
     Attributes
     ----------
@@ -65,7 +65,8 @@ class OfflineParts:
     def __init__(self, view: StoredView, conf: cfg.ConfigOpts | None = None) -> None:
         self.view = view
         self.now = view.at
-        self.left_out = code_paths(view.options) if conf is None else []
+        conf = load([], config_files=[]) if conf is None else conf
+        self.left_out = code_paths(conf, view.options)
         plugins = _plugins(view, conf, self.clock)
         providers = view.providers
         placement = _NoPlacement(
@@ -80,7 +81,7 @@ class OfflineParts:
             journal=Journal(orphans),
             candidates=ViewCandidates(view.providers, view.offers),
             table=view.table(self.clock),
-            source=ViewSource(plugins.conf),
+            source=ViewSource(plugins.conf, view),
             prefilters=plugins.prefilters,
             filters=plugins.filters,
             weighers=plugins.weighers,
@@ -103,11 +104,7 @@ class OfflineParts:
         return self.view.providers
 
 
-def _plugins(view: StoredView, conf: cfg.ConfigOpts | None, clock: object) -> PluginSet:
-    assert callable(clock)
-    if conf is not None:
-        return load_plugin_set(conf, clock)
-    conf = load([], config_files=[])
+def _plugins(view: StoredView, conf: cfg.ConfigOpts, clock: Clock) -> PluginSet:
     if not apply_options(conf, view.options):
         # Plugins register options of their own, which can be set only then.
         load_plugin_set(conf, clock)
@@ -116,10 +113,19 @@ def _plugins(view: StoredView, conf: cfg.ConfigOpts | None, clock: object) -> Pl
 
 
 class ViewSource(BaseHostSource):
-    """Host state that does not change."""
+    """Host state that does not change, of the source of a view."""
+
+    def __init__(self, conf: cfg.ConfigOpts, view: StoredView) -> None:
+        super().__init__(conf)
+        self.are_zones_checked = view.are_zones_checked
+        self._unknowns = view.unknowns
 
     def start(self, table: HostTable) -> None:
         """Do nothing: the table was made of the view."""
+
+    def unknowns(self) -> Sequence[str]:
+        """Return what the source of the view could not give."""
+        return self._unknowns
 
 
 class _NoPlacement(PlacementClient):

@@ -45,11 +45,16 @@ def _masked(value: Any) -> Any:  # noqa: ANN401 - of any option
     return [_masked(each) for each in value] if isinstance(value, list) else value
 
 
-def code_paths(values: OptionValues) -> list[str]:
-    """Return the paths of code in the options of a view, which are left out."""
-    of_groups = (of_group.items() for of_group in values.values())
-    options = [each for items in of_groups for each in items]
-    return [p for name, v in options if name in _CODE for p in v if not _is_safe(p)]
+def code_paths(conf: cfg.ConfigOpts, values: OptionValues) -> list[str]:
+    """Return the paths of code in the options that `apply_options` leaves out."""
+    return [
+        path
+        for group, of_group in values.items()
+        for name, value in of_group.items()
+        if name in _CODE and not _is_given(conf, group, name)
+        for path in value
+        if not _is_safe(path)
+    ]
 
 
 def _is_safe(path: str) -> bool:
@@ -57,10 +62,15 @@ def _is_safe(path: str) -> bool:
 
 
 def apply_options(conf: cfg.ConfigOpts, values: OptionValues) -> bool:
-    """Set the options of a view that are registered; return whether all are.
+    """Set the registered options of a view that `conf` does not give itself.
 
     What would import code by its path is left out: bytes of a view are not trusted.
     Entry points of installed plugins, and nova's own paths, are no such code.
+
+    Returns
+    -------
+    bool
+        Whether all of them are registered.
 
     Raises
     ------
@@ -71,16 +81,31 @@ def apply_options(conf: cfg.ConfigOpts, values: OptionValues) -> bool:
 
 
 def _apply(conf: cfg.ConfigOpts, values: OptionValues) -> bool:
-    are_all_set = True
+    are_all_registered = True
     for group, of_group in values.items():
         for name, value in of_group.items():
             known = value
             if name in _CODE:
                 known = [path for path in value if _is_safe(path)]
             try:
-                conf.set_override(
-                    str(name), known, None if group == "DEFAULT" else str(group)
-                )
+                if not _is_given(conf, str(group), str(name)):
+                    conf.set_override(str(name), known, _section(str(group)))
             except (cfg.NoSuchOptError, cfg.NoSuchGroupError):
-                are_all_set = False
-    return are_all_set
+                are_all_registered = False
+    return are_all_registered
+
+
+def _is_given(conf: cfg.ConfigOpts, group: str, name: str) -> bool:
+    """Return whether a file, an argument or an override gives an option."""
+    try:
+        found = conf.get_location(name, _section(group))
+    except (cfg.NoSuchOptError, cfg.NoSuchGroupError):
+        return False
+    return found is not None and found.location not in (
+        cfg.Locations.opt_default,
+        cfg.Locations.set_default,
+    )
+
+
+def _section(group: str) -> str | None:
+    return None if group == "DEFAULT" else group

@@ -36,6 +36,9 @@ class CapturedView:
         Seconds since the epoch.
     providers : ProviderView or None
         None: they are not in memory, and `offers` is all that is known of Placement.
+    are_zones_checked : bool
+    unknowns : sequence of str
+        As the source of hosts says then.
     offers : sequence of CachedOffer
         The answers that one decision read.
     """
@@ -45,6 +48,8 @@ class CapturedView:
     at: float
     tie_seed: int
     conf: cfg.ConfigOpts
+    are_zones_checked: bool
+    unknowns: Sequence[str]
     providers: ProviderView | None
     offers: Sequence[CachedOffer] = ()
 
@@ -79,6 +84,8 @@ class CapturedView:
             parts.clock(),
             parts.tie_seed,
             parts.conf,
+            parts.source.are_zones_checked,
+            tuple(parts.source.unknowns()),
             providers,
             cached,
         )
@@ -92,6 +99,8 @@ class CapturedView:
             "at": self.at,
             "tie_seed": self.tie_seed,
             "options": set_options(self.conf),
+            "are_zones_checked": self.are_zones_checked,
+            "unknowns": list(self.unknowns),
             "moorage": __version__,
         }
         yield Frame(_HEADER, "", header)
@@ -109,11 +118,16 @@ class StoredView:
     ----------
     options : mapping
         Values by group and option, for `apply_options`.
+    are_zones_checked : bool
+    unknowns : sequence of str
+        As the source of hosts said then.
     """
 
     at: float
     tie_seed: int
     options: OptionValues
+    are_zones_checked: bool
+    unknowns: Sequence[str]
     providers: ProviderView | None
     offers: Sequence[CachedOffer]
     _hosts: HostsReader
@@ -139,8 +153,9 @@ class StoredView:
                 raise UnreadableView("it has parts that this Moorage does not know")
         if header is None:
             raise UnreadableView("it is truncated")
-        at, tie_seed, options = checked(_read_header, header)
-        return cls(at, tie_seed, options, providers.view(), offers.offers(), hosts)
+        return cls(
+            *checked(_read_header, header), providers.view(), offers.offers(), hosts
+        )
 
     def table(self, clock: Callable[[], float]) -> HostTable:
         """Return a new host table of the view.
@@ -152,6 +167,14 @@ class StoredView:
         return self._hosts.table(clock)
 
 
-def _read_header(header: Any) -> tuple[float, int, OptionValues]:  # noqa: ANN401 - untrusted
+def _read_header(
+    header: Any,  # noqa: ANN401 - untrusted
+) -> tuple[float, int, OptionValues, bool, Sequence[str]]:
     options = {str(group): dict(values) for group, values in header["options"].items()}
-    return float(header["at"]), int(header["tie_seed"]), options
+    return (
+        float(header["at"]),
+        int(header["tie_seed"]),
+        options,
+        bool(header["are_zones_checked"]),
+        [str(each) for each in header["unknowns"]],
+    )

@@ -245,8 +245,16 @@ class Answers:
         return {"decision": with_funnel(record), "notes": notes}
 
     def closest(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what would have to change for a request to fit; see `why_not`."""
+        """Return what would have to change for a request to fit; see `why_not`.
+
+        Parameters
+        ----------
+        body : mapping
+            With ``count``, if any: instances, in place of those of a stored request.
+        """
         spec, context, notes = self._request(body)
+        if "count" in body:
+            spec.num_instances = body["count"]
         report = self.explainer.closest(context, spec).to_dict()
         n_checked, n_known = report["n_checked"], report["n_known"]
         if n_checked < n_known:

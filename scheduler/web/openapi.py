@@ -97,17 +97,18 @@ def _request_body(properties: Schema, required: list[str]) -> Schema:
     }
 
 
+#: The number of instances, for the stored one.
+_COUNT_ASKED: Final = {"type": "integer", "minimum": 1, "maximum": 100}
+
 #: Schemas of the bodies of each path.
 BODIES: Final[dict[str, Schema]] = {
     "/v1/why-not": _request_body({"host": _NAME}, ["host"]),
-    "/v1/dry-run": _request_body(
-        {"count": {"type": "integer", "minimum": 1, "maximum": 100, "default": 1}}, []
-    ),
+    "/v1/dry-run": _request_body({"count": {**_COUNT_ASKED, "default": 1}}, []),
 }
 
 #: Flavors whose capacity is asked for at once.
 _MAX_FLAVORS: Final = 200
-BODIES["/v1/closest"] = _request_body({}, [])
+BODIES["/v1/closest"] = _request_body({"count": _COUNT_ASKED}, [])
 BODIES["/v1/capacity"] = {
     "type": "object",
     "additionalProperties": False,

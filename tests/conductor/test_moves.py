@@ -29,6 +29,7 @@ from moorage.scheduler.placement.allocations.claims import ClaimResult
 from moorage.scheduler.placement.allocations.limits import MAX_WRITES
 from moorage.scheduler.placement.client import PlacementClient
 
+from ..fixtures.faulty_placement import Call, FaultKind, FaultyAdapter, writes
 from ..fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
@@ -547,3 +548,38 @@ def test_every_order_of_calls_ends_as_expected(
         assert tuple(_of(other, instance, migration)) == state
     change(other, instance, {})
     change(other, migration, {})
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [FaultKind.AWAY, FaultKind.LOST, FaultKind.PROVIDER_CONFLICT],
+    ids=lambda kind: kind.name,
+)
+@pytest.mark.parametrize("n_faults", [1, MAX_WRITES - 1])
+def test_write_that_brings_to_rest_is_repeated(
+    embedded: EmbeddedPlacementFixture,
+    other: PlacementClient,
+    kind: FaultKind,
+    n_faults: int,
+) -> None:
+    """At an even generation, schedulers take what is in use for an unanswered claim."""
+    instance = claimed(other, {**vcpus(SOURCE), **vcpus(DEST)})
+    adapter = FaultyAdapter(embedded.adapter)
+    is_write = writes(instance)
+    adapter.fault(FaultKind.LATE, is_write, times=MAX_WRITES)
+    # The next one uses up the generation that the late writes name.
+    seen: list[Call] = []
+
+    def is_after_fence(call: Call) -> bool:
+        if is_write(call) and call not in seen:
+            seen.append(call)
+        return is_write(call) and len(seen) > 1
+
+    adapter.fault(kind, is_after_fence, times=n_faults)
+    with pytest.raises(AnswerLost):
+        remove_provider_tree(conductor(adapter), instance, SOURCE)
+    generation = other.allocations(instance).consumer_generation
+    assert generation is not None
+    assert generation % 2 == 1
+    adapter.deliver()
+    assert held(other, instance) == {**vcpus(SOURCE), **vcpus(DEST)}

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 from rich.console import Console
@@ -20,6 +22,8 @@ from .tables import Answer, differences_table, scores_table
 from .text import names, safe
 
 if TYPE_CHECKING:
+    from oslo_config import cfg
+
     from ....objects import RequestSpec
     from ...decision_store import StoredDecision
     from ...explain import Replay, ReplaySummary
@@ -27,8 +31,32 @@ if TYPE_CHECKING:
 
 _NOT_STORED: Final = (
     "No view is stored of the decision {}: [moorage] stored_views sets how many are "
-    "kept, of failures and of one decision a minute"
+    "kept, and view_share of how many decisions that find a host"
 )
+
+
+class Setting(NamedTuple):
+    """An option as `--set` gives it; the group "DEFAULT" has those of no group."""
+
+    group: str
+    option: str
+    value: str
+
+
+def _read_settings(
+    _context: object, _option: object, texts: Sequence[str]
+) -> list[Setting]:
+    found = []
+    for text in texts:
+        name, is_set, value = text.partition("=")
+        group, has_group, option = name.strip().partition(".")
+        if not (is_set and has_group and group and option) or not text.isprintable():
+            raise click.BadParameter(
+                f"{safe(text, 80)!r} is not GROUP.OPTION=VALUE, such as "
+                "filter_scheduler.cpu_weight_multiplier=2"
+            )
+        found.append(Setting(group, option.replace("-", "_"), value.strip()))
+    return found
 
 
 @click.command()
@@ -37,7 +65,12 @@ _NOT_STORED: Final = (
 )
 @click.option(
     "--config-file", "config_files", multiple=True, type=click.Path(),
-    help="Options to decide with instead of those of the decision; may be repeated.",
+    help="Options that replace those of the decision; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--set", "settings", metavar="GROUP.OPTION=VALUE", multiple=True,
+    callback=_read_settings,
+    help="An option that replaces that of the decision and of files; may be repeated.",
 )  # fmt: skip
 @click.option(
     "--since", metavar="AGE", callback=age_s,
@@ -53,6 +86,7 @@ def replay(
     session: CommandSession,
     id_: str | None,
     config_files: Sequence[str],
+    settings: Sequence[Setting],
     since: float | None,
     limit: int,
     as_json: bool,
@@ -60,12 +94,13 @@ def replay(
     """Decide again on the stored view of a decision.
 
     It runs in this process. With the decision's own options, the result is the same to
-    the last bit. With --config-file it shows what another configuration would have
-    done: which filter, which weigher, and how the ranking moves. Nothing is claimed.
+    the last bit. With --set or --config-file it shows what these options, beside all
+    others of the decision, would have done: which filter, which weigher, and how the
+    ranking moves. Nothing is claimed.
     """
     if (id_ is None) is (since is None):
         raise click.UsageError("Pass a request id or an instance, or --since")
-    replays = _Replays(session.api(), config_files)
+    replays = _Replays(session.api(), config_files, settings)
     if id_ is not None:
         made = replays.of(_stored(session.api(), id_))
         print_answer(as_json, made.to_dict(), _show)
@@ -91,11 +126,15 @@ def _stored(api: ApiClient, id_: str) -> StoredDecision:
 class _Replays:
     """Repeats decisions, of which several may share a view."""
 
-    def __init__(self, api: ApiClient, config_files: Sequence[str]) -> None:
+    def __init__(
+        self, api: ApiClient, config_files: Sequence[str], settings: Sequence[Setting]
+    ) -> None:
         self._api = api
-        self._conf = read_options(config_files) if config_files else None
+        self._config_files = config_files
+        self._settings = settings
         self._view: str | None = None
         self._offline: OfflineParts | None = None
+        self._read_options()  # an invalid one is no matter of a decision
 
     def of(self, stored: StoredDecision) -> Replay:
         """Repeat a decision that has a view.
@@ -130,12 +169,34 @@ class _Replays:
             if answer is not None:
                 try:
                     read = StoredView.decode(b64decode(answer["data"]))
-                    self._offline = OfflineParts(read, self._conf)
+                    conf = self._read_options()
+                    self._offline = OfflineParts(read, conf)
                 except (UnreadableView, SchedulerError) as e:
-                    options = " with the options of the file" if self._conf else ""
+                    is_other = self._config_files or self._settings
+                    options = " with the options given" if is_other else ""
                     text = f"The view {view} cannot be used{options}: {e}"
                     raise click.ClickException(text) from e
+                # Plugins have registered theirs.
+                _require_known(conf, self._settings)
         return self._offline
+
+    def _read_options(self) -> cfg.ConfigOpts:
+        """Return the options of the files and settings, which are a last file."""
+        from ...conf import load
+
+        if not (self._config_files or self._settings):
+            return load([], config_files=[])
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "set.conf")
+            path.write_text(
+                "".join(f"[{g}]\n{o} = {v}\n" for g, o, v in self._settings)
+            )
+            try:
+                conf: cfg.ConfigOpts = read_options([*self._config_files, str(path)])
+                return conf
+            except click.ClickException as e:
+                text = e.message.replace(f"({path})", "(--set)")
+                raise click.ClickException(text) from e
 
     def summary(self, found: Iterator[StoredDecision]) -> dict[str, Any]:
         """Repeat decisions and sum up; those without a view are counted.
@@ -161,6 +222,17 @@ class _Replays:
             return False
         made.add(self.of(stored), offline, int(request.flavor.memory_mb))
         return True
+
+
+def _require_known(conf: cfg.ConfigOpts, settings: Sequence[Setting]) -> None:
+    from ...conf import registered_opts
+    from ..checks.option_table import unknown_option
+
+    known = {(group or "DEFAULT", opt.dest) for group, opt, _ in registered_opts(conf)}
+    for group, option, _ in settings:
+        if (group, option) not in known:
+            why = unknown_option((group, option), known)
+            raise click.ClickException(f"--set {group}.{option}: {why}")
 
 
 def _request_of(stored: StoredDecision) -> RequestSpec | None:

@@ -38,6 +38,12 @@ def closest(session: CommandSession, id_: str, as_json: bool) -> None:
 def _show_closest(console: Console, answer: Answer) -> None:
     if answer["n_passing"]:
         console.print(f"{answer['n_passing']:,} host(s) pass every check now.")
+    if answer["refusal"]:
+        text = (
+            f"{answer['n_fitting']:,} of {answer['n_instances']:,} instances fit at "
+            f"once: {answer['refusal']}"
+        )
+        console.print(cell(text))
     if answer["groups"]:
         console.print(_closest_table(answer))
     elif not answer["n_passing"]:

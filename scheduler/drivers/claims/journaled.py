@@ -50,6 +50,8 @@ class JournaledClaims:
     ----------
     made : dict of str to Claim
         Those that this request made, by instance.
+    n_writes : int
+        How many writes the last claim has sent.
 
     Raises
     ------
@@ -73,6 +75,7 @@ class JournaledClaims:
         self._record = record
         self._evacuated_from = evacuated_from
         self.made: dict[str, Claim] = {}
+        self.n_writes = 0
         #: Earlier ones that this request found and took over.
         self._found: dict[str, Claim] = {}
         #: The journal entries of claims that are not known to be released.
@@ -103,6 +106,7 @@ class JournaledClaims:
             It is in doubt, or Placement does not answer.
         """
         began = self._parts.candidates.tick()
+        self.n_writes = 0
         with (
             self._record.timed("claim"),
             tracing.span("claim", hosts=hosts, instances=list(requests)) as span,
@@ -168,6 +172,7 @@ class JournaledClaims:
         self, generations: Mapping[str, int | None], held: AllocationsByConsumer
     ) -> None:
         """Record the generation at which a claim is about to be sent again."""
+        self.n_writes += 1
         for uuid, named in generations.items():
             entry, mine = self._entries[uuid], held[uuid]
             recorded = Claim(entry.request, entry.before)

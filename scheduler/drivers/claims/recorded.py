@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from ...errors import PlacementUnavailable
 from ...hosts import HostBatch
 from ...placement.allocations.claims import ClaimResult
 from ...placement.allocations.limits import GROUP_MAX_ROUNDS
@@ -14,6 +15,7 @@ from ..instances import PlacedInstance
 from ..record import (
     COLLIDED,
     DEVICES_CLAIMED_FIRST,
+    FAILED,
     MEMBER_CLAIMED_FIRST,
     OTHER_CLAIMED_FIRST,
     OUTDATED,
@@ -148,6 +150,8 @@ class RecordedClaims:
     def _answer(self, uuids: Sequence[str], hosts: Sequence[str]) -> ClaimResult:
         if self._is_next(tuple(uuids), tuple(hosts)):
             attempt = self._left.popleft()
+            if attempt.result == FAILED:
+                raise PlacementUnavailable(attempt.detail)
             result = ClaimResult(attempt.result)
             self.contention.note(
                 is_refused=result is not ClaimResult.CLAIMED,

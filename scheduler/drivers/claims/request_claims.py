@@ -7,7 +7,13 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from ...candidates import AllocationRequest
-from ...errors import AllocationUpdateFailed, PlacementUnavailable
+from ...errors import (
+    MAX_MESSAGE,
+    AllocationUpdateFailed,
+    PlacementUnavailable,
+    SchedulerError,
+    shortened,
+)
 from ...hosts import HostBatch
 from ...placement.allocations.claims import ClaimAnswer, ClaimResult
 from ...placement.allocations.limits import (
@@ -24,6 +30,7 @@ from ..parts import Parts
 from ..record import (
     COLLIDED,
     DEVICES_CLAIMED_FIRST,
+    FAILED,
     MEMBER_CLAIMED_FIRST,
     OTHER_CLAIMED_FIRST,
     OUTDATED,
@@ -282,7 +289,20 @@ class RequestClaims:
         is_held: bool = False,
     ) -> ClaimAnswer:
         self._wanted.update(requests)
-        answer = self._claims.claim(requests, hosts, is_held=is_held)
+        try:
+            answer = self._claims.claim(requests, hosts, is_held=is_held)
+        except SchedulerError as e:
+            self._record.claims.append(
+                ClaimAttempt(
+                    instance_uuids=tuple(requests),
+                    hosts=tuple(hosts),
+                    result=FAILED,
+                    n_attempts=self._claims.n_writes,
+                    detail=shortened(str(e), MAX_MESSAGE),
+                    at_ms=self._record.elapsed_ms(self._parts.clock()),
+                )
+            )
+            raise
         if answer.result is ClaimResult.CLAIMED and not answer.is_found:
             self._n_contended = 0
         self._record_attempt(list(requests), hosts, answer)

@@ -23,6 +23,7 @@ The rules:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -447,9 +448,23 @@ class Rewrite:
         answer = self._send({uuid: same}, {uuid: named})
         after = (named or 0) + 1
         if answer.is_done and held.resources and after % 2 == 0:
-            # What is in use rests at an odd generation.
-            answer = self._send({uuid: same}, {uuid: after})
+            answer = self._send_to_rest(uuid, same, after)
         return answer.is_done or answer.is_consumer_conflict
+
+    def _send_to_rest(
+        self, uuid: str, same: DesiredAllocations, named: int
+    ) -> WriteAnswer:
+        """Write what is in use once more, so that it rests at an odd generation.
+
+        After a lost answer, a consumer conflict shows that its write has arrived.
+        """
+        for number in range(1, MAX_WRITES):
+            with contextlib.suppress(PlacementError):
+                answer = self._send({uuid: same}, {uuid: named})
+                if not answer.is_concurrent_update or answer.is_consumer_conflict:
+                    return answer
+            self._pause(number)
+        return self._send({uuid: same}, {uuid: named})
 
     def _in_doubt(self) -> AllocationsInDoubt:
         self.is_in_doubt = True

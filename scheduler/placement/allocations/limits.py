@@ -10,6 +10,8 @@ step                            bound                                  seconds
 a query for candidates          `MAX_QUERIES` of them                  3 t
 a write and its reads           `MAX_WRITES` writes, a read each,      8 t + 3.2
                                 pauses that double up to `MAX_PAUSE_S`
+what uses up late writes'       a read and `MAX_WRITES` + 1 writes     6 t + 1.6
+generations
 the same, Placement is down     the circuit opens after                10 + t
                                 `CIRCUIT_MAX_LOST_S`, and each call
                                 fails at once

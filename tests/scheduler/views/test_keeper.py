@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Views are kept of failures and of a sample, and not too many."""
+"""Views are kept of failures and of a share of decisions, and not too many."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from ...fixtures.explained_clouds import explained_cloud
 class Kept:
     """A scheduler that keeps views, on a clock that stands still."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, share: float = 0.0) -> None:
         self.now = self.ticks = 0.0
         self.encoders: list[Callable[[], bytes]] = []
         self.scheduler = scheduler
-        keeper = ViewKeeper(self._add, clock=self._clock)
+        keeper = ViewKeeper(self._add, clock=self._clock, share=share)
         published = Notifier(
             make_publishers(scheduler.conf, None), scheduler.table, lambda: False
         )
@@ -119,3 +119,40 @@ def test_a_view_that_cannot_be_captured_fails_no_decision(
     assert kept.view_of(memory_mb=64) is None
     assert kept.scheduler.decisions.newest(1)[0].instances
     assert "The view of a decision was not captured" in caplog.text
+
+
+@pytest.mark.parametrize(("share", "n_views"), [(0.0, 1), (0.25, 3), (1.0, 8)])
+def test_share_of_decisions_is_kept(share: float, n_views: int) -> None:
+    with explained_cloud(9, filter_scheduler__enabled_filters=[]) as (scheduler, _):
+        kept = Kept(scheduler, share=share)
+        found = []
+        for _ in range(8):
+            found.append(kept.view_of(memory_mb=64))
+            for encode in kept.encoders:
+                encode()
+    # The first one is that of its minute.
+    assert len({*found} - {None}) == n_views
+    assert found[0] is not None
+
+
+def test_decisions_on_the_same_state_share_a_view() -> None:
+    with explained_cloud(9, filter_scheduler__enabled_filters=[]) as (scheduler, _):
+        kept = Kept(scheduler, share=1.0)
+        assert kept.view_of(memory_mb=64) == "1"
+        kept.encoders[0]()
+        assert [kept.view_of(vcpus=500) for _ in range(3)] == ["2"] * 3
+        assert kept.view_of(memory_mb=64) == "2"  # what the failures have read
+
+
+def test_share_is_not_kept_while_a_view_waits_for_the_store() -> None:
+    with explained_cloud(9, filter_scheduler__enabled_filters=[]) as (scheduler, _):
+        kept = Kept(scheduler, share=1.0)
+        assert kept.view_of(memory_mb=64) == "1"
+        assert kept.view_of(memory_mb=64) is None
+        kept.ticks = 0.5  # each look at the clock from now on
+        kept.encoders[0]()
+        kept.ticks = 0.0
+        kept.now = 10.4
+        assert kept.view_of(memory_mb=64) is None
+        kept.now = 11.0
+        assert kept.view_of(memory_mb=64) == "2"

@@ -120,7 +120,14 @@ def _captured(**changes: Any) -> CapturedView:
         group, _, option = name.partition("__")
         conf.set_override(option, value, group=group)
     return CapturedView(
-        hosts.image(), hosts.columns, NOW, 11, conf, _providers().view()
+        hosts.image(),
+        hosts.columns,
+        NOW,
+        11,
+        conf,
+        are_zones_checked=False,
+        unknowns=("No host aggregate is known.",),
+        providers=_providers().view(),
     )
 
 
@@ -211,14 +218,14 @@ def test_code_of_a_view_is_not_imported(tmp_path: Any, monkeypatch: Any) -> None
 # -- hostile bytes ---------------------------------------------------------------------
 
 
-_MAGIC = b"moorage view \x01"
+_MAGIC = b"moorage view \x02"
 
 
 @pytest.mark.parametrize(
     ("data", "why"),
     [
         (b"", "no view"),
-        (b"moorage view \x02", "another version"),
+        (b"moorage view \x01", "another version"),
         (_MAGIC, "truncated"),
         (_MAGIC + b"xxxx", "damaged"),
         (_MAGIC + zlib.compress(struct.pack(">I", 1 << 31) + b"x"), "a piece of"),

@@ -149,7 +149,7 @@ def _damaged(taken: Path, kind: str) -> bytes:
             id_, record = found.records[0]
             found.records[0] = (id_, record[:1] + b"garbage")
         case "plugin":
-            found.view = b"moorage view \x02"
+            found.view = b"moorage view \x7f"
     return head + msgspec.msgpack.encode(found, enc_hook=None)
 
 
