@@ -290,7 +290,7 @@ OPTS = (
     ),
     cfg.IntOpt(
         "stored_views",
-        default=200,
+        default=100,
         min=0,
         help=(
             "Maximum number of views in the store of decisions, of all schedulers that "
@@ -306,7 +306,7 @@ OPTS = (
     ),
     cfg.FloatOpt(
         "view_share",
-        default=0.05,
+        default=0.01,
         min=0,
         max=1,
         help=(

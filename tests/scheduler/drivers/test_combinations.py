@@ -33,7 +33,7 @@ ONE = uuid_of("an instance in rack r1")
 DRIVERS, CANDIDATES = ("filter_scheduler", "solver"), ("memory", "api")
 PLACES = ("aggregates", "placement")
 
-#: Each pair of two properties is among the first, which are quick.
+#: Each pair of two properties, except those of Kafka, is among these, which are quick.
 QUICK = [
     CloudKind("filter_scheduler", "memory", "aggregates", False, "push"),
     CloudKind("solver", "api", "placement", True, "push"),
