@@ -10,10 +10,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from ...objects import SchedulerLimits, Selection
-from ..candidates import AllocationRequest
+from ..candidates import MICROVERSION, AllocationRequest, Offer
 from ..hosts import HostBatch, metadata_values
 from .claims.accepting import NO_CANDIDATE
-from .claims.ledger import Ledger
 from .instances import PlacedInstance, read_attributes
 from .weighing import Ranking
 
@@ -27,11 +26,11 @@ class SelectionMaker:
 
     Attributes
     ----------
-    ledger : Ledger or None
+    ledger : Offer or None
         None: nothing is claimed.
     """
 
-    ledger: Ledger | None
+    ledger: Offer | None
     limits_of: LimitsOf
     default_availability_zone: str
 
@@ -82,6 +81,6 @@ class SelectionMaker:
             limits=SchedulerLimits.from_dict(dict(limits)),
             # "null" if nothing is claimed, as a stock conductor expects.
             allocation_request=json.dumps(request),
-            allocation_request_version=self.ledger and self.ledger.version,
+            allocation_request_version=self.ledger and MICROVERSION,
             availability_zone=min(zones, default=self.default_availability_zone),
         )

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection, Sequence
 
 from ...objects import RequestSpec, Selection
-from ..candidates import DecisionOffer
+from ..candidates import Offer
 from ..errors import NoValidHost, PluginError
 from ..hosts import HostBatch
 from ..placement.allocations.limits import MAX_QUERIES, MAX_REREAD_TREES
@@ -19,7 +19,6 @@ from ..request.checks import instance_uuids_of
 from .caller import Caller
 from .claims.accepting import Claims
 from .claims.fits import FitCheck
-from .claims.ledger import Ledger
 from .claims.levels import LevelCheck
 from .claims.peer_claims import PeerClaim
 from .claims.rechecks import MAX_RECHECKED, Rechecks
@@ -102,7 +101,7 @@ class Decision:
         self.seen = self._begin_pass()
         self._needs = Needs(request, parts.conf)
         self._record = record
-        self._offer: DecisionOffer | None = None
+        self._offer: Offer | None = None
         #: Set once it is known what the request requires: filters may depend on it.
         self._placer: Placer
         record.n_instances = len(self._uuids)
@@ -165,7 +164,7 @@ class Decision:
                     raise
             record.restart()
             n_decided += 1
-            offer = offer if newer_offer is None else newer_offer
+            offer = offer.renewed() if newer_offer is None else newer_offer
 
     def _make_placer(self) -> Placer:
         """Prepare the filters and weighers that the request needs."""
@@ -182,7 +181,7 @@ class Decision:
         )
 
     def _steps(
-        self, hosts: HostBatch, ledger: Ledger | None, claims: Claims | None
+        self, hosts: HostBatch, ledger: Offer | None, claims: Claims | None
     ) -> Steps:
         return Steps(self._parts, self._placer, self._offer, hosts, ledger, claims)
 
@@ -213,7 +212,7 @@ class Decision:
         )
 
     def _decide(
-        self, offer: DecisionOffer | None, *, may_give_up: bool = False
+        self, offer: Offer | None, *, may_give_up: bool = False
     ) -> list[list[Selection]]:
         self._offer = offer
         before, self.seen = self.seen, self._begin_pass()
@@ -296,7 +295,7 @@ class Decision:
         self._caller.on_placed(last.ranking.hosts, last.index, last.consumption)
 
     def _consume(
-        self, placed: Sequence[PlacedInstance], claims: RequestClaims, ledger: Ledger
+        self, placed: Sequence[PlacedInstance], claims: RequestClaims, ledger: Offer
     ) -> None:
         table, now = self._parts.table, self._parts.clock()
         try:
@@ -315,7 +314,7 @@ class Decision:
         )
 
     def _peer_claim(
-        self, placed: PlacedInstance, ledger: Ledger, now: float
+        self, placed: PlacedInstance, ledger: Offer, now: float
     ) -> PeerClaim:
         claim = PeerClaim(
             node_uuid=placed.value("uuid"),
@@ -347,7 +346,7 @@ class Decision:
         if freed := self._parts.table.take_freed():
             self._parts.candidates.mark_changed(freed)
 
-    def _report_lacking(self, offer: DecisionOffer) -> None:
+    def _report_lacking(self, offer: Offer) -> None:
         """Have providers read again that have room, though not for all instances."""
         if len(self._uuids) > 1:
             roots = itertools.islice(offer.roots, MAX_REREAD_TREES)
@@ -361,7 +360,7 @@ class Decision:
         self._report_freed()
         return is_polled and table.revision != self._record.view_revision
 
-    def _hosts_of_offer(self, offer: DecisionOffer) -> HostBatch:
+    def _hosts_of_offer(self, offer: Offer) -> HostBatch:
         """Return the hosts of Placement's candidates; refresh if some are new."""
         table = self._parts.table
         with self._record.timed("hosts"):
@@ -374,16 +373,14 @@ class Decision:
                     hosts = table.batch_of_offer(offer)
         return hosts
 
-    def _load_hosts(
-        self, offer: DecisionOffer | None
-    ) -> tuple[HostBatch, Ledger | None]:
+    def _load_hosts(self, offer: Offer | None) -> tuple[HostBatch, Offer | None]:
         """Return the hosts of Placement's candidates; all of them for a rebuild."""
         table = self._parts.table
         ledger = None
         if offer is None:
             hosts = table.batch()
         else:
-            ledger = Ledger(offer)
+            ledger = offer
             hosts = self._hosts_of_offer(offer)
             self._record_unknown_providers(offer, hosts)
         self._record.n_hosts = len(hosts)
@@ -392,7 +389,7 @@ class Decision:
         self._parts.views.begin(self._parts, self.seen)
         return hosts, ledger
 
-    def _record_unknown_providers(self, offer: DecisionOffer, hosts: HostBatch) -> None:
+    def _record_unknown_providers(self, offer: Offer, hosts: HostBatch) -> None:
         self._record.n_without_row = offer.n_roots - len(hosts)
         if not len(hosts):
             LOG.error(

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ..candidates import CandidatesQuery, DecisionOffer, Offer
+from ..candidates import CandidatesQuery, Offer, QueryOffer
 from ..errors import (
     NoValidHost,
     PlacementError,
@@ -53,7 +53,7 @@ def query_candidates(
     *,
     arrived: int,
     n_instances: int,
-) -> DecisionOffer:
+) -> Offer:
     """Return Placement's candidates for a request, at least one that is open.
 
     A cached answer is used if it has an open one.
@@ -96,9 +96,9 @@ def requery_candidates(
     record: DecisionRecord,
     *,
     arrived: int,
-    earlier: DecisionOffer,
+    earlier: Offer,
     is_stale: bool = False,
-) -> DecisionOffer | None:
+) -> Offer | None:
     """Query Placement again, where its answer may be better than the earlier one.
 
     Return None if Placement was queried since the request arrived, or has nothing new.
@@ -114,12 +114,12 @@ def requery_candidates(
     return offer
 
 
-def _is_fresh(offer: DecisionOffer, arrived: int) -> bool:
+def _is_fresh(offer: Offer, arrived: int) -> bool:
     """Return whether an offer is newer than that, and has all of Placement's answer."""
     return offer.began >= arrived and offer.is_complete
 
 
-def _record_offer(record: DecisionRecord, offer: DecisionOffer) -> None:
+def _record_offer(record: DecisionRecord, offer: Offer) -> None:
     record.n_candidates, record.is_truncated = offer.n_open, offer.is_truncated
 
 
@@ -236,14 +236,14 @@ def _query_all(
     record: DecisionRecord,
     since: int | None,
     max_age_s: float = math.inf,
-) -> DecisionOffer:
+) -> Offer:
     """Return the answers to all queries as one, without candidates known to be gone."""
     offers = []
     for query in queries:
         record.queries.append(shortened(query.path, _MAX_QUERY))
         with record.timed("placement"):
             offers.append(_query_one(parts, caller, query, record, since, max_age_s))
-    return DecisionOffer(offers)
+    return Offer(offers)
 
 
 def _query_one(
@@ -253,7 +253,7 @@ def _query_one(
     record: DecisionRecord,
     since: int | None,
     max_age_s: float,
-) -> Offer:
+) -> QueryOffer:
     try:
         return parts.candidates.get(
             query,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...objects import Selection
+from ..candidates import Offer
 from ..errors import AllocationUpdateFailed, NoValidHost
 from ..hosts import HostBatch
 from ..placement.allocations.limits import MAX_POSTS
@@ -25,7 +26,6 @@ from .claims.accepting import (
     first_accepted,
     reserve_in_ledger,
 )
-from .claims.ledger import Ledger
 from .instances import NOT_ENOUGH, ChosenHost, Needs, PlacedInstance, hosts_after
 from .ranker import HostRanker
 from .record import TOP_INSTANCES, DecisionRecord, InstanceRecord
@@ -78,7 +78,7 @@ class Placer:
     def select_by_weight(
         self,
         hosts: HostBatch,
-        ledger: Ledger | None,
+        ledger: Offer | None,
         claims: Claims | None,
         placed: Sequence[PlacedInstance] = (),
         weigh: Weigh | None = None,
@@ -111,7 +111,7 @@ class Placer:
         self,
         hosts: HostBatch,
         left: Sequence[str],
-        ledger: Ledger,
+        ledger: Offer,
         claims: Claims,
     ) -> list[PlacedInstance]:
         """Place and claim instances, several in one POST if Placement grants it.
@@ -138,7 +138,7 @@ class Placer:
         self,
         hosts: HostBatch,
         uuids: Sequence[str],
-        ledger: Ledger,
+        ledger: Offer,
         claims: Claims,
     ) -> list[PlacedInstance]:
         """Place and claim instances one by one.
@@ -163,7 +163,7 @@ class Placer:
         self,
         hosts: HostBatch,
         uuids: Sequence[str],
-        ledger: Ledger,
+        ledger: Offer,
         claims: Claims,
     ) -> list[PlacedInstance] | None:
         if len(self.instance_uuids) > 1:
@@ -179,7 +179,7 @@ class Placer:
         self,
         hosts: HostBatch,
         uuids: Sequence[str],
-        ledger: Ledger | None,
+        ledger: Offer | None,
         accept: Accept,
         claims: Claims | None = None,
     ) -> list[PlacedInstance]:
@@ -223,7 +223,7 @@ class Placer:
         uuid: str,
         index: int,
         candidate: int,
-        ledger: Ledger | None,
+        ledger: Offer | None,
         *,
         has_top: bool = True,
         weighed: Ranking | None = None,
@@ -265,7 +265,7 @@ class Placer:
     def make_selections(
         self,
         placed: Sequence[PlacedInstance],
-        ledger: Ledger | None,
+        ledger: Offer | None,
         others: Ranking,
     ) -> list[list[Selection]]:
         """Return a list an instance: its host, then alternates from `others`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ..candidates import CandidatesQuery, DecisionOffer
+from ..candidates import CandidatesQuery, Offer
 from .claims.contention import Contention
 from .record import DecisionRecord, ReplayKey
 
@@ -33,7 +33,7 @@ class Seen:
     n_claims : int
         Claim attempts of earlier passes.
     queries : sequence of CandidatesQuery
-    offer : DecisionOffer or None
+    offer : Offer or None
         None: a rebuild, or there was no candidate.
     revision : int or None
         Of the host table; None: no host was read.
@@ -51,7 +51,7 @@ class Seen:
     share: float
     n_claims: int = 0
     queries: Sequence[CandidatesQuery] = ()
-    offer: DecisionOffer | None = None
+    offer: Offer | None = None
     revision: int | None = None
     random_seed: int | None = None
     view: str | None = None

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ..candidates import DecisionOffer, Mask
+from ..candidates import Mask, Offer
 from ..errors import MAX_MESSAGE, PluginError, shortened
 from ..hosts import HostBatch
 from ..request import Request
@@ -23,7 +23,6 @@ from .claims.accepting import (
     claim_in_placement,
     reserve_in_ledger,
 )
-from .claims.ledger import Ledger
 from .instances import PlacedInstance, hosts_after
 from .parts import Parts
 from .placer import Placer
@@ -41,11 +40,11 @@ class Steps:
     ----------
     placer : Placer
         With a ranker for the request.
-    offer : DecisionOffer or None
+    offer : Offer or None
         None: the candidates of a rebuild are all hosts.
     hosts : HostBatch
         The candidates.
-    ledger : Ledger or None
+    ledger : Offer or None
         None: any host is accepted.
     claims : Claims or None
         None: nothing is claimed; candidates are reserved in the ledger.
@@ -62,9 +61,9 @@ class Steps:
         self,
         parts: Parts,
         placer: Placer,
-        offer: DecisionOffer | None,
+        offer: Offer | None,
         hosts: HostBatch,
-        ledger: Ledger | None,
+        ledger: Offer | None,
         claims: Claims | None,
     ) -> None:
         self._parts = parts

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from ..candidates import Offer
+from ..candidates import QueryOffer
 from ..drivers.parts import Parts
 from ..drivers.record import DecisionRecord, Outcome
 from ..drivers.seen import Seen
@@ -76,7 +76,7 @@ class _Read:
         now = parts.candidates.provider_view()
         return now is not None and now.state is self.providers.state
 
-    def _has(self, offer: Offer) -> bool:
+    def _has(self, offer: QueryOffer) -> bool:
         if isinstance(offer, TableOffer):
             return self.providers is not None and self.providers.state is offer.state
         return isinstance(offer, CachedOffer) and any(

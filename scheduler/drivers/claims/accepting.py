@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from ...candidates import Offer
 from ...hosts import HostBatch
 from ..instances import PlacedInstance
 from ..weighing import Ranking
 from .contention import Contention
-from .ledger import Ledger
 
 #: The candidate of an instance for which nothing is claimed.
 NO_CANDIDATE: Final = -1
@@ -35,19 +35,19 @@ class Claims(Protocol):
         """Whether instances of other requests were read, so that filters run again."""
 
     def claim_host(
-        self, uuid: str, hosts: HostBatch, index: int, ledger: Ledger
+        self, uuid: str, hosts: HostBatch, index: int, ledger: Offer
     ) -> int | None:
         """Claim one of a host's candidates for an instance; None: none was granted."""
 
     def claim_together(
-        self, placed: Sequence[PlacedInstance], ledger: Ledger
+        self, placed: Sequence[PlacedInstance], ledger: Offer
     ) -> list[str]:
         """Claim for several instances at once; return those that got no host."""
 
-    def held_candidate(self, uuid: str, ledger: Ledger) -> int | None:
+    def held_candidate(self, uuid: str, ledger: Offer) -> int | None:
         """Return the candidate that an instance has held since an earlier request."""
 
-    def take_over(self, placed: PlacedInstance, ledger: Ledger) -> bool:
+    def take_over(self, placed: PlacedInstance, ledger: Offer) -> bool:
         """Rewrite what an earlier request claimed; return whether it may stay."""
 
     def may_try_again(self, n_rounds: int) -> bool:
@@ -70,7 +70,7 @@ def accept_any(_uuid: str, _hosts: HostBatch, _index: int) -> int | None:
     return NO_CANDIDATE
 
 
-def reserve_in_ledger(ledger: Ledger) -> Accept:
+def reserve_in_ledger(ledger: Offer) -> Accept:
     """Accept a host that has a candidate left, and reserve it in the ledger."""
 
     def take(_uuid: str, hosts: HostBatch, index: int) -> int | None:
@@ -83,17 +83,17 @@ def reserve_in_ledger(ledger: Ledger) -> Accept:
     return take
 
 
-def accept_held(ledger: Ledger, candidate: int) -> Accept:
+def accept_held(ledger: Offer, candidate: int) -> Accept:
     """Accept only the host of one candidate, which the instance holds already."""
 
     def accept(_uuid: str, hosts: HostBatch, index: int) -> int | None:
-        is_its = candidate in ledger.candidates_of(hosts.value("uuid", index))
+        is_its = candidate in ledger.numbers_of(hosts.value("uuid", index))
         return candidate if is_its else None
 
     return accept
 
 
-def claim_in_placement(ledger: Ledger, claims: Claims) -> Accept:
+def claim_in_placement(ledger: Offer, claims: Claims) -> Accept:
     """Accept a host on which Placement grants a claim."""
 
     def claim(uuid: str, hosts: HostBatch, index: int) -> int | None:

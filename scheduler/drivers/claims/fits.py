@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from ....filters import BaseHostFilter
+from ...candidates import Offer
 from ...hosts import Consumption, HostBatch
 from ...placement.allocations.limits import MAX_COLLISIONS
 from ...request import Request
 from ..instances import Needs, PlacedInstance
 from ..parts import Parts
-from .ledger import Ledger
 from .peer_claims import ClaimState, PeerClaim
 
 _CELLS_FILTER: Final = "NUMATopologyFilter"
@@ -75,7 +75,7 @@ class FitCheck:
         self._n_collisions = 0
 
     def reserve(
-        self, uuid: str, hosts: HostBatch, index: int, ledger: Ledger, candidate: int
+        self, uuid: str, hosts: HostBatch, index: int, ledger: Offer, candidate: int
     ) -> bool:
         """Reserve what a guest needs of a host; return whether the host still has it.
 
@@ -94,7 +94,7 @@ class FitCheck:
             candidate,
         )
 
-    def reserve_placed(self, placed: PlacedInstance, ledger: Ledger) -> bool:
+    def reserve_placed(self, placed: PlacedInstance, ledger: Offer) -> bool:
         """Do the same for an instance that has been assigned a host."""
         return not self._is_active or self._reserve(
             placed.instance_uuid,
@@ -111,7 +111,7 @@ class FitCheck:
         place: tuple[str, str],
         limits: Mapping[str, object],
         consumption: Consumption,
-        ledger: Ledger,
+        ledger: Offer,
         candidate: int,
     ) -> bool:
         table, (node_uuid, host) = self._table, place

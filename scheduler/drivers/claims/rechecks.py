@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ....filters import BaseHostFilter
 from ....objects import RequestSpec
-from ...candidates import DecisionOffer
+from ...candidates import Offer
 from ...placement.conditions import ProviderReader, conditions_of
 from ...sources.base import ServiceHost, ServiceState
 from ..filtering import explain_rejections
@@ -95,7 +95,7 @@ class Rechecks:
         self._read(_service_host(each.chosen.values) for each in placed)
 
     def still_fits(
-        self, uuid: str, host: HostValues, offer: DecisionOffer, candidate: int
+        self, uuid: str, host: HostValues, offer: Offer, candidate: int
     ) -> bool:
         """Return whether a candidate still has the traits and aggregates asked for.
 

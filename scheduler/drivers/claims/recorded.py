@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from ...candidates import Offer
 from ...hosts import HostBatch
 from ...placement.allocations.claims import ClaimResult
 from ...placement.allocations.limits import GROUP_MAX_ROUNDS
@@ -21,7 +22,6 @@ from ..record import (
     ClaimAttempt,
 )
 from .contention import Contention
-from .ledger import Ledger
 from .rechecks import CHANGED
 
 #: Results of attempts that are no answers of Placement.
@@ -62,7 +62,7 @@ class RecordedClaims:
         self.n_assumed = 0
 
     def claim_host(
-        self, uuid: str, hosts: HostBatch, index: int, ledger: Ledger
+        self, uuid: str, hosts: HostBatch, index: int, ledger: Offer
     ) -> int | None:
         """Return the candidate of a host that was granted; None: none was."""
         node_uuid, host = hosts.value("uuid", index), hosts.value("host", index)
@@ -86,7 +86,7 @@ class RecordedClaims:
         return None
 
     def claim_together(
-        self, placed: Sequence[PlacedInstance], ledger: Ledger
+        self, placed: Sequence[PlacedInstance], ledger: Offer
     ) -> list[str]:
         """Return the instances that got no host, of those claimed at once."""
         current = [each for each in placed if self._is_current(each, ledger)]
@@ -94,7 +94,7 @@ class RecordedClaims:
         left = [p.instance_uuid for p in placed if p.instance_uuid not in kept]
         return left + self._claim_halves(current, ledger) if current else left
 
-    def _is_current(self, placed: PlacedInstance, ledger: Ledger) -> bool:
+    def _is_current(self, placed: PlacedInstance, ledger: Offer) -> bool:
         uuid, host = placed.instance_uuid, placed.value("host")
         if self._was_outdated(uuid, host):
             ledger.release(placed.candidate)
@@ -107,7 +107,7 @@ class RecordedClaims:
         return True
 
     def _claim_halves(
-        self, placed: Sequence[PlacedInstance], ledger: Ledger
+        self, placed: Sequence[PlacedInstance], ledger: Offer
     ) -> list[str]:
         uuids = [each.instance_uuid for each in placed]
         result = self._answer(uuids, [each.value("host") for each in placed])
@@ -125,17 +125,17 @@ class RecordedClaims:
         refused = self._claim_halves(placed[:middle], ledger)
         return refused + self._claim_halves(placed[middle:], ledger)
 
-    def _is_left(self, placed: PlacedInstance, ledger: Ledger) -> bool:
+    def _is_left(self, placed: PlacedInstance, ledger: Offer) -> bool:
         if self._had_collided(placed.instance_uuid):
             ledger.mark_refused(placed.candidate)
             return True
         return self._was_released(placed.instance_uuid, placed.value("host"))
 
-    def held_candidate(self, uuid: str, ledger: Ledger) -> int | None:  # noqa: ARG002 - of the interface
+    def held_candidate(self, uuid: str, ledger: Offer) -> int | None:  # noqa: ARG002 - of the interface
         """Return None: the record does not say what an instance held before."""
         return None
 
-    def take_over(self, placed: PlacedInstance, ledger: Ledger) -> bool:  # noqa: ARG002 - as above
+    def take_over(self, placed: PlacedInstance, ledger: Offer) -> bool:  # noqa: ARG002 - as above
         """Return True."""
         return True
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
-from ...candidates import AllocationRequest
+from ...candidates import AllocationRequest, Offer
 from ...errors import AllocationUpdateFailed, PlacementUnavailable
 from ...hosts import HostBatch
 from ...placement.allocations.claims import ClaimAnswer, ClaimResult
@@ -17,6 +18,7 @@ from ...placement.allocations.limits import (
     MAX_REFUSED,
     MAX_ROUNDS,
 )
+from ...placement.answers import ConsumerAllocations
 from ...request import Request
 from ..caller import Caller
 from ..instances import PlacedInstance, read_attributes
@@ -36,7 +38,6 @@ from .contention import Contention
 from .fits import FitCheck
 from .groups import GroupCheck
 from .journaled import JournaledClaims
-from .ledger import Ledger
 from .levels import LevelCheck
 from .rechecks import Rechecks
 
@@ -102,7 +103,7 @@ class RequestClaims:
         self._n_refused = 0
 
     def claim_host(
-        self, uuid: str, hosts: HostBatch, index: int, ledger: Ledger
+        self, uuid: str, hosts: HostBatch, index: int, ledger: Offer
     ) -> int | None:
         """Claim one of a host's candidates for an instance, in Placement's order.
 
@@ -122,7 +123,7 @@ class RequestClaims:
             return None
         left = hosts.candidates_of(index)
         while (candidate := ledger.next_candidate(node_uuid, left)) is not None:
-            if not self._rechecks.still_fits(uuid, chosen, ledger.offer, candidate):
+            if not self._rechecks.still_fits(uuid, chosen, ledger, candidate):
                 self._refuse(candidate, ledger)
                 self._give_up_stale_offer()
                 continue
@@ -235,14 +236,14 @@ class RequestClaims:
         """Return whether this request has a claim for an instance."""
         return uuid in self._claims.made
 
-    def held_candidate(self, uuid: str, ledger: Ledger) -> int | None:
+    def held_candidate(self, uuid: str, ledger: Offer) -> int | None:
         """Return the candidate that an instance has held since an earlier request."""
         held = self._parts.placement.allocations(
             uuid, global_request_id=self._global_request_id
         )
-        return ledger.candidate_held_by(held, excluding=self._evacuated_from)
+        return _candidate_held_by(held, ledger, excluding=self._evacuated_from)
 
-    def take_over(self, placed: PlacedInstance, ledger: Ledger) -> bool:
+    def take_over(self, placed: PlacedInstance, ledger: Offer) -> bool:
         """Rewrite the allocations that an earlier request claimed for an instance.
 
         The earlier request cannot release it after that. Returns whether it may stay.
@@ -285,7 +286,7 @@ class RequestClaims:
         return answer
 
     def claim_together(
-        self, placed: Sequence[PlacedInstance], ledger: Ledger
+        self, placed: Sequence[PlacedInstance], ledger: Offer
     ) -> list[str]:
         """Claim for several instances; return those that got no host.
 
@@ -301,7 +302,7 @@ class RequestClaims:
             left += self._claim_halves(part, ledger)
         return left
 
-    def _is_current(self, placed: PlacedInstance, ledger: Ledger) -> bool:
+    def _is_current(self, placed: PlacedInstance, ledger: Offer) -> bool:
         """Return whether a host is unchanged; otherwise release its reservation."""
         uuid, candidate = placed.instance_uuid, placed.candidate
         host = placed.chosen.values
@@ -309,7 +310,7 @@ class RequestClaims:
             ledger.release(candidate)
             ledger.refuse_all(placed.value("uuid"))
             return False
-        if not self._rechecks.still_fits(uuid, host, ledger.offer, candidate):
+        if not self._rechecks.still_fits(uuid, host, ledger, candidate):
             ledger.release(candidate)
             self._refuse(candidate, ledger)
             return False
@@ -321,7 +322,7 @@ class RequestClaims:
         return True
 
     def _claim_halves(
-        self, placed: Sequence[PlacedInstance], ledger: Ledger
+        self, placed: Sequence[PlacedInstance], ledger: Offer
     ) -> list[str]:
         """Claim for several instances at once; return those that were refused.
 
@@ -344,7 +345,7 @@ class RequestClaims:
         return refused + self._claim_halves(placed[middle:], ledger)
 
     def _keeps_placed(
-        self, placed: PlacedInstance, answer: ClaimAnswer, ledger: Ledger
+        self, placed: PlacedInstance, answer: ClaimAnswer, ledger: Offer
     ) -> bool:
         node_uuid, host = placed.value("uuid"), placed.value("host")
         uuid = placed.instance_uuid
@@ -356,7 +357,7 @@ class RequestClaims:
         return False
 
     def _return_to_ledger(
-        self, placed: PlacedInstance, answer: ClaimAnswer, ledger: Ledger
+        self, placed: PlacedInstance, answer: ClaimAnswer, ledger: Offer
     ) -> None:
         """Release the reservations of a claim that Placement did not grant."""
         self._fits.give_back(placed.instance_uuid)
@@ -364,9 +365,9 @@ class RequestClaims:
         if answer.result is ClaimResult.REFUSED:
             self._refuse(placed.candidate, ledger)
 
-    def _refuse(self, candidate: int, ledger: Ledger) -> None:
+    def _refuse(self, candidate: int, ledger: Offer) -> None:
         ledger.mark_refused(candidate)
-        self._parts.candidates.exclude(*ledger.offer.locate(candidate))
+        self._parts.candidates.exclude(*ledger.locate(candidate))
 
     def _record_attempt(
         self, uuids: Sequence[str], hosts: Sequence[str], answer: ClaimAnswer
@@ -417,3 +418,27 @@ class RequestClaims:
         at_ms = self._record.elapsed_ms(self._parts.clock())
         attempt = ClaimAttempt((uuid,), (host,), result, 0, why, at_ms)
         self._record.claims.append(attempt)
+
+
+def _candidate_held_by(
+    held: ConsumerAllocations, offer: Offer, *, excluding: AbstractSet[str]
+) -> int | None:
+    """Return the candidate that equals a consumer's allocations, if there is one.
+
+    Parameters
+    ----------
+    excluding : set of str
+        Root providers of hosts on which it may hold other resources (evacuation).
+    """
+    roots = {root for uuid in held.resources if (root := offer.root_of(uuid))}
+    is_partial = bool(excluding & held.resources.keys())
+    for root in roots - excluding:
+        for number in offer.numbers_of(root):
+            granted = offer.resources_of(number)
+            if is_partial:
+                is_it = all(held.resources.get(u) == r for u, r in granted.items())
+            else:
+                is_it = held.matches(offer.request(number))
+            if is_it:
+                return number
+    return None

@@ -15,7 +15,7 @@ from ...candidates import (
     AllocationRequest,
     CandidatesQuery,
     DerivedData,
-    Offer,
+    QueryOffer,
     resources_of,
 )
 from ...errors import DatabaseUnavailable
@@ -120,7 +120,7 @@ class ProviderCandidatesSource(CandidatesSource):
         since: int | None = None,
         max_age_s: float = math.inf,
         global_request_id: str | None = None,
-    ) -> Offer:
+    ) -> QueryOffer:
         """Return the candidates for a query, from the table where possible.
 
         With `since`, what the table may lack is read first, and Placement confirms that
@@ -254,7 +254,7 @@ class ProviderCandidatesSource(CandidatesSource):
         parts = [{uuid: {name: n}} for (uuid, name), n in claim.amounts.items()]
         self.follower.release(parts)
 
-    def exclude(self, offer: Offer, number: int) -> None:
+    def exclude(self, offer: QueryOffer, number: int) -> None:
         """Read the providers of a refused candidate again."""
         if isinstance(offer, TableOffer):
             self.follower.refresh(list(resources_of(offer.request(number))))
@@ -270,11 +270,11 @@ class ProviderCandidatesSource(CandidatesSource):
 
     # -- cached answers ----------------------------------------------------------------
 
-    def age_s(self, offer: Offer) -> float:
+    def age_s(self, offer: QueryOffer) -> float:
         """Return the age of the table when the offer was made, and since."""
         return self._clock() - offer.began_at
 
-    def lift_limit(self, offer: Offer) -> bool:
+    def lift_limit(self, offer: QueryOffer) -> bool:
         """Lift the limit of a cached answer; the table has none."""
         return self._cache.lift_limit(offer)
 

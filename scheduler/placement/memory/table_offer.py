@@ -21,8 +21,8 @@ from ...candidates import (
     DerivedData,
     HostCandidates,
     HostLayout,
-    Offer,
     ProviderCoder,
+    QueryOffer,
     Rows,
     places_within,
 )
@@ -35,7 +35,7 @@ from ..providers.trees import ProviderTrees
 _Providers = npt.NDArray[np.int32]
 
 
-class TableOffer(Offer):
+class TableOffer(QueryOffer):
     """The candidates of one query, computed from one view of the providers.
 
     It is used by one thread at a time.
@@ -175,7 +175,7 @@ class TableOffer(Offer):
         has_inventory = rows[0] >= 0 and len(column.positions(rows)[0])
         return int(column.free(rows)[0]) if has_inventory else 0
 
-    def has_more_than(self, earlier: Offer) -> bool:
+    def has_more_than(self, earlier: QueryOffer) -> bool:
         """Return whether a tree has candidates that `earlier` may not have offered."""
         if not isinstance(earlier, TableOffer):
             return self.n_open > 0
