@@ -14,8 +14,7 @@ from pathlib import Path
 SCHEDULER = Path(__file__).parents[1] / "scheduler"
 FILES = [
     *sorted((SCHEDULER / "placement" / "allocations").glob("*.py")),
-    SCHEDULER / "drivers" / "claims" / "request_claims.py",
-    SCHEDULER / "drivers" / "claims" / "groups.py",
+    *sorted((SCHEDULER / "drivers" / "claims").glob("*.py")),
     SCHEDULER / "placement" / "health.py",
     *sorted((SCHEDULER / "placement" / "cache").glob("*.py")),
     SCHEDULER / "rpc" / "peers.py",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
@@ -10,12 +11,10 @@ from typing import Any
 from ...objects import RequestSpec
 from ..drivers.attachment_places import RecordedAttachments
 from ..drivers.caller import Caller
-from ..drivers.claims.contention import Contention
 from ..drivers.claims.recorded import RecordedClaims
-from ..drivers.concluding import concluding
 from ..drivers.decision import Decision
 from ..drivers.record import DecisionRecord, Outcome, ReplayKey, WeigherPart
-from ..errors import NoValidHost, SchedulerError
+from ..errors import SchedulerError
 from ..views import OfflineParts, UnreadableView
 from .funnel import funnel, with_funnel
 
@@ -97,7 +96,7 @@ def replay(
             "does not import: give its configuration with --config-file"
         )
     offline.now = key.at
-    claims = RecordedClaims(record.claims[key.n_claims :], Contention(key.contention))
+    claims = RecordedClaims(record.claims[key.n_claims :])
     again = _repeat(offline, key, record, spec, claims)
     return Replay(record, again, tuple(_compare(record, again)), claims.n_assumed)
 
@@ -119,29 +118,20 @@ def _repeat(
         project_id=record.project_id,
         n_known_hosts=len(parts.table),
     )
-    decision: Decision | None = None
-
-    def user_reason(e: NoValidHost) -> str:
-        return e.reason if decision is None else decision.reason_for_user(e)
-
-    caller = Caller(request_id=record.request_id, project_id=record.project_id)
-    try:
-        with concluding(again, user_reason):
-            decision = Decision(
-                parts,
-                caller,
-                spec,
-                # None: an old conductor, for which nothing was claimed.
-                record.instance_uuids or None,
-                again,
-                return_alternates=key.return_alternates,
-                is_dry=bool(record.instance_uuids),
-                repeated=key,
-                recorded=claims if record.instance_uuids else None,
-            )
-            decision.run()
-    except SchedulerError:
-        pass  # it is the outcome
+    decision = Decision(
+        parts,
+        Caller(request_id=record.request_id, project_id=record.project_id),
+        spec,
+        # None: an old conductor, for which nothing was claimed.
+        record.instance_uuids or None,
+        again,
+        return_alternates=key.return_alternates,
+        recorded=claims if record.instance_uuids else None,
+        repeated=key,
+    )
+    # The error is the outcome.
+    with contextlib.suppress(SchedulerError), decision.concluding():
+        decision.run()
     return again
 
 

@@ -13,23 +13,21 @@ order. A guest that does not fit after these leaves for another host.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from ....filters import BaseHostFilter
 from ...candidates import Offer
-from ...hosts import Consumption, HostBatch
+from ...hosts import HostBatch
+from ...placement.allocations.claims import ClaimAnswer
 from ...placement.allocations.limits import MAX_COLLISIONS
 from ...request import Request
-from ..instances import Needs, PlacedInstance
-from ..parts import Parts
+from ..instances import Assignment
+from ..prepared import PreparedRequest
+from ..record import COLLIDED, DEVICES_CLAIMED_FIRST, OUTDATED
+from .check import ClaimCheck, Excluded, Refusal
 from .peer_claims import ClaimState, PeerClaim
 
 _CELLS_FILTER: Final = "NUMATopologyFilter"
 _DEVICES_FILTER: Final = "PciPassthroughFilter"
-
-#: Returns the limits of a host of a batch, from the filters.
-LimitsOf = Callable[[HostBatch, int], Mapping[str, object]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,128 +39,85 @@ class _Reserved:
     has_fitted: bool
 
 
-class FitCheck:
+class FitCheck(ClaimCheck):
     """Reserves CPUs and devices for the guests of a request.
+
+    What no filter that applies to the request enforces, such as where a host is forced,
+    is not enforced here either.
 
     Parameters
     ----------
-    filters : iterable of BaseHostFilter
-        Those that apply to the request: what none of them enforces, such as where a
-        host is forced, is not enforced here either.
     since : int
         The revision of the hosts that the decision reads.
     """
 
-    def __init__(
-        self,
-        parts: Parts,
-        request: Request,
-        needs: Needs,
-        filters: Iterable[BaseHostFilter],
-        limits_of: LimitsOf,
-        *,
-        since: int,
-    ) -> None:
-        self._table = parts.table
-        self._clock = parts.clock
-        self._publish = parts.publish_claims
-        self._request = request
-        self._needs = needs
-        self._limits_of = limits_of
+    def __init__(self, prepared: PreparedRequest, offer: Offer, *, since: int) -> None:
+        self._prepared = prepared
+        self._offer = offer
         self._since = since
-        self._is_active = _are_enforced(request, {type(f).__name__ for f in filters})
+        filters = {type(filter_).__name__ for filter_ in prepared.filters}
+        self._is_active = _are_enforced(prepared.request, filters)
         self._reserved: dict[str, _Reserved] = {}
         self._n_collisions = 0
 
-    def reserve(
-        self, uuid: str, hosts: HostBatch, index: int, ledger: Offer, candidate: int
-    ) -> bool:
-        """Reserve what a guest needs of a host; return whether the host still has it.
+    def before(self, assignment: Assignment) -> Refusal | None:
+        """Reserve what a guest needs; return a refusal if the host lacks it now.
 
         Nothing is reserved for a guest that is on that host already.
         """
-        if not self._is_active:
-            return True
-        limits = self._limits_of(hosts, index)
-        mappings = ledger.mappings_of(candidate)
-        return self._reserve(
-            uuid,
-            (hosts.value("uuid", index), hosts.value("host", index)),
-            limits,
-            self._needs.on_host(limits, mappings),
-            ledger,
-            candidate,
-        )
-
-    def reserve_placed(self, placed: PlacedInstance, ledger: Offer) -> bool:
-        """Do the same for an instance that has been assigned a host."""
-        return not self._is_active or self._reserve(
-            placed.instance_uuid,
-            (placed.value("uuid"), placed.value("host")),
-            placed.limits,
-            placed.consumption,
-            ledger,
-            placed.candidate,
-        )
-
-    def _reserve(
-        self,
-        uuid: str,
-        place: tuple[str, str],
-        limits: Mapping[str, object],
-        consumption: Consumption,
-        ledger: Offer,
-        candidate: int,
-    ) -> bool:
-        table, (node_uuid, host) = self._table, place
-        if host in table.instances.hosts_of(uuid):
-            return True
-        now = self._clock()
+        parts, uuid = self._prepared.parts, assignment.instance_uuid
+        table, host = parts.table, assignment.value("host")
+        if not self._is_active or host in table.instances.hosts_of(uuid):
+            return None
+        node_uuid, now = assignment.value("uuid"), parts.clock()
         if not table.claims.consume_if_fits(
-            node_uuid, uuid, consumption, now, self._since
+            node_uuid, uuid, assignment.consumption, now, self._since
         ):
-            return False
+            return Refusal(OUTDATED, [DEVICES_CLAIMED_FIRST], Excluded.CANDIDATE)
         claim = PeerClaim(
             node_uuid=node_uuid,
             instance_uuid=uuid,
             claimed_at=now,
-            consumption=consumption,
-            resources=ledger.resources_of(candidate),
-            spec_obj=self._request.spec_obj,
-            limits=limits,
-            mappings=ledger.mappings_of(candidate),
+            consumption=assignment.consumption,
+            resources=self._offer.resources_of(assignment.candidate),
+            spec_obj=self._prepared.request.spec_obj,
+            limits=assignment.limits,
+            mappings=self._offer.mappings_of(assignment.candidate),
             state=ClaimState.RESERVED,
         )
         has_fitted = table.claims.has_place(node_uuid, uuid)
         self._reserved[uuid] = _Reserved(claim, host, has_fitted)
-        self._publish([claim])
-        return True
+        parts.publish_claims([claim])
+        return None
 
-    def may_keep(self, uuid: str) -> bool:
-        """Return whether a guest that was granted its host fits after earlier ones.
+    def after(
+        self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch
+    ) -> Refusal | None:
+        """Return a refusal if a guest does not fit after those reserved earlier.
 
-        After `MAX_COLLISIONS` that did not, it is left to the compute.
+        After `MAX_COLLISIONS` that did not, it is left to the compute. A claim that an
+        earlier request made is not judged: the host may count it already.
         """
-        mine = self._reserved.get(uuid)
-        if mine is None or not mine.has_fitted or self._n_collisions >= MAX_COLLISIONS:
-            return True
-        if self._table.claims.has_place(mine.claim.node_uuid, uuid):
-            return True
+        uuid = assignment.instance_uuid
+        reserved = self._reserved.get(uuid)
+        if answer.is_found or reserved is None or not reserved.has_fitted:
+            return None
+        if self._n_collisions >= MAX_COLLISIONS:
+            return None
+        claims = self._prepared.parts.table.claims
+        if claims.has_place(reserved.claim.node_uuid, uuid):
+            return None
         self._n_collisions += 1
-        return False
+        return Refusal(COLLIDED, [DEVICES_CLAIMED_FIRST], Excluded.CANDIDATE)
 
-    def give_back(self, uuid: str) -> None:
+    def undo(self, instance_uuid: str) -> None:
         """Release the reservation of a guest, if it has one, here and elsewhere."""
-        mine = self._reserved.pop(uuid, None)
-        if mine is not None:
-            self._table.claims.release(mine.host, uuid)
-            withdrawn = dataclasses.replace(mine.claim, state=ClaimState.WITHDRAWN)
-            self._publish([withdrawn])
-
-    def give_back_all(self) -> None:
-        """Release the reservations of all guests."""
-        for uuid in list(self._reserved):
-            self.give_back(uuid)
+        reserved = self._reserved.pop(instance_uuid, None)
+        if reserved is not None:
+            parts = self._prepared.parts
+            parts.table.claims.release(reserved.host, instance_uuid)
+            withdrawn = dataclasses.replace(reserved.claim, state=ClaimState.WITHDRAWN)
+            parts.publish_claims([withdrawn])
 
 
 def _are_enforced(request: Request, filters: set[str]) -> bool:

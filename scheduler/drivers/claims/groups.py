@@ -19,19 +19,21 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from types import MappingProxyType
 from typing import Any, Final
 
-from ....filters import BaseHostFilter
-from ...candidates import AllocationRequest
+from ...candidates import Offer
 from ...errors import PlacementUnavailable
-from ...hosts import HostTable
+from ...hosts import HostBatch
+from ...placement.allocations.claims import ClaimAnswer
 from ...placement.allocations.limits import (
     ANTI_GROUP_MAX_ROUNDS,
     GROUP_MAX_READS,
     GROUP_MAX_ROUNDS,
     GROUP_PAUSE_S,
 )
-from ...placement.client import PlacementClient
-from ...request.server_group import AFFINITY, ANTI_AFFINITY, ServerGroup
-from ...waiting import Waiter
+from ...request.server_group import AFFINITY, ANTI_AFFINITY
+from ..instances import Assignment
+from ..prepared import PreparedRequest
+from ..record import MEMBER_CLAIMED_FIRST, RELEASED
+from .check import ClaimCheck, Excluded, Refusal
 
 _POLICY_OF: Final = MappingProxyType(
     {
@@ -41,42 +43,31 @@ _POLICY_OF: Final = MappingProxyType(
 )
 
 
-class GroupCheck:
+class GroupCheck(ClaimCheck):
     """Ensures that a granted claim conforms to the policy of its server group.
 
     Only hard policies are checked: "affinity" where the group is on no host yet, and
     "anti-affinity" with its rule ``max_server_per_host``.
 
-    Parameters
-    ----------
-    filters : iterable of BaseHostFilter
-        Those that apply to the request: a policy that none of them enforces, such as
-        where a host is forced, is not enforced here either.
-    own : collection of str
-        The request's own instances: filters handle what is decided together.
-    table : HostTable
-        Where the members are that it knows, and the nodes of a host.
+    A policy that no filter enforces, such as where a host is forced, is not enforced
+    here either.
     """
 
-    def __init__(
-        self,
-        placement: PlacementClient,
-        group: ServerGroup | None,
-        filters: Iterable[BaseHostFilter],
-        own: Collection[str],
-        *,
-        table: HostTable,
-        waiter: Waiter,
-        global_request_id: str | None = None,
-    ) -> None:
-        self._placement = placement
-        self._waiter = waiter
-        self._global_request_id = global_request_id
+    def __init__(self, prepared: PreparedRequest, offer: Offer) -> None:
+        parts, request = prepared.parts, prepared.request
+        self._placement = parts.placement
+        self._waiter = parts.waiter
+        self._global_request_id = prepared.caller.global_request_id
+        self._record = prepared.record
+        self._offer = offer
+        table, group = parts.table, request.server_group
         self._nodes_beside = table.nodes_beside
+        filters = () if request.skips_filters else parts.filters
         policies = {_POLICY_OF.get(type(each).__name__) for each in filters}
         self._policy = group.policy if group and group.policy in policies else None
         self._max_here = 1 if group is None else group.max_per_host
-        self._own = frozenset(own)
+        #: Filters handle what is decided together.
+        self._own = frozenset(prepared.instance_uuids)
         self._others = frozenset() if group is None else group.members - self._own
         #: Where the table has other members, read before the filters run: they may not
         #: have seen a member that is added later.
@@ -92,24 +83,20 @@ class GroupCheck:
         #: Providers on which a member of this request stays.
         self._settled: frozenset[str] = frozenset()
 
-    def may_try(self, node_uuid: str) -> bool:
+    def may_try(self, assignment: Assignment) -> bool:
         """Return whether the group's policy allows to try a host."""
+        node_uuid = assignment.value("uuid")
         if node_uuid in self._left:
             return False
         return not self._targets or node_uuid in self._targets
 
-    @property
-    def max_rounds(self) -> int:
-        """The number of rounds over all hosts for a member that had to leave one."""
-        return GROUP_MAX_ROUNDS if self._policy == AFFINITY else ANTI_GROUP_MAX_ROUNDS
+    def may_retry(self, n_rounds: int) -> bool | None:
+        """Return whether to try all hosts again if a member left one in this round.
 
-    def retarget_after_leaving(self) -> bool:
-        """Return whether a member left a host since the last call.
-
-        If so, wait briefly, and restrict an affinity group to its current host.
+        If it did, wait briefly, and restrict an affinity group to its current host.
         """
         if not self._has_left:
-            return False
+            return None
         self._has_left = False
         self._left = frozenset()
         self._waiter.sleep(GROUP_PAUSE_S)
@@ -117,31 +104,38 @@ class GroupCheck:
             self._targets = self._settled or self._nodes_of_lowest(
                 self._held(self._others)
             )
-        return True
+            return n_rounds < GROUP_MAX_ROUNDS
+        return n_rounds < ANTI_GROUP_MAX_ROUNDS
 
-    def may_stay(
-        self,
-        uuid: str,
-        node_uuid: str,
-        host: str,
-        request: AllocationRequest,
-    ) -> bool:
-        """Return whether an instance may keep its claim.
-
-        Parameters
-        ----------
-        request : mapping
-            The granted allocations.
+    def after(
+        self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch
+    ) -> Refusal | None:
+        """Return a refusal if other members do not let an instance keep its claim.
 
         Raises
         ------
         PlacementError
             Placement could not be read.
         """
-        if not self._others or self._policy is None:
-            return True
+        with self._record.timed("group"):
+            if not self._others or self._policy is None:
+                return None
+            granted = self._offer.request(assignment.candidate)["allocations"].keys()
+            if self._may_stay(assignment, granted):
+                return None
+        return Refusal(RELEASED, [MEMBER_CLAIMED_FIRST], Excluded.NOTHING)
+
+    def _may_stay(self, assignment: Assignment, granted: Set[str]) -> bool:
+        """Return whether an instance may keep its claim.
+
+        Parameters
+        ----------
+        granted : set of str
+            The providers that have its allocations.
+        """
+        uuid, node_uuid = assignment.instance_uuid, assignment.value("uuid")
+        host = assignment.value("host")
         # Resources of other providers, such as shared storage, do not identify a host.
-        granted = request["allocations"].keys()
         providers = self._nodes_beside([node_uuid])
         if node_uuid not in granted:
             providers = frozenset(granted)

@@ -18,94 +18,68 @@ they are everywhere, it waits for some to leave.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable
 
-from ....filters import BaseHostFilter
 from ....filters.locality import LocalityFilter
-from ....objects import RequestSpec
 from ...hosts import HostBatch
 from ...locality import Standing
+from ...placement.allocations.claims import ClaimAnswer
 from ...placement.allocations.limits import (
     GROUP_MAX_READINGS,
     GROUP_MAX_READS,
     GROUP_MAX_ROUNDS,
     GROUP_PAUSE_S,
 )
-from ..instances import spec_of_instance
-from ..parts import Parts
+from ..instances import Assignment, spec_of_instance
+from ..prepared import PreparedRequest
+from ..record import OTHER_CLAIMED_FIRST, RELEASED
+from .check import ClaimCheck, Excluded, Refusal
 
 
-class LevelCheck:
-    """Ensures that a granted claim conforms to the request's rules about places.
+class LevelCheck(ClaimCheck):
+    """Ensures that a granted claim conforms to the request's rules about places."""
 
-    Parameters
-    ----------
-    filters : sequence of BaseHostFilter
-        Those that apply to the request, prepared for it.
-    own : collection of str
-        The request's own instances: the filter handles what is decided together.
-    eligible : callable
-        Returns the hosts that passed all other filters for the current instance.
-    """
-
-    def __init__(
-        self,
-        parts: Parts,
-        spec_obj: RequestSpec,
-        filters: Sequence[BaseHostFilter],
-        own: Collection[str],
-        eligible: Callable[[], HostBatch],
-        *,
-        global_request_id: str | None = None,
-    ) -> None:
-        self._parts = parts
-        self._spec = spec_obj
-        self._eligible = eligible
-        self._global_request_id = global_request_id
-        ours = (each for each in filters if isinstance(each, LocalityFilter))
-        self._filter = next(ours, None)
-        others = (
-            frozenset() if self._filter is None else self._filter.instances - {*own}
-        )
+    def __init__(self, prepared: PreparedRequest) -> None:
+        self._parts = parts = prepared.parts
+        self._spec = prepared.request.spec_obj
+        self._record = prepared.record
+        self._global_request_id = prepared.caller.global_request_id
+        filters = (e for e in prepared.filters if isinstance(e, LocalityFilter))
+        self._filter = next(filters, None)
+        others = frozenset[str]()
+        if self._filter is not None:
+            # The filter handles what is decided together.
+            others = self._filter.instances - {*prepared.instance_uuids}
         hosts_of = parts.table.instances.hosts_of
         #: Read before the filters run, which therefore count all others.
         self._unknown = sorted(uuid for uuid in others if not hosts_of(uuid))
+        self.is_counting = bool(self._unknown)
         self._has_left = False
         #: Whether an instance has left a host and has no other one yet.
         self._is_moving = False
         self._has_settled = False
-        #: Why an instance had to leave, for the record.
-        self.why = ""
 
-    def may_try(self) -> bool:
+    def may_try(self, assignment: Assignment) -> bool:
         """Return whether to try further hosts before the filter runs again."""
         return not self._has_left
 
-    def should_retry(self) -> bool:
-        """Return whether an instance has left a host and has no other one yet.
+    def may_retry(self, n_rounds: int) -> bool | None:
+        """Return whether to try again if an instance has left a host and has no other.
 
         If so, wait briefly, and count the others where they are now: those that are
         about to leave may take up all places for a moment.
         """
         if not self._is_moving:
-            return False
+            return None
         self._has_left = False
         self._parts.waiter.sleep(GROUP_PAUSE_S)
         self._locate()
-        return True
+        return n_rounds < GROUP_MAX_ROUNDS
 
-    @property
-    def is_active(self) -> bool:
-        """Whether rules depend on instances whose hosts the table does not know."""
-        return bool(self._unknown)
-
-    @property
-    def max_rounds(self) -> int:
-        """The number of rounds for an instance that had to leave a host."""
-        return GROUP_MAX_ROUNDS
-
-    def may_stay(self, uuid: str, node_uuid: str) -> bool:
-        """Return whether an instance may keep its claim on a compute node.
+    def after(
+        self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch
+    ) -> Refusal | None:
+        """Return a refusal if other instances do not let one keep its claim.
 
         Raises
         ------
@@ -113,24 +87,34 @@ class LevelCheck:
             Placement could not be read.
         """
         if self._filter is None or not self._unknown:
-            return True
-        mine = spec_of_instance(self._spec, uuid)
+            return None
+        with self._record.timed("group"):
+            why = self._why_not_kept(self._filter, assignment, eligible)
+        if why is None:
+            self._has_settled, self._is_moving = True, False
+            return None
+        self._has_left = self._is_moving = True
+        return Refusal(RELEASED, [f"{OTHER_CLAIMED_FIRST}{why}"], Excluded.NOTHING)
+
+    def _why_not_kept(
+        self, rules: LocalityFilter, assignment: Assignment, eligible: HostBatch
+    ) -> str | None:
+        """Return the rule that an instance breaks, and has to leave for; None: none."""
+        spec_obj = spec_of_instance(self._spec, assignment.instance_uuid)
+        node_uuid, why = assignment.value("uuid"), ""
         for number in range(GROUP_MAX_READS):
             if number:
                 self._parts.waiter.sleep(GROUP_PAUSE_S)
             self._locate()
-            hosts = self._eligible()
-            standing = self._filter.standing(
-                hosts, node_uuid, mine, is_following=self._has_settled
+            standing = rules.standing(
+                eligible, node_uuid, spec_obj, is_following=self._has_settled
             )
             if standing is Standing.STAYS:
-                self._has_settled, self._is_moving = True, False
-                return True
-            self.why = self._filter.describe(hosts, node_uuid, mine)
+                return None
+            why = rules.describe(eligible, node_uuid, spec_obj)
             if standing is Standing.LEAVES:
                 break
-        self._has_left = self._is_moving = True
-        return False
+        return why
 
     def _locate(self) -> None:
         """Have the filter count the others where they are now."""
