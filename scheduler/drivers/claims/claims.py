@@ -32,10 +32,10 @@ from .contention import Contention
 LOG = logging.getLogger(__name__)
 
 #: Log lines by the result of an attempt: with hosts, instances and the reason.
-_NOT_KEPT: Final = {
+_NOT_CLAIMED: Final = {
     OUTDATED: "Not claiming host %s for instance %s: %s",
     COLLIDED: "Not claiming host %s for instance %s: %s",
-    RELEASED: "Releasing host %s, claimed for instance %s: %s",
+    RELEASED: "Not claiming host %s for instance %s: %s",
     ClaimResult.REFUSED.value: "Placement refused host %s for instance %s: %s",
     ClaimResult.CONTENDED.value: (
         "Placement reported concurrent updates of host %s for instance %s, until the "
@@ -281,9 +281,8 @@ class Claims:
         for check in self._checks:
             check.undo(assignment.instance_uuid)
         if refusal.excluded is Excluded.HOST:
-            self._offer.refuse_all(
-                assignment.value("uuid")
-            )  # it is no alternate either
+            # It is no alternate either.
+            self._offer.refuse_all(assignment.value("uuid"))
         elif refusal.excluded is not Excluded.NOTHING:
             self._offer.mark_refused(assignment.candidate)
         if refusal.excluded is Excluded.CANDIDATE_OF_ANSWER:
@@ -417,7 +416,7 @@ class Claims:
         """Record an attempt, and log why it gave no claim, or not for long."""
         if not self._backend.is_live:
             return
-        if hosts and (line := _NOT_KEPT.get(result)):
+        if hosts and (line := _NOT_CLAIMED.get(result)):
             LOG.info(line, ", ".join(hosts), ", ".join(uuids), detail)
         record, clock = self._prepared.record, self._prepared.parts.clock
         record.claims.append(
