@@ -147,8 +147,9 @@ class _Profile:
         if owner and "<locals>" not in owner:
             counts.classes.add((file, owner))
         if _is_put(file, frame):
-            names = [name.rpartition(".")[2] for _, name in stack]
-            counts.n_hops = len(names) - 1 - names.index("select")
+            # The innermost one: a decision has a method of that name, too.
+            names = [name.rpartition(".")[2] for _, name in reversed(stack)]
+            counts.n_hops = names.index("select")
         elif not any(
             file.startswith(place) and method in names
             for place, names in _STEPS.items()

@@ -255,6 +255,11 @@ def test_path_of_a_request_leads_from_its_call_to_the_claim() -> None:
     }
 
 
+def test_files_of_the_main_path_are_listed_in_the_documentation() -> None:
+    page = (_ROOT / "doc" / "explanation" / "architecture.rst").read_text("utf-8")
+    assert [file for file in count_path(4).main_path if f"``{file}``" not in page] == []
+
+
 def test_canned_placement_lists_the_instances_on_a_host() -> None:
     cloud = make_cloud(2)
     client = PlacementClient(CannedPlacement(cloud, plain(cloud)))
