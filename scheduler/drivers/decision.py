@@ -27,14 +27,13 @@ from ..request.checks import instance_uuids_of
 from .attempt import Attempt
 from .base import Selections
 from .caller import Caller
+from .claims.checks import FitCheck, FreshState
 from .claims.claims import Claims, StaleOffer
 from .claims.contention import Contention
-from .claims.fits import FitCheck
 from .claims.groups import GroupCheck
 from .claims.levels import LevelCheck
 from .claims.peer_claims import PeerClaim
 from .claims.placement_backend import PlacementBackend
-from .claims.rechecks import FreshState
 from .claims.recorded import RecordedClaims
 from .instances import NOT_ENOUGH, PlacedInstance, fill_provider_mapping
 from .named_groups import with_current_groups
@@ -166,7 +165,10 @@ class Decision:
             except NoValidHost:
                 if self._offer is None or n_attempts == MAX_QUERIES:
                     raise
-                self._report_lacking(self._offer)
+                if len(self._uuids) > 1:
+                    # Read providers again that have room, though not for all instances.
+                    roots = itertools.islice(self._offer.roots, MAX_REREAD_TREES)
+                    self._parts.candidates.mark_changed(list(roots))
                 with self._record.timed("review"):
                     is_freed = self._parts.review(self._offer.roots)
                 is_freed |= self._is_outdated()
@@ -368,12 +370,6 @@ class Decision:
         if freed := self._parts.table.take_freed():
             self._parts.candidates.mark_changed(freed)
 
-    def _report_lacking(self, offer: Offer) -> None:
-        """Have providers read again that have room, though not for all instances."""
-        if len(self._uuids) > 1:
-            roots = itertools.islice(offer.roots, MAX_REREAD_TREES)
-            self._parts.candidates.mark_changed(list(roots))
-
     def _is_outdated(self) -> bool:
         """Poll the source; return whether hosts have changed since the decision."""
         table = self._parts.table
@@ -382,27 +378,31 @@ class Decision:
         self._report_freed()
         return is_polled and table.revision != self._record.view_revision
 
-    def _hosts_of_offer(self, offer: Offer) -> HostBatch:
-        """Return the hosts of Placement's candidates; refresh if some are new."""
-        table = self._parts.table
-        with self._record.timed("hosts"):
-            hosts = table.batch_of_offer(offer)
-        if len(hosts) < offer.n_roots:
-            missing = table.missing(offer.roots)
-            if missing:
-                self._refresh_hosts(missing)
-                with self._record.timed("hosts"):
-                    hosts = table.batch_of_offer(offer)
-        return hosts
-
     def _load_hosts(self, offer: Offer | None) -> HostBatch:
-        """Return the hosts of Placement's candidates; all of them for a rebuild."""
-        parts, record = self._parts, self._record
+        """Return the hosts of Placement's candidates; all of them for a rebuild.
+
+        The source is refreshed first if candidates are of unknown hosts.
+        """
+        parts, record, table = self._parts, self._record, self._parts.table
         if offer is None:
-            hosts = parts.table.batch()
+            hosts = table.batch()
         else:
-            hosts = self._hosts_of_offer(offer)
-            self._record_unknown_providers(offer, hosts)
+            with record.timed("hosts"):
+                hosts = table.batch_of_offer(offer)
+            if len(hosts) < offer.n_roots and (missing := table.missing(offer.roots)):
+                self._refresh_hosts(missing)
+                with record.timed("hosts"):
+                    hosts = table.batch_of_offer(offer)
+            record.n_without_row = offer.n_roots - len(hosts)
+            if not len(hosts):
+                LOG.error(
+                    "Placement has %d allocation candidate(s), but none of their %d "
+                    "root provider(s) is a known host, for example not %s: do the "
+                    "source of hosts and Placement describe the same cloud?",
+                    offer.n_open,
+                    offer.n_roots,
+                    next(iter(offer.roots)),
+                )
         record.n_hosts = len(hosts)
         record.view_revision = hosts.revision
         record.view_age_s = parts.source.age_s(parts.clock())
@@ -411,15 +411,3 @@ class Decision:
         is_due = self._view is not None
         self._view = parts.views.capture(parts, self._read, is_due=is_due)
         return hosts
-
-    def _record_unknown_providers(self, offer: Offer, hosts: HostBatch) -> None:
-        self._record.n_without_row = offer.n_roots - len(hosts)
-        if not len(hosts):
-            LOG.error(
-                "Placement has %d allocation candidate(s), but none of their %d root "
-                "provider(s) is a known host, for example not %s: do the source of "
-                "hosts and Placement describe the same cloud?",
-                offer.n_open,
-                offer.n_roots,
-                next(iter(offer.roots)),
-            )

@@ -34,10 +34,22 @@ from ..request import Request
 from ..request.locality import InPlaces, Rule, WithInstances
 from .attachment_places import apply_attachments, check_required
 from .caller import Caller
-from .claims.rechecks import FRESH_S, MAX_RECHECKED
+from .claims.checks import FRESH_S, MAX_RECHECKED
 from .parts import Parts
 from .record import DecisionRecord, FilterStep
 from .restrictions import restrict_to_requested_host
+
+LOG = logging.getLogger(__name__)
+
+#: The name of the step that looks up volumes and ports.
+ATTACHMENTS: Final = "attachments"
+#: The prefix of Placement's error details, which carries no information.
+_MALFORMED: Final = (
+    "The server could not comply with the request since it is either malformed or "
+    "otherwise incorrect."
+)
+#: Maximum characters of a query in a record: more than most web servers accept.
+_MAX_QUERY: Final = 8192
 
 
 def narrow_to_places(
@@ -108,19 +120,6 @@ class _Aggregates:
         """Return whether one of these service hosts has more than one compute node."""
         codes = self._hosts.codes("host")[self._hosts.matches("host", hosts)]
         return bool(len(codes)) and int(np.bincount(codes).max()) > 1
-
-
-LOG = logging.getLogger(__name__)
-
-#: The name of the step that looks up volumes and ports.
-ATTACHMENTS: Final = "attachments"
-#: The prefix of Placement's error details, which carries no information.
-_MALFORMED: Final = (
-    "The server could not comply with the request since it is either malformed or "
-    "otherwise incorrect."
-)
-#: Maximum characters of a query in a record: more than most web servers accept.
-_MAX_QUERY: Final = 8192
 
 
 def query_candidates(

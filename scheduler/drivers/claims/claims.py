@@ -26,7 +26,7 @@ from ...placement.answers import ConsumerAllocations
 from ..instances import Assignment
 from ..prepared import PreparedRequest
 from ..record import COLLIDED, OUTDATED, RELEASED, ClaimAttempt
-from .check import ClaimCheck, Excluded, Refusal
+from .checks import ClaimCheck, Excluded, Refusal
 from .contention import Contention
 
 LOG = logging.getLogger(__name__)

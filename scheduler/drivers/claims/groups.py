@@ -33,7 +33,7 @@ from ...request.server_group import AFFINITY, ANTI_AFFINITY
 from ..instances import Assignment
 from ..prepared import PreparedRequest
 from ..record import MEMBER_CLAIMED_FIRST, RELEASED
-from .check import ClaimCheck, Excluded, Refusal
+from .checks import ClaimCheck, Excluded, Refusal
 
 _POLICY_OF: Final = MappingProxyType(
     {
@@ -65,44 +65,46 @@ class GroupCheck(ClaimCheck):
         filters = () if request.skips_filters else parts.filters
         policies = {_POLICY_OF.get(type(each).__name__) for each in filters}
         self._policy = group.policy if group and group.policy in policies else None
-        self._max_here = 1 if group is None else group.max_per_host
+        self._max_per_host = 1 if group is None else group.max_per_host
         #: Filters handle what is decided together.
-        self._own = frozenset(prepared.instance_uuids)
-        self._others = frozenset() if group is None else group.members - self._own
+        self._requested = frozenset(prepared.instance_uuids)
+        self._other_members = (
+            frozenset() if group is None else group.members - self._requested
+        )
         #: Where the table has other members, read before the filters run: they may not
         #: have seen a member that is added later.
-        self._known = {
-            member: table.instances.hosts_of(member) for member in self._others
+        self._known_hosts = {
+            member: table.instances.hosts_of(member) for member in self._other_members
         }
-        self._is_somewhere = bool(group and group.hosts)
+        self._has_hosts = bool(group and group.hosts)
         #: Providers that the group uses, where the instance must follow it.
-        self._targets: frozenset[str] = frozenset()
-        self._has_left = False
+        self._allowed_nodes: frozenset[str] = frozenset()
+        self._has_released = False
         #: The nodes of the hosts that were left in the current round.
-        self._left: frozenset[str] = frozenset()
+        self._avoided_nodes: frozenset[str] = frozenset()
         #: Providers on which a member of this request stays.
-        self._settled: frozenset[str] = frozenset()
+        self._kept_on: frozenset[str] = frozenset()
 
     def may_try(self, assignment: Assignment) -> bool:
         """Return whether the group's policy allows to try a host."""
         node_uuid = assignment.value("uuid")
-        if node_uuid in self._left:
+        if node_uuid in self._avoided_nodes:
             return False
-        return not self._targets or node_uuid in self._targets
+        return not self._allowed_nodes or node_uuid in self._allowed_nodes
 
     def may_retry(self, n_rounds: int) -> bool | None:
         """Return whether to try all hosts again if a member left one in this round.
 
         If it did, wait briefly, and restrict an affinity group to its current host.
         """
-        if not self._has_left:
+        if not self._has_released:
             return None
-        self._has_left = False
-        self._left = frozenset()
+        self._has_released = False
+        self._avoided_nodes = frozenset()
         self._waiter.sleep(GROUP_PAUSE_S)
         if self._policy == AFFINITY:
-            self._targets = self._settled or self._nodes_of_lowest(
-                self._held(self._others)
+            self._allowed_nodes = self._kept_on or self._nodes_of_lowest(
+                self._read_allocations(self._other_members)
             )
             return n_rounds < GROUP_MAX_ROUNDS
         return n_rounds < ANTI_GROUP_MAX_ROUNDS
@@ -118,14 +120,14 @@ class GroupCheck(ClaimCheck):
             Placement could not be read.
         """
         with self._record.timed("group"):
-            if not self._others or self._policy is None:
+            if not self._other_members or self._policy is None:
                 return None
             granted = self._offer.request(assignment.candidate)["allocations"].keys()
-            if self._may_stay(assignment, granted):
+            if self._may_keep(assignment, granted):
                 return None
         return Refusal(RELEASED, [MEMBER_CLAIMED_FIRST], Excluded.NOTHING)
 
-    def _may_stay(self, assignment: Assignment, granted: Set[str]) -> bool:
+    def _may_keep(self, assignment: Assignment, granted: Set[str]) -> bool:
         """Return whether an instance may keep its claim.
 
         Parameters
@@ -140,29 +142,29 @@ class GroupCheck(ClaimCheck):
         if node_uuid not in granted:
             providers = frozenset(granted)
         if self._policy == ANTI_AFFINITY:
-            here = {u for u, hosts in self._known.items() if host in hosts}
-            knows = here | self._own
+            here = {u for u, hosts in self._known_hosts.items() if host in hosts}
+            knows = here | self._requested
             stays = self._is_unopposed(
                 uuid, lambda: self._too_many_on(providers, knows)
             )
-            self._left |= frozenset() if stays else providers
+            self._avoided_nodes |= frozenset() if stays else providers
             return stays
-        if self._is_somewhere or self._settled & providers:
+        if self._has_hosts or self._kept_on & providers:
             return True
-        strangers = dict.fromkeys(self._others, frozenset[str]())
+        strangers = dict.fromkeys(self._other_members, frozenset[str]())
 
         def elsewhere() -> Set[str]:
             # Members that come later see this one and leave: check only those seen.
-            held = self._held(strangers)
+            held = self._read_allocations(strangers)
             seen = {u: on for u, on in held.items() if not on & providers}
             strangers.clear()
             strangers.update(seen)
             return strangers.keys()
 
         if self._is_unopposed(uuid, elsewhere):
-            self._settled = providers
+            self._kept_on = providers
             return True
-        self._targets = self._nodes_of_lowest(strangers)
+        self._allowed_nodes = self._nodes_of_lowest(strangers)
         return False
 
     def _is_unopposed(self, uuid: str, strangers: Callable[[], Set[str]]) -> bool:
@@ -175,21 +177,21 @@ class GroupCheck(ClaimCheck):
                 return True
             if uuid > min(others):
                 break
-        self._has_left = True
+        self._has_released = True
         return False
 
     def _too_many_on(self, providers: Collection[str], known: Set[str]) -> Set[str]:
         """Return the strangers with which the group exceeds its limit on a host."""
-        members = self._others | self._own
+        members = self._other_members | self._requested
         here: set[str] = set()
         if len(providers) > len(members):
-            held = self._held(members)
+            held = self._read_allocations(members)
             here = {uuid for uuid, on in held.items() if not on.isdisjoint(providers)}
         else:
             for provider in providers:
                 here |= self._consumers_of(provider) & members
         strangers = here - known
-        return strangers if len(here) > self._max_here else frozenset()
+        return strangers if len(here) > self._max_per_host else frozenset()
 
     def _consumers_of(self, provider: str) -> Set[str]:
         body: Any = self._placement.read(
@@ -204,7 +206,7 @@ class GroupCheck(ClaimCheck):
             )
         return held.keys()
 
-    def _held(self, members: Iterable[str]) -> dict[str, frozenset[str]]:
+    def _read_allocations(self, members: Iterable[str]) -> dict[str, frozenset[str]]:
         """Return the providers by member, for members that hold any."""
         found = {}
         for uuid in sorted(members):

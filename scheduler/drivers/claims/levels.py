@@ -33,7 +33,7 @@ from ...placement.allocations.limits import (
 from ..instances import Assignment, spec_of_instance
 from ..prepared import PreparedRequest
 from ..record import OTHER_CLAIMED_FIRST, RELEASED
-from .check import ClaimCheck, Excluded, Refusal
+from .checks import ClaimCheck, Excluded, Refusal
 
 
 class LevelCheck(ClaimCheck):

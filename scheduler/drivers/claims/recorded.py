@@ -22,8 +22,7 @@ from ..record import (
     RELEASED,
     ClaimAttempt,
 )
-from .check import ClaimCheck, Excluded, Refusal
-from .rechecks import CHANGED
+from .checks import CHANGED, ClaimCheck, Excluded, Refusal
 
 #: Results of attempts that are no answers of Placement.
 _NOT_SENT: Final = (OUTDATED, RELEASED, COLLIDED)
