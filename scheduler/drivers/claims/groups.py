@@ -4,10 +4,10 @@
 A filter decides by the members that the table knows. Two schedulers that decide at the
 same time do not know of each other, but Placement does: once its own claim is granted,
 each reads where the other members are. Claims are atomic, so at least the later one
-sees the earlier one. A member that finds no conflicting member stays. One that does
-leaves, except that the one with the lowest UUID first waits for the others to leave,
-and then stays. A member of an affinity group that has left follows the others to their
-host, which may be one that it left before.
+sees the earlier one. A member that finds no conflicting member keeps its claim. One
+that does is released, except that the one with the lowest UUID first waits until the
+others are released, and then keeps its claim. A released member of an affinity group
+follows the others to their host, which may be one on which it was released before.
 
 The policies are about service hosts, as in nova: all nodes of an Ironic service are one
 host.
@@ -80,9 +80,9 @@ class GroupCheck(ClaimCheck):
         #: Providers that the group uses, where the instance must follow it.
         self._allowed_nodes: frozenset[str] = frozenset()
         self._has_released = False
-        #: The nodes of the hosts that were left in the current round.
+        #: The nodes of the hosts on which a claim was released in the current round.
         self._avoided_nodes: frozenset[str] = frozenset()
-        #: Providers on which a member of this request stays.
+        #: Providers on which a member of this request keeps its claim.
         self._kept_on: frozenset[str] = frozenset()
 
     def may_try(self, assignment: Assignment) -> bool:
@@ -93,9 +93,9 @@ class GroupCheck(ClaimCheck):
         return not self._allowed_nodes or node_uuid in self._allowed_nodes
 
     def may_retry(self, n_rounds: int) -> bool | None:
-        """Return whether to try all hosts again if a member left one in this round.
+        """Return whether to try all hosts again if a claim was released in this round.
 
-        If it did, wait briefly, and restrict an affinity group to its current host.
+        If so, wait briefly, and restrict an affinity group to its current host.
         """
         if not self._has_released:
             return None
@@ -112,7 +112,7 @@ class GroupCheck(ClaimCheck):
     def after(
         self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch
     ) -> Refusal | None:
-        """Return a refusal if other members do not let an instance keep its claim.
+        """Return a refusal if the policy does not hold with the other members.
 
         Raises
         ------
@@ -144,17 +144,17 @@ class GroupCheck(ClaimCheck):
         if self._policy == ANTI_AFFINITY:
             here = {u for u, hosts in self._known_hosts.items() if host in hosts}
             knows = here | self._requested
-            stays = self._is_unopposed(
+            is_kept = self._is_unopposed(
                 uuid, lambda: self._too_many_on(providers, knows)
             )
-            self._avoided_nodes |= frozenset() if stays else providers
-            return stays
+            self._avoided_nodes |= frozenset() if is_kept else providers
+            return is_kept
         if self._has_hosts or self._kept_on & providers:
             return True
         strangers = dict.fromkeys(self._other_members, frozenset[str]())
 
         def elsewhere() -> Set[str]:
-            # Members that come later see this one and leave: check only those seen.
+            # Members that are claimed later see this one: check only those seen.
             held = self._read_allocations(strangers)
             seen = {u: on for u, on in held.items() if not on & providers}
             strangers.clear()

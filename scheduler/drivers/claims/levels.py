@@ -6,14 +6,15 @@ host the table knows. Where the others are, Placement knows; after the claim the
 allocations are read, and the rules are evaluated once more with them. Claims are
 atomic, so at least the later of two claims sees the earlier one.
 
-Of the instances that break a rule together, only as many leave as must, those with the
-highest UUIDs; the others wait for that, and leave if it does not happen, as they came
-late. So the place with the fewest instances never loses one, on which others may rely
-by ``spread_level``. That rule compares places: their instances are read until two
-readings agree, so that none is counted at two of its places, or at none.
+Of the instances that break a rule together, only as many claims are released as must
+be, those of the highest UUIDs. The other instances wait for that, and are released if
+it does not happen, as they were claimed late. So the place with the fewest instances
+never loses one, on which other decisions may rely by ``spread_level``. That rule
+compares places: their instances are read until two readings agree, so that none is
+counted at two places, or at none.
 
-An instance that has left is filtered again, with the others counted where they are; if
-they are everywhere, it waits for some to leave.
+An instance whose claim is released is filtered again, with the other instances counted
+where they are; if no place passes, it waits until claims of others are released.
 """
 
 from __future__ import annotations
@@ -52,26 +53,26 @@ class LevelCheck(ClaimCheck):
             others = self._filter.instances - {*prepared.instance_uuids}
         hosts_of = parts.table.instances.hosts_of
         #: Read before the filters run, which therefore count all others.
-        self._unknown = sorted(uuid for uuid in others if not hosts_of(uuid))
-        self.is_counting = bool(self._unknown)
-        self._has_left = False
-        #: Whether an instance has left a host and has no other one yet.
-        self._is_moving = False
-        self._has_settled = False
+        self._without_host = sorted(uuid for uuid in others if not hosts_of(uuid))
+        self.is_counting = bool(self._without_host)
+        self._has_released = False
+        #: Whether an instance's claim was released and it has no other host yet.
+        self._needs_other_host = False
+        self._has_kept_claim = False
 
     def may_try(self, assignment: Assignment) -> bool:
         """Return whether to try further hosts before the filter runs again."""
-        return not self._has_left
+        return not self._has_released
 
     def may_retry(self, n_rounds: int) -> bool | None:
-        """Return whether to try again if an instance has left a host and has no other.
+        """Return whether to try again if an instance lost its claim and has no host.
 
-        If so, wait briefly, and count the others where they are now: those that are
-        about to leave may take up all places for a moment.
+        If so, wait briefly, and count the other instances where they are now: those
+        whose claims are about to be released may take up all places for a moment.
         """
-        if not self._is_moving:
+        if not self._needs_other_host:
             return None
-        self._has_left = False
+        self._has_released = False
         self._parts.waiter.sleep(GROUP_PAUSE_S)
         self._locate()
         return n_rounds < GROUP_MAX_ROUNDS
@@ -79,27 +80,27 @@ class LevelCheck(ClaimCheck):
     def after(
         self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch
     ) -> Refusal | None:
-        """Return a refusal if other instances do not let one keep its claim.
+        """Return a refusal if a rule does not hold with the claims of other instances.
 
         Raises
         ------
         PlacementError
             Placement could not be read.
         """
-        if self._filter is None or not self._unknown:
+        if self._filter is None or not self._without_host:
             return None
         with self._record.timed("group"):
             why = self._why_not_kept(self._filter, assignment, eligible)
         if why is None:
-            self._has_settled, self._is_moving = True, False
+            self._has_kept_claim, self._needs_other_host = True, False
             return None
-        self._has_left = self._is_moving = True
+        self._has_released = self._needs_other_host = True
         return Refusal(RELEASED, [f"{OTHER_CLAIMED_FIRST}{why}"], Excluded.NOTHING)
 
     def _why_not_kept(
         self, rules: LocalityFilter, assignment: Assignment, eligible: HostBatch
     ) -> str | None:
-        """Return the rule that an instance breaks, and has to leave for; None: none."""
+        """Return the rule for which a claim is released; None: the claim is kept."""
         spec_obj = spec_of_instance(self._spec, assignment.instance_uuid)
         node_uuid, why = assignment.value("uuid"), ""
         for number in range(GROUP_MAX_READS):
@@ -107,7 +108,7 @@ class LevelCheck(ClaimCheck):
                 self._parts.waiter.sleep(GROUP_PAUSE_S)
             self._locate()
             standing = rules.standing(
-                eligible, node_uuid, spec_obj, is_following=self._has_settled
+                eligible, node_uuid, spec_obj, is_following=self._has_kept_claim
             )
             if standing is Standing.STAYS:
                 return None
@@ -119,7 +120,7 @@ class LevelCheck(ClaimCheck):
     def _locate(self) -> None:
         """Have the filter count the others where they are now."""
         assert self._filter is not None
-        found = self._nodes_of(self._unknown)
+        found = self._nodes_of(self._without_host)
         if self._filter.compares_places:
             for _ in range(GROUP_MAX_READINGS - 1):
                 before, found = found, self._nodes_of(found)
@@ -130,11 +131,11 @@ class LevelCheck(ClaimCheck):
     def _nodes_of(self, uuids: Iterable[str]) -> dict[str, str]:
         """Return the compute nodes of instances that have one.
 
-        Those that the table knows by now have settled; the filter counts them there.
+        The filter counts those that the table knows by now where the table has them.
         """
         is_known = self._parts.table.instances.is_known
-        some = [uuid for uuid in uuids if not is_known(uuid)]
-        return {uuid: node for uuid in some if (node := self._node_of(uuid))}
+        unknown = [uuid for uuid in uuids if not is_known(uuid)]
+        return {uuid: node for uuid in unknown if (node := self._node_of(uuid))}
 
     def _node_of(self, uuid: str) -> str | None:
         """Return the compute node on which an instance holds an allocation."""

@@ -325,8 +325,10 @@ def test_shared_storage_does_not_make_two_hosts_one(make: MakeScheduler) -> None
         u: {"root_provider_uuid": u, "resources": {n: {"capacity": 9, "used": 0}}}
         for u, [n] in amounts.items()
     }
-    body: Any = {"allocation_requests": [granted], "provider_summaries": summaries}
-    check = GroupCheck(prepared, offer(body))
+    check = GroupCheck(
+        prepared,
+        offer({"allocation_requests": [granted], "provider_summaries": summaries}),
+    )
     hosts = scheduler.table.batch([node, other])
     on_node, on_other = (
         prepared.assign(late, hosts, int(hosts.matches("uuid", [each]).argmax()))
