@@ -30,7 +30,7 @@ _NOT_OURS: Final = frozenset(("bench", "tests", ".venv", ".venv-nova"))
 #: Decisions that fill the caches before the one that is counted.
 _N_BEFORE: Final = 3
 #: Stands for the network between Moorage and Placement.
-_TRANSPORT: Final = "scheduler/placement/in_process.py"
+_TRANSPORT: Final = "scheduler/placement/embedded.py"
 #: The steps that the main path leads to, by the names of their functions.
 _STEPS: Final = {
     "scheduler/placement/cache": ("get",),

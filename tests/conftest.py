@@ -26,7 +26,7 @@ from moorage.testing.builders import (
     table,
 )
 
-from .fixtures.markers import enter_test
+from .fixtures.markers import enter_test, missing_servers
 from .fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingServer
 from .fixtures.property_tests import register_profiles
 
@@ -63,6 +63,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_sessionfinish() -> None:
     """Let cleanups at the end of the process use any server."""
     enter_test(None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Write one line for each server without which tests were skipped."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    for line in missing_servers(str(report.longrepr) for report in skipped):
+        terminalreporter.write_line(line, yellow=True)
 
 
 @pytest.fixture

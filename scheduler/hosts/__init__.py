@@ -7,10 +7,10 @@ from .aggregates import (
     PlacementPlace,
     metadata_values,
 )
-from .batch import HostBatch
+from .batch import HostBatch, HostState
+from .column_arrays import TableImage
 from .columns import Column
-from .host_state import HostState
-from .image_properties import (
+from .instances import (
     ImageProperties,
     ImageProperty,
     properties_of_image,
@@ -21,7 +21,6 @@ from .pci import HostPools
 from .pending import Consumption, UnreportedClaim
 from .record import COLUMNS, Columns, HostRecord
 from .table import HostTable
-from .view import TableImage
 
 __all__ = [
     "COLUMNS",

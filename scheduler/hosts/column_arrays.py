@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,10 +12,47 @@ import numpy as np
 import numpy.typing as npt
 
 from ..candidates import Rows
-from .instances import InstanceMap
+from .aggregates import HostAggregate
+from .instances import ImageProperties, InstanceMap
 from .interning import Codes, Interner, compacted
+from .pending import UnreportedClaim
 from .record import Columns
-from .view import View
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class View:
+    """The table's columns as they were at one revision."""
+
+    numbers: Mapping[str, npt.NDArray[Any]]
+    codes: Mapping[str, Codes]
+    interners: Mapping[str, Interner]
+    instances: InstanceMap
+    revision: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class TableImage:
+    """All that a host table holds at one revision; it does not change.
+
+    Attributes
+    ----------
+    hosts_of : mapping
+        The service hosts of each instance.
+    properties : mapping
+        The image properties of instances that have any.
+    """
+
+    view: View
+    aggregates: tuple[HostAggregate, ...]
+    hosts_of: Mapping[str, tuple[str, ...]]
+    properties: Mapping[str, ImageProperties]
+    claims: tuple[UnreportedClaim, ...]
+
+    @property
+    def revision(self) -> int:
+        """The revision of the table."""
+        return self.view.revision
+
 
 _FIRST_CAPACITY = 64
 _LARGE = 4096

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 
 from .fitting.need import Need, NumaPciUsage
-from .image_properties import NO_PROPERTIES, ImageProperties
+from .instances import NO_PROPERTIES, ImageProperties
 from .numa import HostTopology
 from .pci import HostPools
 

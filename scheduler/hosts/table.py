@@ -23,11 +23,9 @@ from ..candidates import HostCandidates, HostLayout, Offer, Rows
 from .aggregates import AggregateMap, HostAggregate, PlacementPlace
 from .batch import HostBatch
 from .claims import PendingClaims
-from .column_arrays import ColumnArrays
-from .image_properties import ImageProperties
-from .instances import InstanceMap
+from .column_arrays import ColumnArrays, TableImage, View
+from .instances import ImageProperties, InstanceMap
 from .record import COLUMNS, Columns, HostRecord
-from .view import TableImage, View
 
 #: Rows written at a time: readers wait for at most that many.
 _CHUNK = 500

@@ -9,22 +9,102 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import os_resource_classes as orc
 from oslo_utils import uuidutils
 
 from ..errors import InvalidRequest, excerpt, shortened
-from .bounds import check_bounds
 from .flavor_and_image import set_field
 
 if TYPE_CHECKING:
     from ...objects import RequestSpec
-    from .flavor_groups import FlavorGroups
-    from .groups import QueryGroup
-    from .request import Request
+    from ...objects.base import WireObject
+    from .groups import FlavorGroups, QueryGroup
+
+#: Characters of one image property, name or ID.
+MAX_TEXT: Final = 255
+#: Longer image properties, which the scheduler does not read: a signature by an RSA key
+#: of 2048 bits has 344 characters. Only the bound of all together holds for them.
+_LONG_PROPERTIES: Final = frozenset({"img_signature", "os_command_line"})
+#: Characters of all scheduler hints, of all image properties or of all extra specs.
+MAX_TOTAL_TEXT: Final = 64 * 1024
+#: Hosts that a request may ignore or force.
+MAX_HOST_NAMES: Final = 10_000
+
+_NAMES: Final = ("availability_zone", "project_id", "user_id")
+_LISTS: Final = ("ignore_hosts", "force_hosts", "force_nodes")
+
+
+def check_bounds(spec_obj: RequestSpec) -> None:
+    """Reject a request if a part of it is too large.
+
+    Raises
+    ------
+    InvalidRequest
+        It names the part, and quotes its first 200 characters.
+    """
+    for name in _NAMES:
+        _check_text(name, set_field(spec_obj, name))
+    for name in _LISTS:
+        _check_host_names(name, set_field(spec_obj, name) or ())
+    _check_total("scheduler_hints", set_field(spec_obj, "scheduler_hints") or {})
+    extra_specs = set_field(set_field(spec_obj, "flavor"), "extra_specs") or {}
+    _check_total("flavor.extra_specs", extra_specs)
+    _check_image(set_field(set_field(spec_obj, "image"), "properties"))
+
+
+def _check_image(properties: WireObject | None) -> None:
+    if properties is None:
+        return
+    present = properties.set_values()
+    for name, value in present.items():
+        for text in () if name in _LONG_PROPERTIES else _texts(value):
+            _check_text(f"image.properties.{name}", text)
+    _check_total("image.properties", present)
+
+
+def _check_text(name: str, text: str | None) -> None:
+    if text is not None and len(text) > MAX_TEXT:
+        raise InvalidRequest(
+            f"{name} is {excerpt(text)}; it must have at most {MAX_TEXT} characters"
+        )
+
+
+def _check_host_names(name: str, hosts: Sequence[str]) -> None:
+    if len(hosts) > MAX_HOST_NAMES:
+        raise InvalidRequest(
+            f"{name} has {len(hosts)} names, {excerpt(hosts[:10])}; it must have at "
+            f"most {MAX_HOST_NAMES}"
+        )
+    for host in hosts:
+        _check_text(name, host)
+
+
+def _check_total(name: str, values: Mapping[str, object]) -> None:
+    sizes = {key: len(key) + sum(map(len, _texts(values[key]))) for key in values}
+    if sum(sizes.values()) > MAX_TOTAL_TEXT:
+        largest = max(sizes, key=sizes.__getitem__)
+        raise InvalidRequest(
+            f"{name} have {sum(sizes.values())} characters together; they must have at "
+            f"most {MAX_TOTAL_TEXT}. The largest is {excerpt(largest)}: "
+            f"{excerpt(', '.join(_texts(values[largest])))}"
+        )
+
+
+def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - of its field's type
+    """Yield the texts in a value, recursively."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from value
+        yield from _texts(list(value.values()))
+    elif isinstance(value, Iterable):
+        for each in value:
+            yield from _texts(each)
+
 
 #: Placement's integer: the most that one allocation can hold of one resource class.
 MAX_AMOUNT = 2**31 - 1
@@ -66,36 +146,6 @@ def check_fields(spec_obj: RequestSpec) -> None:
         _check_amount(f"flavor.{name}", set_field(flavor, name), least)
 
 
-def check_groups(request: Request) -> None:
-    """Read the groups of a request and its server group, and reject invalid ones.
-
-    Raises
-    ------
-    InvalidRequest
-        A resource class or a group's name is malformed or duplicate; a group requests
-        nothing, or a subtree names a group that does not exist; a setting of the guest
-        is invalid; no amount is above 0; a trait is not ASCII; the server group's rule
-        is invalid.
-    """
-    suffixes = _check_flavor_groups(request.flavor_groups)
-    _check_requested_groups(request.requested_groups, suffixes)
-    _check_subtrees(request.request_level("same_subtree"), suffixes)
-    if request.is_rebuild:
-        return  # Placement is not queried
-    _ = request.server_group  # reading it raises
-    if not any(group.resources for group in request.groups):
-        raise InvalidRequest(
-            "flavor.extra_specs set every amount to 0; at least one must be requested"
-        )
-    for group in request.groups:
-        for name, value in group.params():
-            if not (name.isascii() and value.isascii()):
-                raise InvalidRequest(
-                    f"{excerpt(name)} is {excerpt(value)} in the request's query to "
-                    "Placement, whose names have ASCII characters only"
-                )
-
-
 def _check_amount(
     field: str, value: object, least: int, most: int = MAX_AMOUNT
 ) -> None:
@@ -105,7 +155,7 @@ def _check_amount(
         )
 
 
-def _check_flavor_groups(in_flavor: FlavorGroups) -> set[str]:
+def check_flavor_groups(in_flavor: FlavorGroups) -> set[str]:
     """Check the flavor's groups; return their suffixes."""
     for suffix, group in in_flavor.groups.items():
         for name, amount in group.resources.items():
@@ -119,7 +169,8 @@ def _check_flavor_groups(in_flavor: FlavorGroups) -> set[str]:
     return {suffix for suffix in in_flavor.groups if suffix}
 
 
-def _check_requested_groups(groups: Iterable[QueryGroup], suffixes: set[str]) -> None:
+def check_requested_groups(groups: Iterable[QueryGroup], suffixes: set[str]) -> None:
+    """Check the groups of ports and devices; add their suffixes to `suffixes`."""
     for index, group in enumerate(groups):
         field, suffix = f"requested_resources[{index}]", group.suffix
         if not suffix or not _SUFFIX.fullmatch(suffix):
@@ -158,7 +209,8 @@ def _check_findable(
         )
 
 
-def _check_subtrees(subtrees: Iterable[Iterable[str]], suffixes: set[str]) -> None:
+def check_subtrees(subtrees: Iterable[Iterable[str]], suffixes: set[str]) -> None:
+    """Reject a subtree that names a group which the request does not have."""
     for index, subtree in enumerate(subtrees):
         for suffix in subtree:
             if suffix not in suffixes:
@@ -166,6 +218,21 @@ def _check_subtrees(subtrees: Iterable[Iterable[str]], suffixes: set[str]) -> No
                     f"request_level_params.same_subtree[{index}] has "
                     f"{excerpt(suffix)}; it must be a group of the request: "
                     f"{shortened(', '.join(sorted(suffixes)))}"
+                )
+
+
+def check_query(groups: Iterable[QueryGroup]) -> None:
+    """Reject groups that request no amount, or a name that Placement cannot have."""
+    if not any(group.resources for group in groups):
+        raise InvalidRequest(
+            "flavor.extra_specs set every amount to 0; at least one must be requested"
+        )
+    for group in groups:
+        for name, value in group.params():
+            if not (name.isascii() and value.isascii()):
+                raise InvalidRequest(
+                    f"{excerpt(name)} is {excerpt(value)} in the request's query to "
+                    "Placement, whose names have ASCII characters only"
                 )
 
 

@@ -1,20 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
 """Groups of a Placement query: what one provider, or one tree, must provide.
 
+    flavor's extra specs ─┐
+    CPU policies ─────────┤
+    ports, devices ───────┼─▶ groups
+    flavor's amounts ─────┤
+    guest's features ─────┘
+
 Several providers of a tree may serve the group without a suffix; one provider serves
-each other group. :mod:`.flavor_groups` reads them from a flavor.
+each other group.
+
+Extra specs of nova's that define groups are ``resources[S]:CLASS``, ``trait[S]:TRAIT``
+and ``group_policy``; S is the group's suffix. Extensions to nova, in the syntax of
+Placement's own query:
+
+- ``trait[S]:NAME=in:A,B``: a provider with one of the traits; NAME is arbitrary and
+  only distinguishes several such sets;
+- ``member_of[S]=in:UUID,UUID``, ``!in:UUID,UUID``, ``UUID`` or ``!UUID``: in one of
+  these aggregates, or in none; ``member_of[S]:NAME`` where there are several;
+- ``in_tree[S]=UUID``: in the tree of that provider.
+
+A malformed extra spec of nova's is ignored, as in nova. A malformed extension is an
+error: a guest that must run on certain hosts must not land elsewhere due to a typo.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from .flavor_and_image import set_field
+import os_resource_classes as orc
+import os_traits
+from oslo_utils import uuidutils
+
+from ..errors import InvalidRequest, excerpt
+from .checks import MAX_AMOUNT
+from .features import feature_resources, feature_traits
+from .flavor_and_image import (
+    CPUPolicy,
+    EmulatorPolicy,
+    FlavorAndImage,
+    ThreadPolicy,
+    cpu_policy,
+    emulator_policy,
+    n_dedicated_cpus,
+    set_field,
+    thread_policy,
+)
 
 if TYPE_CHECKING:
-    from ...objects import RequestGroup
+    from ...objects import RequestGroup, RequestSpec
 
 
 @dataclass(slots=True)
@@ -105,3 +143,223 @@ class QueryGroup:
 def joined_traits(required: set[str], forbidden: set[str]) -> str:
     """Return traits in Placement's syntax: the required, then the forbidden ones."""
     return ",".join([*sorted(required), *(f"!{name}" for name in sorted(forbidden))])
+
+
+#: Suffixes as Placement accepts them since microversion 1.33.
+_SUFFIX = "([a-zA-Z0-9_-]{1,64})?"
+_NOVA_KEY = re.compile(rf"(resources|trait){_SUFFIX}:(.*)")
+_EXTENSION_KEY = re.compile(rf"(member_of|in_tree){_SUFFIX}(?::.*)?")
+#: As in Placement's schema of traits.
+_TRAIT = re.compile(r"[A-Z0-9_]{1,255}")
+_GROUP_POLICIES = ("none", "isolate")
+_ANY_OF = "in:"
+
+
+@dataclass(slots=True)
+class FlavorGroups:
+    """What a flavor's extra specs request from Placement directly.
+
+    `ignored` has each malformed extra spec and the reason.
+    """
+
+    groups: dict[str, QueryGroup] = field(default_factory=dict)
+    policy: str | None = None
+    ignored: list[tuple[str, str]] = field(default_factory=list)
+
+    def group(self, suffix: str) -> QueryGroup:
+        """Return the group with a suffix; add it if it does not exist."""
+        return self.groups.setdefault(suffix, QueryGroup(suffix))
+
+
+def flavor_groups(extra_specs: Mapping[str, str]) -> FlavorGroups:
+    """Return the groups that extra specs define; other extra specs are skipped.
+
+    Ignored, as in nova 34: an unknown resource class, an amount that is not a
+    non-negative number, a trait that is neither required nor forbidden, a group policy
+    that is neither none nor isolate.
+
+    Raises
+    ------
+    InvalidRequest
+        An any-of trait, an aggregate or a tree is malformed, or a group has two trees.
+    """
+    found = FlavorGroups()
+    for key, value in extra_specs.items():
+        problem = None
+        if key == "group_policy":
+            problem = _read_policy(found, value)
+        elif match := _NOVA_KEY.fullmatch(key):
+            kind, suffix, name = match.groups()
+            read = _read_resource if kind == "resources" else _read_trait
+            problem = read(found.group, suffix or "", name, value)
+        elif match := _EXTENSION_KEY.fullmatch(key):
+            kind, suffix = match.groups()
+            set_on = _set_member_of if kind == "member_of" else _set_in_tree
+            set_on(found.group(suffix or ""), key, value)
+        if problem:
+            found.ignored.append((f"{key}={value}", problem))
+    return found
+
+
+def _read_policy(found: FlavorGroups, value: str) -> str | None:
+    if value not in _GROUP_POLICIES:
+        return "it must be none or isolate"
+    found.policy = value
+    return None
+
+
+#: Returns a group; called only for a valid extra spec, as it may add the group.
+_GroupOf = Callable[[str], QueryGroup]
+
+
+def _read_resource(group: _GroupOf, suffix: str, name: str, value: str) -> str | None:
+    if name not in orc.STANDARDS and not name.startswith(orc.CUSTOM_NAMESPACE):
+        return "its resource class is not standard and does not start with CUSTOM_"
+    try:
+        amount = int(value)
+    except ValueError:
+        amount = -1
+    if amount < 0:
+        return "it must be a number of at least 0"
+    group(suffix).resources[name] = amount
+    return None
+
+
+def _read_trait(group: _GroupOf, suffix: str, name: str, value: str) -> str | None:
+    if value == "required":
+        group(suffix).required.add(name)
+    elif value == "forbidden":
+        group(suffix).forbidden.add(name)
+    elif value.startswith(_ANY_OF):
+        _add_any_of(group(suffix), f"trait{suffix}:{name}", value)
+    else:
+        return f"it must be required, forbidden or {_ANY_OF}TRAIT,TRAIT"
+    return None
+
+
+def _add_any_of(group: QueryGroup, key: str, value: str) -> None:
+    traits = frozenset(_listed(value, _ANY_OF))
+    if not all(map(_TRAIT.fullmatch, traits)):
+        raise _malformed(key, value, f"{_ANY_OF} and traits separated by commas")
+    if len(traits) == 1:
+        group.required |= traits  # which every Placement supports
+    else:
+        group.required_any.add(traits)
+
+
+def _set_member_of(group: QueryGroup, key: str, value: str) -> None:
+    wanted = value.strip()
+    uuids = frozenset(
+        _uuid(key, value, listed, "in:UUID,UUID or !in:UUID,UUID, of aggregates")
+        for listed in _listed(wanted.removeprefix("!"), _ANY_OF)
+    )
+    if wanted.startswith("!"):
+        group.forbidden_aggregates |= uuids
+    elif uuids not in group.member_of:
+        group.member_of.append(uuids)
+
+
+def _set_in_tree(group: QueryGroup, key: str, value: str) -> None:
+    tree = _uuid(key, value, value, "the UUID of a resource provider")
+    if group.in_tree not in (None, tree):
+        raise _malformed(key, value, f"{group.in_tree}, as in another key, or absent")
+    group.in_tree = tree
+
+
+def _listed(value: str, prefix: str) -> list[str]:
+    return [part.strip() for part in value.removeprefix(prefix).split(",")]
+
+
+def _uuid(key: str, value: str, found: str, expected: str) -> str:
+    if not uuidutils.is_uuid_like(found.strip()):
+        raise _malformed(key, value, expected)
+    return str(uuid.UUID(found.strip()))
+
+
+def _malformed(key: str, value: str, expected: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"flavor.extra_specs[{excerpt(key)}] is {excerpt(value)}; it must be {expected}"
+    )
+
+
+_MIB_PER_GIB = 1024
+
+
+def query_groups(
+    settings: FlavorAndImage,
+    in_flavor: FlavorGroups,
+    requested: Iterable[QueryGroup],
+    spec_obj: RequestSpec,
+    *,
+    is_pinned: bool,
+) -> list[QueryGroup]:
+    """Return all groups of a request, always one without a suffix.
+
+    The order matters: a resource that an extra spec names replaces the flavor's own
+    amount, and a guest's feature replaces what an extra spec names (nova 34).
+
+    Parameters
+    ----------
+    settings, in_flavor, requested
+        Only read.
+    is_pinned : bool
+        Whether CPU policies mean PCPU and traits; False for hosts without PCPU.
+
+    Raises
+    ------
+    InvalidRequest
+        A policy, mask or feature is invalid, or the disk exceeds Placement's integer.
+    """
+    groups = [group.copy() for group in in_flavor.groups.values()]
+    unsuffixed = next((group for group in groups if not group.suffix), None)
+    if unsuffixed is None:
+        unsuffixed = QueryGroup()
+        groups.append(unsuffixed)
+    if is_pinned:
+        _add_cpu_policies(unsuffixed, settings)
+    groups += [group.copy() for group in requested]
+    _add_flavor_amounts(unsuffixed, groups, spec_obj)
+    unsuffixed.required |= set(settings.image_property("traits_required") or ())
+    unsuffixed.required |= feature_traits(settings)
+    unsuffixed.resources |= feature_resources(settings)
+    for group in groups:
+        group.strip_zeros()
+    return [group for group in groups if not group.suffix or not group.is_empty]
+
+
+def _add_cpu_policies(group: QueryGroup, guest: FlavorAndImage) -> None:
+    policy = cpu_policy(guest)
+    n_emulator = int(emulator_policy(guest) is EmulatorPolicy.ISOLATE)
+    if policy is CPUPolicy.DEDICATED:
+        group.resources[orc.PCPU] = guest.n_vcpus + n_emulator
+    elif policy is CPUPolicy.MIXED:
+        n_dedicated = n_dedicated_cpus(guest)
+        group.resources[orc.VCPU] = guest.n_vcpus - n_dedicated
+        group.resources[orc.PCPU] = n_dedicated + n_emulator
+    threads = thread_policy(guest)
+    if threads is ThreadPolicy.REQUIRE:
+        group.required.add(os_traits.HW_CPU_HYPERTHREADING)
+    elif threads is ThreadPolicy.ISOLATE:
+        group.forbidden.add(os_traits.HW_CPU_HYPERTHREADING)
+
+
+def _add_flavor_amounts(
+    unsuffixed: QueryGroup, groups: list[QueryGroup], spec_obj: RequestSpec
+) -> None:
+    """Add the flavor's amounts of the classes that no group names, not even with 0."""
+    named = {name for group in groups for name in group.resources}
+    flavor = spec_obj.flavor
+    if not named & {orc.VCPU, orc.PCPU}:
+        unsuffixed.resources[orc.VCPU] = flavor.vcpus
+    if orc.MEMORY_MB not in named:
+        unsuffixed.resources[orc.MEMORY_MB] = flavor.memory_mb
+    if orc.DISK_GB not in named:
+        root_gb = 0 if set_field(spec_obj, "is_bfv") else flavor.root_gb
+        swap_gb = -(-flavor.swap // _MIB_PER_GIB)
+        disk_gb: int = flavor.ephemeral_gb + swap_gb + root_gb
+        if disk_gb > MAX_AMOUNT:
+            raise InvalidRequest(
+                f"root_gb, ephemeral_gb and swap of the flavor are {disk_gb} GiB "
+                f"together; they must be at most {MAX_AMOUNT}"
+            )
+        unsuffixed.resources[orc.DISK_GB] = disk_gb

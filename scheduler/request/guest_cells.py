@@ -14,16 +14,17 @@ from oslo_utils import strutils
 
 from ...objects import Flavor, InstanceNUMACell, InstanceNUMATopology
 from ..errors import InvalidRequest, excerpt
-from .cpu_policy import (
+from .flavor_and_image import (
     MAX_CPUS,
     CPUPolicy,
+    FlavorAndImage,
     cpu_policy,
     dedicated_cpus,
     emulator_policy,
     parse_cpu_mask,
+    set_field,
     thread_policy,
 )
-from .flavor_and_image import FlavorAndImage, set_field
 from .numa import ANY_PAGES, LARGE_PAGES, SMALL_PAGES
 
 _PAGE_NAMES: Final[Mapping[str, int]] = {

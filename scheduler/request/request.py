@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from .checks import check_fields, check_groups
-from .cpu_policy import CPUPolicy, cpu_policy
-from .destination import RequestedDestination
-from .flavor_and_image import FlavorAndImage, set_field
-from .flavor_groups import FlavorGroups, flavor_groups
-from .groups import QueryGroup
+from .checks import (
+    check_fields,
+    check_flavor_groups,
+    check_query,
+    check_requested_groups,
+    check_subtrees,
+)
+from .flavor_and_image import CPUPolicy, FlavorAndImage, cpu_policy, set_field
+from .groups import FlavorGroups, QueryGroup, flavor_groups, query_groups
 from .locality import (
     AttachmentHint,
     Rule,
@@ -26,11 +29,54 @@ from .locality import (
 )
 from .numa import Guest, Networks
 from .pci import PciRequest, read_requests
-from .resources import query_groups
 from .server_group import ServerGroup
 
 if TYPE_CHECKING:
-    from ...objects import RequestSpec
+    from ...objects import Destination, RequestSpec
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedDestination:
+    """Where a request wants its instances; what is unset restricts nothing.
+
+    Attributes
+    ----------
+    host, node : str or None
+        The service host, and the compute node by its hypervisor hostname.
+    cell : str or None
+        UUID of the only cell allowed.
+    preferred_cell : str or None
+        UUID of the cell that is preferred; the instances may leave it.
+    aggregates : tuple of frozenset of str
+        A host must be in one aggregate of each set, by UUID.
+    forbidden_aggregates : frozenset of str
+    """
+
+    host: str | None = None
+    node: str | None = None
+    cell: str | None = None
+    preferred_cell: str | None = None
+    aggregates: tuple[frozenset[str], ...] = ()
+    forbidden_aggregates: frozenset[str] = frozenset()
+
+    @classmethod
+    def read(cls, destination: Destination | None) -> Self:
+        """Read the object in a request."""
+        cell = set_field(destination, "cell")
+        cell_uuid = cell.uuid if cell else None
+        may_leave = bool(set_field(destination, "allow_cross_cell_move"))
+        ored = set_field(destination, "aggregates") or ()
+        return cls(
+            host=set_field(destination, "host") or None,
+            node=set_field(destination, "node") or None,
+            cell=None if may_leave else cell_uuid,
+            preferred_cell=cell_uuid if may_leave else None,
+            aggregates=tuple(frozenset(uuids.split(",")) for uuids in ored),
+            forbidden_aggregates=frozenset(
+                set_field(destination, "forbidden_aggregates") or ()
+            ),
+        )
+
 
 LOG = logging.getLogger(__name__)
 
@@ -74,7 +120,12 @@ class Request:
         """
         check_fields(spec_obj)
         request = cls(spec_obj)
-        check_groups(request)
+        suffixes = check_flavor_groups(request.flavor_groups)
+        check_requested_groups(request.requested_groups, suffixes)
+        check_subtrees(request.request_level("same_subtree"), suffixes)
+        if not request.is_rebuild:  # for which Placement is not queried
+            _ = request.server_group  # reading it raises
+            check_query(request.groups)
         for extra_spec, reason in request.flavor_groups.ignored:
             LOG.warning("Extra spec %s is ignored: %s", extra_spec, reason)
         # Weak: the decision that holds the request must not be outlived by it.
@@ -125,7 +176,7 @@ class Request:
     @cached_property
     def groups(self) -> Sequence[QueryGroup]:
         """All groups of resources and traits, one without a suffix; read-only."""
-        return query_groups(self, is_pinned=True)
+        return self._query_groups(is_pinned=True)
 
     @cached_property
     def fallback_groups(self) -> Sequence[QueryGroup] | None:
@@ -135,8 +186,14 @@ class Request:
         """
         if cpu_policy(self.settings) is not CPUPolicy.DEDICATED:
             return None
-        groups = query_groups(self, is_pinned=False)
+        groups = self._query_groups(is_pinned=False)
         return groups if any(group.resources for group in groups) else None
+
+    def _query_groups(self, *, is_pinned: bool) -> list[QueryGroup]:
+        flavor, requested = self.flavor_groups, self.requested_groups
+        return query_groups(
+            self.settings, flavor, requested, self.spec_obj, is_pinned=is_pinned
+        )
 
     @cached_property
     def group_policy(self) -> str | None:

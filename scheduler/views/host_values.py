@@ -23,7 +23,7 @@ from ..hosts.columns import (
     ColumnType,
 )
 from ..hosts.numa.cells import CellHardware, HostCell, Pages
-from ..hosts.pci.pool import Pool, PoolKind
+from ..hosts.pci.pools import Pool, PoolKind
 
 Convert = Callable[[Any], Any]
 

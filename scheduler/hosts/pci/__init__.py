@@ -2,8 +2,7 @@
 """PCI devices: a host's pools, a guest's requests, and which hosts suffice."""
 
 from .arrays import NO_NODE, NO_PROVIDER, NOT_THERE, PoolArrays, PoolRows
-from .pool import Pool, PoolKind
-from .pools import NO_POOLS, HostPools, TakenPools
+from .pools import NO_POOLS, HostPools, Pool, PoolKind, TakenPools
 from .stats import PciDeviceStats
 from .support import (
     Providers,

@@ -4,19 +4,154 @@
 A poll reads one snapshot where the database supports it. Where it does not, instances
 are read before compute nodes, so that a node's row is never older than the instances
 read with it.
+
+There are too many instances for sums over all of them at each poll. A poll covers the
+recently written rows, by nova's index on ``updated_at``. An instance may be committed
+late, or be deleted without a new time: every ten seconds, the instances are also
+compared host by host, which finds such changes.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+import sys
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
 
 import sqlalchemy as sa
 
-from .instances import Instances
+from ...polling.polled_table import (
+    ChangedRows,
+    PolledTable,
+    TableQueries,
+    checksum_of,
+    chunks,
+)
+from ...polling.times import microseconds
 from .nodes import Node, Nodes
 from .reading import Ratios
+from .schema import instances
 from .services import ComputeService, polled_services, read_services
+
+#: Seconds by which an instance's row may be committed after one with a later time, plus
+#: the skew of conductors' clocks; later ones are found by the comparison of hosts.
+_WINDOW_S: Final = 60.0
+#: Seconds between comparisons of all hosts.
+_COMPARE_S: Final = 10.0
+
+_NO_UUIDS: Final[frozenset[str]] = frozenset()
+
+_C: Final = instances.c
+_LIVE: Final = (_C.deleted == 0) & _C.host.is_not(None)
+
+
+#: Twice the row's time, plus whether it is deleted: that does not update the time.
+_NUMBER: Final = 2 * microseconds(_C.updated_at) + sa.case(
+    (_C.deleted == 0, 0), else_=1
+)
+_QUERIES: Final = TableQueries.of(
+    instances, _NUMBER, (_C.uuid, _C.host, _C.deleted), _LIVE, is_windowed=True
+)
+_ON_HOSTS: Final = _QUERIES.every.where(
+    _C.host.in_(sa.bindparam("hosts", expanding=True))
+)
+_ID: Final = sa.cast(_C.id, sa.BigInteger)
+_BY_HOST: Final = (
+    sa.select(_C.host, sa.func.count(), sa.func.sum(checksum_of(_ID, _ID)))
+    .where(_LIVE)
+    .group_by(_C.host)
+)
+
+
+class Instances:
+    """The rows of ``instances``, by service host."""
+
+    def __init__(self) -> None:
+        self._table = PolledTable(_QUERIES, window_s=_WINDOW_S)
+        #: UUID and host by row id, and UUIDs by host.
+        self._known: dict[int, tuple[str, str]] = {}
+        self._of_host: dict[str, frozenset[str]] = {}
+        self._compared_at: float | None = None
+
+    @property
+    def recently_written(self) -> set[str]:
+        """The UUIDs of the instances whose rows have just changed."""
+        ids = self._table.rows_to_reread
+        return {self._known[row_id][0] for row_id in ids if row_id in self._known}
+
+    def read_changes(
+        self, connection: sa.Connection, now: float, *, in_full: bool
+    ) -> Mapping[str, frozenset[str]]:
+        """Return the UUIDs of all instances of the hosts where they changed, by host.
+
+        Parameters
+        ----------
+        now : float
+            When the poll began, seconds since the epoch.
+        in_full : bool
+            Compare all hosts, and return them all.
+        """
+        if self._compared_at is None:
+            self._compared_at = now
+            self._update(self._table.read(connection, now, in_full=True))
+            return dict(self._of_host)
+        changed = self._update(self._table.read(connection, now, in_full=False))
+        # abs: a clock that was set back must not delay the comparison.
+        if in_full or abs(now - self._compared_at) >= _COMPARE_S:
+            self._compared_at = now
+            changed |= self._compare(connection)
+        hosts = changed | self._of_host.keys() if in_full else changed
+        return {host: self._of_host.get(host, _NO_UUIDS) for host in hosts}
+
+    def _update(self, rows: ChangedRows) -> set[str]:
+        """Update the known instances; return the hosts where they changed."""
+        left: defaultdict[str, set[str]] = defaultdict(set)
+        arrived: defaultdict[str, set[str]] = defaultdict(set)
+        for row_id, row in rows.items():
+            before, now = self._known.get(row_id), _place(row)
+            if before == now:
+                continue
+            if before is not None:
+                left[before[1]].add(before[0])
+                del self._known[row_id]
+            if now is not None:
+                arrived[now[1]].add(now[0])
+                self._known[row_id] = now
+        changed = left.keys() | arrived.keys()
+        for host in changed:
+            remaining = self._of_host.pop(host, _NO_UUIDS).difference(left[host])
+            if uuids := remaining | arrived[host]:
+                self._of_host[host] = uuids
+        return changed
+
+    def _compare(self, connection: sa.Connection) -> set[str]:
+        """Read the instances of the hosts whose number or checksum differs."""
+        ours: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        for row_id, (_, host) in self._known.items():
+            count, total = ours[host]
+            ours[host] = count + 1, total + checksum_of(row_id, row_id)
+        theirs = {
+            host: (count, int(total))
+            for host, count, total in connection.execute(_BY_HOST)
+        }
+        hosts = theirs.keys() | ours.keys()
+        differing = {host for host in hosts if theirs.get(host) != ours.get(host)}
+        rows: ChangedRows = dict.fromkeys(self._ids_on(differing))
+        for some in chunks(differing):
+            found = connection.execute(_ON_HOSTS, {"hosts": some})
+            rows.update((row.id, row) for row in found)
+        return self._update(rows)
+
+    def _ids_on(self, hosts: Collection[str]) -> Iterable[int]:
+        return [i for i, (_, host) in self._known.items() if host in hosts]
+
+
+def _place(row: sa.Row[Any] | None) -> tuple[str, str] | None:
+    """Return the UUID and the host of an instance; None: it is on no host."""
+    if row is None or row.deleted or row.host is None:
+        return None
+    return row.uuid, sys.intern(row.host)  # one object for all uses of a name
 
 
 @dataclasses.dataclass(slots=True)

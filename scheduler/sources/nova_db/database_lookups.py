@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single questions that a decision asks nova's databases, beside the polls."""
+"""Single questions that a decision asks nova's databases, beside the polls.
+
+Server groups, flavors, build requests, and where instances and services are.
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import sqlalchemy as sa
+from cachetools import TTLCache
+from oslo_utils import uuidutils
 
 from ....objects import Flavor
+from ...decoding import loads
 from ...errors import InvalidRequest
 from ...failures import Failure, cause_of
 from ...instances import InstanceLocation, InstanceState
@@ -21,12 +28,176 @@ from ..base import (
     ServiceHost,
     ServiceState,
 )
-from .build_requests import read_boot_volumes
+from . import schema
 from .databases import ApiDatabase, CellDatabase
-from .flavors import read_flavors
-from .schema import instances
-from .server_groups import GroupReader
+from .schema import instance_group_member, instance_groups, instance_mappings, instances
 from .services import read_states
+
+#: An instance may have dozens of devices, of about a kilobyte each.
+_MAX_CHARACTERS: Final = 1 << 20
+
+_C: Final = schema.build_requests.c
+_MAPPINGS_OF: Final = sa.select(_C.block_device_mappings).where(
+    _C.instance_uuid == sa.bindparam("instance_uuid"),
+    sa.func.length(_C.block_device_mappings) <= _MAX_CHARACTERS,
+)
+
+
+def read_boot_volumes(connection: sa.Connection, instance_uuid: str) -> Sequence[str]:
+    """Return the volume that an instance boots from; empty: it exists only later.
+
+    That of an image or a snapshot is created on the compute host.
+    """
+    row = connection.execute(_MAPPINGS_OF, {"instance_uuid": instance_uuid}).first()
+    if row is None or not row.block_device_mappings:
+        return ()
+    return tuple(_boot_volumes(loads(row.block_device_mappings)))
+
+
+def _boot_volumes(primitive: Any) -> Iterator[str]:  # noqa: ANN401 - JSON's own types
+    """Yield the volume of a BlockDeviceMappingList whose boot index is 0."""
+    for mapping in primitive["nova_object.data"]["objects"]:
+        match mapping["nova_object.data"]:
+            case {"boot_index": 0, "volume_id": str(uuid)} if uuidutils.is_uuid_like(
+                uuid
+            ):
+                yield uuid
+
+
+#: Flavors that are read at once.
+MAX_FLAVORS: Final = 1000
+
+_FLAVORS, _SPECS = schema.flavors.c, schema.flavor_extra_specs.c
+_SIZES: Final = (
+    sa.select(
+        *(_FLAVORS.id, _FLAVORS.name, _FLAVORS.flavorid, _FLAVORS.vcpus),
+        *(_FLAVORS.memory_mb, _FLAVORS.root_gb, _FLAVORS.ephemeral_gb, _FLAVORS.swap),
+    )
+    .where(_FLAVORS.disabled.is_not(sa.true()))
+    .order_by(_FLAVORS.id)
+    .limit(MAX_FLAVORS + 1)
+)
+_SPECS_OF: Final = sa.select(_SPECS.flavor_id, _SPECS.key, _SPECS.value).where(
+    _SPECS.flavor_id.in_(sa.bindparam("ids", expanding=True))
+)
+
+
+def read_flavors(
+    connection: sa.Connection, names: Collection[str] | None = None
+) -> list[Flavor]:
+    """Return the flavors that are not disabled, or those of these names.
+
+    Raises
+    ------
+    InvalidRequest
+        There are more than `MAX_FLAVORS`.
+    """
+    wanted = _SIZES
+    if names is not None:
+        wanted = wanted.where(_FLAVORS.name.in_(list(names)))
+    rows = connection.execute(wanted).all()
+    if len(rows) > MAX_FLAVORS:
+        raise InvalidRequest(
+            f"nova has more than {MAX_FLAVORS} flavors, too many to be read at once: "
+            "name one of them"
+        )
+    specs = _specs_of(connection, [row.id for row in rows])
+    return [
+        Flavor(
+            id=row.id,
+            name=row.name,
+            flavorid=row.flavorid,
+            vcpus=row.vcpus,
+            memory_mb=row.memory_mb,
+            root_gb=row.root_gb or 0,
+            ephemeral_gb=row.ephemeral_gb or 0,
+            swap=row.swap,
+            extra_specs=specs[row.id],
+        )
+        for row in rows
+        # MariaDB compares names without regard to case.
+        if names is None or row.name in names
+    ]
+
+
+def _specs_of(
+    connection: sa.Connection, ids: Iterable[int]
+) -> defaultdict[int, dict[str, str]]:
+    found: defaultdict[int, dict[str, str]] = defaultdict(dict)
+    for flavor_id, key, value in connection.execute(_SPECS_OF, {"ids": list(ids)}):
+        found[flavor_id][key] = value or ""
+    return found
+
+
+#: Rows that are read for one request: more members than its hints may name.
+_MAX_ROWS: Final = 1000
+#: UUIDs that are no group of a project, and seconds for which they are remembered:
+#: most are those of instances, which never become groups.
+_MAX_OTHERS: Final = 10_000
+_OTHERS_S: Final = 300.0
+
+_GROUPS, _MEMBERS = instance_groups.c, instance_group_member.c
+_MAPPINGS: Final = instance_mappings.c
+_IS_LEAVING: Final = sa.case((_MAPPINGS.queued_for_delete.is_(sa.true()), 1), else_=0)
+_QUERY: Final = (
+    sa.select(_GROUPS.uuid, _MEMBERS.instance_uuid, _IS_LEAVING.label("is_leaving"))
+    .select_from(
+        instance_groups.outerjoin(
+            instance_group_member, _MEMBERS.group_id == _GROUPS.id
+        ).outerjoin(
+            instance_mappings, _MAPPINGS.instance_uuid == _MEMBERS.instance_uuid
+        )
+    )
+    .where(_GROUPS.uuid.in_(sa.bindparam("uuids", expanding=True)))
+    .where(_GROUPS.project_id == sa.bindparam("project_id"))
+    .order_by(_IS_LEAVING, _MEMBERS.id)
+    .limit(_MAX_ROWS)
+)
+
+
+class GroupReader:
+    """Reads the members of server groups, and remembers which UUIDs are no group's.
+
+    Members are read for each request: an instance that was added just before counts.
+    nova keeps deleted instances as members until its database is archived, so those
+    that are queued for deletion count only while they are on a host.
+
+    Parameters
+    ----------
+    clock : callable
+        Seconds since the epoch.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._lock = threading.Lock()
+        self._others: TTLCache[tuple[str, str], None]
+        self._others = TTLCache(_MAX_OTHERS, _OTHERS_S, clock)
+
+    def unread(self, uuids: Collection[str], project_id: str) -> list[str]:
+        """Return those UUIDs that may be a group's of the project, sorted."""
+        with self._lock:
+            return sorted(u for u in uuids if (project_id, u) not in self._others)
+
+    def read(
+        self,
+        connection: sa.Connection,
+        uuids: Collection[str],
+        project_id: str,
+        is_placed: Callable[[str], bool],
+    ) -> Mapping[str, frozenset[str]]:
+        """Return the members of the project's groups, by the group's UUID."""
+        values = {"uuids": list(uuids), "project_id": project_id}
+        rows = connection.execute(_QUERY, values).all()
+        members: defaultdict[str, set[str]] = defaultdict(set)
+        for uuid, instance, is_leaving in rows:
+            is_member = instance and (not is_leaving or is_placed(instance))
+            members[uuid].update([instance] if is_member else ())
+        if len(rows) < _MAX_ROWS:  # else a group may be among what was not read
+            others = [(project_id, uuid) for uuid in uuids if uuid not in members]
+            with self._lock:
+                self._others.update(dict.fromkeys(others))
+        return {uuid: frozenset(some) for uuid, some in members.items()}
+
 
 LOG = logging.getLogger(__name__)
 

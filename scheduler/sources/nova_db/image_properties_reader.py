@@ -19,7 +19,7 @@ from oslo_config import cfg
 
 from ....objects import Instance
 from ...hosts import HostTable, properties_of_instance
-from ...hosts.image_properties import NO_PROPERTIES, ImageProperties
+from ...hosts.instances import NO_PROPERTIES, ImageProperties
 from ...polling.polled_table import chunks
 from .changes import CellChanges
 from .schema import instance_system_metadata

@@ -17,7 +17,7 @@ from moorage.scheduler.explain import Explainer
 from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.sources.base import BaseHostSource, FlavorsUnavailable
 from moorage.scheduler.sources.nova_db import NovaDBSource, schema
-from moorage.scheduler.sources.nova_db.flavors import MAX_FLAVORS
+from moorage.scheduler.sources.nova_db.database_lookups import MAX_FLAVORS
 from moorage.scheduler.web import Answers, make_app
 
 from ....fixtures.explained_clouds import explained_cloud

@@ -13,7 +13,7 @@ from oslo_config import cfg
 
 from moorage.objects import ImageMeta, ImageMetaProps
 from moorage.scheduler.hosts import HostTable, properties_of_image
-from moorage.scheduler.sources.nova_db import schema
+from moorage.scheduler.sources.nova_db import image_properties_reader, schema
 
 from ....conftest import instance_uuid
 from ....fixtures.database_servers import Database
@@ -244,7 +244,9 @@ def test_invalid_value_affects_no_other(
     assert caplog.text.count(instance_uuid("bad")) == 1
 
 
-def test_many_are_read_over_several_polls(cloud: Cloud) -> None:
+def test_many_are_read_over_several_polls(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
     number = 2500
     uuids = [instance_uuid(i) for i in range(number)]
     with cloud.cell.begin() as connection:
@@ -254,10 +256,11 @@ def test_many_are_read_over_several_polls(cloud: Cloud) -> None:
         connection.execute(
             METADATA.insert(), [{"instance_uuid": u, **kept} for u in uuids]
         )
-    cloud.conf.set_override("cell_timeout", 0.1, "moorage")
+    monkeypatch.setattr(image_properties_reader, "_MAX_SHARE", 0.0)  # one chunk a poll
     cloud.start()
-    for _ in range(number):  # each poll reads some
+    assert cloud.counts(os_type="linux")["b"] < number
+    for _ in range(number):
+        cloud.poll()
         if cloud.counts(os_type="linux") == {"b": number}:
             break
-        cloud.poll()
     assert cloud.counts(os_type="linux") == {"b": number}

@@ -6,8 +6,7 @@ from __future__ import annotations
 import pytest
 
 from moorage.scheduler.errors import InvalidRequest
-from moorage.scheduler.request.flavor_groups import flavor_groups
-from moorage.scheduler.request.groups import QueryGroup
+from moorage.scheduler.request.groups import QueryGroup, flavor_groups
 
 ONE, TWO, THREE = (f"7d0c2d42-0d39-4a5b-8f3c-7c3a3f3d9b0{n}" for n in range(1, 4))
 
