@@ -28,7 +28,7 @@ _N_LINES = 50
 _EXPECTED = {
     FailureCause.MEMORY: (
         "9,980 lack memory",
-        "MEMORY_MB more than its capacity 921600",
+        "MEMORY_MB more than one instance may have 921600",
     ),
     FailureCause.DISABLED: (f"required {TRAIT}", "COMPUTE_STATUS_DISABLED"),
     FailureCause.FULL: (f"9,980 are not in zone {FULL_ZONE}, 20 lack CPUs", "VCPU"),
