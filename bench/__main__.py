@@ -9,8 +9,8 @@ nova_db with databases of a real nova, messages, the reports per second of the s
 push, a relay between nova's databases and Kafka, the store of decisions, what-if
 questions, rules about racks and rows, the memory of workers, decisions while clients
 ask for explanations, requests that the driver solver places, schedulers that select the
-same CPUs or devices. The tables show the median and the p99 of this run; no time fails
-the benchmark.
+same CPUs or devices, the functions and files that a plain request runs through. The
+tables show the median and the p99 of this run; no time fails the benchmark.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ _PARTS = (
     "explaining",
     "solver",
     "collisions",
+    "path",
 )
 #: Left out of a quick run of all: starting their servers takes too long.
 _NOT_QUICK = frozenset(("kafka", "relay"))
@@ -74,6 +75,7 @@ _WITHOUT_NOVA = frozenset(
         "kafka",
         "locality",
         "memory",
+        "path",
         "providers",
         "relay",
         "solver",
@@ -126,6 +128,7 @@ def main() -> int:
             "explaining": bench.run_explaining,
             "solver": bench.run_solver,
             "collisions": bench.run_collisions,
+            "path": bench.run_path,
         }
         left_out = _NOT_QUICK if options.quick else frozenset()
         for name in [options.part] if options.part else _PARTS:

@@ -28,7 +28,7 @@ import sqlalchemy as sa
 from rich.console import Console
 from sqlalchemy.orm import Session
 
-from moorage.scheduler.candidates import CandidatesQuery, DecisionOffer
+from moorage.scheduler.candidates import CandidatesQuery, Offer
 from moorage.scheduler.conf import load
 from moorage.scheduler.hosts import HostBatch, HostTable
 from moorage.scheduler.placement.cache import CandidatesCache
@@ -128,7 +128,7 @@ class FilteringHarness:
             "cached": self._cache,
             "memory": self._memory,
         }
-        offer = DecisionOffer([sources[way].get(question.query)])
+        offer = Offer([sources[way].get(question.query)])
         hosts = self._table.batch_of_offer(offer)
         numbers = offer.numbers_of(hosts.value("uuid", 0)) if len(hosts) else []
         for number in numbers[:1]:

@@ -30,6 +30,7 @@ from .memory_stream import memory_stream_rows, print_memory_stream
 from .nova import Nova, missing_peer
 from .nova_db_source import source_times
 from .numa_pci import FitRow, fit_rows
+from .path import print_path
 from .placement_database import print_following
 from .providers import print_providers
 from .push_reports import ingest_table, ingest_times
@@ -311,6 +312,11 @@ class Bench:
     def run_collisions(self) -> None:
         """Count how often schedulers select the same CPUs or devices."""
         print_collisions(self._console, self._sizes.collisions, self._say)
+
+    def run_path(self) -> None:
+        """Count what a plain request runs through."""
+        self._say("the path of a plain request")
+        print_path(self._console, min(self._sizes.live_hosts))
 
     def run_memory(self) -> None:
         """Measure requests that all differ, with providers in memory."""

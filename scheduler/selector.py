@@ -14,13 +14,11 @@ from ..objects import RequestSpec, Selection
 from . import logs, tracing
 from .drivers.caller import Caller
 from .drivers.claims.peer_claims import ClaimState, PeerClaim, PublishClaims
-from .drivers.concluding import concluding
 from .drivers.decision import Decision
 from .drivers.parts import Parts
 from .drivers.plugins import PluginSet
 from .drivers.record import DecisionRecord
-from .errors import NoValidHost
-from .notifications import Notifier
+from .notifications import CallNotifications, Notifier
 from .rpc.endpoints import Destinations
 
 LOG = logging.getLogger(__name__)
@@ -108,18 +106,13 @@ class Selector:
             tracing.request("select_destinations", context, attributes),
             self._parts.journal.answer_on_return(),
         ):
-            notifications = self._notifier.for_call(context, spec_obj)
-            if notifications is not None:
-                caller = dataclasses.replace(
-                    caller,
-                    on_start=notifications.start,
-                    on_placed=notifications.record_placement,
-                )
             selections = self._decide(
-                caller, spec_obj, instance_uuids, return_objects and return_alternates
+                caller,
+                spec_obj,
+                instance_uuids,
+                return_objects and return_alternates,
+                self._notifier.for_call(context, spec_obj),
             )
-            if notifications is not None:
-                notifications.end(instance_uuids, selections)
             if return_objects:
                 return selections
             return [mine[0].to_dict() for mine in selections]
@@ -130,8 +123,9 @@ class Selector:
         spec_obj: RequestSpec,
         instance_uuids: Sequence[str] | None,
         return_alternates: bool,
+        notifications: CallNotifications | None,
     ) -> list[list[Selection]]:
-        """Decide a request, and record the decision."""
+        """Decide a request, record the decision, and notify of its start and end."""
         parts = self._parts
         record = DecisionRecord(
             request_id=caller.request_id,
@@ -143,26 +137,27 @@ class Selector:
             n_known_hosts=len(parts.table),
             request=spec_obj,
         )
-        decision: Decision | None = None
-
-        def user_reason(e: NoValidHost) -> str:
-            return e.reason if decision is None else decision.reason_for_user(e)
-
+        decision = Decision(
+            parts,
+            caller,
+            spec_obj,
+            instance_uuids,
+            record,
+            return_alternates=return_alternates,
+        )
         try:
-            with concluding(record, user_reason):
-                decision = Decision(
-                    parts,
-                    caller,
-                    spec_obj,
-                    instance_uuids,
-                    record,
-                    return_alternates=return_alternates,
-                )
-                return decision.run()
+            with decision.concluding():
+                requirements = decision.query()
+                if notifications is not None:
+                    notifications.start(requirements)
+                selections = decision.select()
         finally:
-            if decision is not None:
-                parts.views.end(parts, decision.seen, record)
+            decision.record_view()
             parts.decisions.add(record)
+        if notifications is not None:
+            placement = decision.last_placement()
+            notifications.end(instance_uuids, selections, placement)
+        return selections
 
     def apply_peer_claims(self, claims: Sequence[dict[str, Any]]) -> None:
         """Count the claims of another scheduler; log and skip malformed ones."""

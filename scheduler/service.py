@@ -19,10 +19,9 @@ from .conf import register_opts
 from .decision_store import DecisionStore
 from .drivers.attachment_finder import AttachmentFinder
 from .drivers.claims.peer_claims import publish_nothing
-from .drivers.parts import Parts
+from .drivers.parts import KeepsNoViews, KeepsViews, Parts
 from .drivers.plugins import PluginSet, load_plugin_set
 from .drivers.record import DecisionLog
-from .drivers.seen import KeepsNoViews, KeepsViews
 from .entry_points import load_plugin
 from .explain import Explainer
 from .hosts import HostTable

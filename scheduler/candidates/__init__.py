@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Allocation candidates: the query, Placement's answer, and what of it is on offer.
 
-CandidatesQuery ─▶ AllocationCandidates ─▶ Offer ─▶ DecisionOffer ─▶ CandidateRows
+CandidatesQuery ─▶ AllocationCandidates ─▶ QueryOffer ─▶ Offer ─▶ CandidateRows
                    (a GET's answer)        (one query)  (a request)  (on host rows)
 """
 
@@ -13,7 +13,7 @@ from .answer import (
     resources_of,
 )
 from .derived import DerivedData
-from .offer import DecisionOffer, Offer
+from .offer import Offer, QueryOffer
 from .query import ANY_OF_MICROVERSION, MICROVERSION, CandidatesQuery
 from .rows import (
     CandidateBodies,
@@ -39,13 +39,13 @@ __all__ = [
     "CandidatesAnswer",
     "CandidatesQuery",
     "Codes",
-    "DecisionOffer",
     "DerivedData",
     "HostCandidates",
     "HostLayout",
     "Mask",
     "Offer",
     "ProviderCoder",
+    "QueryOffer",
     "Rows",
     "empty_candidates",
     "places_within",

@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a decision may choose from: the candidates for each of its queries.
 
-    CandidatesSource ── get(query) ─▶ Offer ─┐
-                     ── get(query) ─▶ Offer ─┴▶ DecisionOffer ─▶ hosts, ledger, filters
+    CandidatesSource ── get(query) ─▶ QueryOffer ─┐
+                     ── get(query) ─▶ QueryOffer ─┴▶ Offer ─▶ hosts, filters, claims
 
-An offer never changes, though it may compute the candidates of a host only once they
-are read.
+The offer of a query never changes, though it may compute the candidates of a host only
+once they are read. An `Offer` belongs to one attempt to decide, and has in addition
+what that attempt has reserved, and what Placement has refused it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
-from .answer import AllocationRequest
+from .answer import AllocationRequest, resources_of
 from .query import CandidatesQuery
 from .rows import CandidateRows, Codes, HostCandidates, HostLayout, ProviderCoder, Rows
 
@@ -24,7 +26,7 @@ from .rows import CandidateRows, Codes, HostCandidates, HostLayout, ProviderCode
 _STRIDE: Final = 1 << 40
 
 
-class Offer(ABC):
+class QueryOffer(ABC):
     """The candidates that one query offers, by their numbers: a snapshot.
 
     Attributes
@@ -115,21 +117,34 @@ class Offer(ABC):
         """Return capacity - used - claimed since; 0 where there is no inventory."""
 
     @abstractmethod
-    def has_more_than(self, earlier: Offer) -> bool:
+    def has_more_than(self, earlier: QueryOffer) -> bool:
         """Return whether it has a candidate that `earlier` did not offer.
 
         False if it has none.
         """
 
 
-class DecisionOffer:
-    """The candidates of all queries of a request.
+class Offer:
+    """The candidates of all queries of a request; which of them are still available.
 
     For a host that is in two offers, the candidates of the first one come first.
+    Candidates compete: what one instance of the request reserves of a provider is not
+    available to the later ones.
+
+    Parameters
+    ----------
+    offers : sequence of QueryOffer
+        One a query, without what was claimed or refused before the query.
     """
 
-    def __init__(self, offers: Sequence[Offer]) -> None:
+    def __init__(self, offers: Sequence[QueryOffer]) -> None:
         self.offers = tuple(offers)
+        self._refused: set[int] = set()
+        self._reserved: Counter[tuple[str, str]] = Counter()
+
+    def renewed(self) -> Offer:
+        """Return the same candidates for another attempt: nothing is reserved."""
+        return Offer(self.offers)
 
     @property
     def began(self) -> int:
@@ -138,7 +153,7 @@ class DecisionOffer:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all are complete; see `Offer`."""
+        """Whether all are complete; see `QueryOffer`."""
         return all(offer.is_complete for offer in self.offers)
 
     @property
@@ -148,7 +163,7 @@ class DecisionOffer:
 
     @property
     def n_open(self) -> int:
-        """The number of candidates that may be claimed; see `Offer`."""
+        """The number of candidates that may be claimed; see `QueryOffer`."""
         return sum(offer.n_open for offer in self.offers)
 
     @property
@@ -175,25 +190,83 @@ class DecisionOffer:
             for number in offer.numbers_of(root)
         ]
 
-    def _numbered(self) -> list[tuple[int, Offer]]:
+    def _numbered(self) -> list[tuple[int, QueryOffer]]:
         return [(i * _STRIDE, offer) for i, offer in enumerate(self.offers)]
 
-    def locate(self, number: int) -> tuple[Offer, int]:
+    def locate(self, number: int) -> tuple[QueryOffer, int]:
         """Return the offer that a candidate belongs to, and its number there."""
         which, own = divmod(number, _STRIDE)
         if not 0 <= which < len(self.offers):
             raise IndexError(f"candidate {number} was not offered")
         return self.offers[which], own
 
-    def may_claim(self, number: int) -> bool:
-        """Return whether a candidate is still available; see `Offer`."""
+    def is_open(self, number: int) -> bool:
+        """Return whether a candidate was offered, and neither claimed nor refused."""
+        if number in self._refused:
+            return False
         offer, own = self.locate(number)
         return offer.may_claim(own)
+
+    def next_candidate(
+        self, node_uuid: str, among: Sequence[int] | None = None
+    ) -> int | None:
+        """Return the first candidate of a host that may still be granted.
+
+        Parameters
+        ----------
+        among : sequence of int, optional
+            The host's candidates that passed the filters; None: all of them.
+        """
+        if among is None:
+            among = self.numbers_of(node_uuid)
+        for number in among:
+            if self.is_open(number) and self._fits(number):
+                return number
+        return None
+
+    def _fits(self, number: int) -> bool:
+        if not self._reserved:
+            return True  # otherwise it would not be open
+        return all(
+            self.free(provider, name) >= amount
+            for provider, resources in self.resources_of(number).items()
+            for name, amount in resources.items()
+        )
+
+    def reserve(self, number: int) -> None:
+        """Reserve a candidate's resources."""
+        self._count(number, 1)
+
+    def release(self, number: int) -> None:
+        """Release a candidate's resources."""
+        self._count(number, -1)
+
+    def _count(self, number: int, sign: int) -> None:
+        for provider, resources in self.resources_of(number).items():
+            for name, amount in resources.items():
+                self._reserved[provider, name] += sign * amount
+
+    def mark_refused(self, number: int) -> None:
+        """Exclude a candidate from now on: Placement refused it."""
+        self._refused.add(number)
+
+    def refuse_all(self, node_uuid: str) -> None:
+        """Exclude all candidates of a host from now on."""
+        self._refused.update(self.numbers_of(node_uuid))
 
     def request(self, number: int) -> AllocationRequest:
         """Return one candidate as Placement returns it."""
         offer, own = self.locate(number)
         return offer.request(own)
+
+    def resources_of(self, number: int) -> Mapping[str, Mapping[str, int]]:
+        """Return a candidate's resources: {provider UUID: {resource class: amount}}."""
+        return resources_of(self.request(number))
+
+    def mappings_of(self, number: int) -> Mapping[str, Sequence[str]]:
+        """Return a candidate's providers by request group."""
+        mappings: Mapping[str, Sequence[str]] = self.request(number)["mappings"]
+        return mappings
 
     def groups(self) -> Collection[str]:
         """Return the request groups for which candidates have providers."""
@@ -216,14 +289,15 @@ class DecisionOffer:
         return next((root for root in roots if root is not None), None)
 
     def free(self, provider_uuid: str, resource_class: str) -> int:
-        """Return capacity - used - claimed since; 0 where there is no inventory."""
+        """Return capacity - used - claimed since - reserved; 0 without an inventory."""
         # For a provider in both, usage is that of the newer one.
         for offer in reversed(self.offers):
             if offer.root_of(provider_uuid) is not None:
-                return offer.free(provider_uuid, resource_class)
+                free = offer.free(provider_uuid, resource_class)
+                return free - self._reserved[provider_uuid, resource_class]
         return 0
 
-    def has_more_than(self, earlier: DecisionOffer) -> bool:
+    def has_more_than(self, earlier: Offer) -> bool:
         """Return whether it has a candidate that `earlier` did not offer."""
         pairs = zip(self.offers, earlier.offers, strict=True)
         return any(mine.has_more_than(before) for mine, before in pairs)
@@ -232,7 +306,7 @@ class DecisionOffer:
 class _HostsOfOffers:
     """The candidates of several offers on the rows of a host table."""
 
-    def __init__(self, offer: DecisionOffer, parts: Sequence[HostCandidates]) -> None:
+    def __init__(self, offer: Offer, parts: Sequence[HostCandidates]) -> None:
         self._offer = offer
         self._parts = parts
 

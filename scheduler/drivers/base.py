@@ -12,7 +12,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +63,7 @@ class Choice:
     candidate: int
 
 
-class DecisionSteps(Protocol):
+class DecisionSteps(abc.ABC):
     """The steps of one decision, which a driver calls in an order of its own.
 
     The steps may raise any SchedulerError; a driver lets every exception through, by
@@ -72,14 +71,17 @@ class DecisionSteps(Protocol):
     """
 
     @property
+    @abc.abstractmethod
     def request(self) -> Request:
         """The request, validated; ``request.spec_obj`` is what the conductor sent."""
 
     @property
+    @abc.abstractmethod
     def instance_uuids(self) -> Sequence[str]:
         """The instances that need a host each."""
 
     @property
+    @abc.abstractmethod
     def candidates(self) -> HostBatch:
         """The hosts with allocation candidates that the request does not exclude.
 
@@ -89,18 +91,21 @@ class DecisionSteps(Protocol):
         """
 
     @property
+    @abc.abstractmethod
     def rng(self) -> np.random.Generator:
         """The random generator of this decision, whose seed the record keeps.
 
         A replay repeats what is chosen with it, and only that.
         """
 
+    @abc.abstractmethod
     def passing(self, hosts: HostBatch, instance_uuid: str) -> HostBatch:
         """Return the hosts that pass all enabled filters for an instance.
 
         Called as often as the driver likes; each call is a step of the record.
         """
 
+    @abc.abstractmethod
     def eligible(self, hosts: HostBatch, instance_uuid: str) -> Eligible:
         """Return the hosts that pass, for a driver that places several instances.
 
@@ -108,6 +113,7 @@ class DecisionSteps(Protocol):
         returned, for all instances that are not counted on `hosts` yet.
         """
 
+    @abc.abstractmethod
     def weights(self, hosts: HostBatch, instance_uuid: str) -> npt.NDArray[np.float64]:
         """Return the weight of each host, shape (n_hosts,): the highest is the best.
 
@@ -115,18 +121,22 @@ class DecisionSteps(Protocol):
         a single host. The record has the last weights of the hosts that are claimed.
         """
 
+    @abc.abstractmethod
     def ranked(self, hosts: HostBatch, instance_uuid: str) -> HostBatch:
         """Return the hosts in the order of ``filter_scheduler``, the best first."""
 
+    @abc.abstractmethod
     def open_candidates(self, hosts: HostBatch) -> Mask:
         """Return which of ``hosts.candidates`` may still be claimed, shape (n,)."""
 
+    @abc.abstractmethod
     def free(self, provider_uuid: str, resource_class: str) -> int:
         """Return what a provider of a candidate has left, less what this request has.
 
         It is 0 where Placement was not asked: such candidates need nothing.
         """
 
+    @abc.abstractmethod
     def claim(
         self, hosts: HostBatch, index: int, instance_uuid: str
     ) -> HostBatch | None:
@@ -142,6 +152,7 @@ class DecisionSteps(Protocol):
             busy, or against the policy of the server group; try another host.
         """
 
+    @abc.abstractmethod
     def n_passing(self, hosts: HostBatch, choices: Sequence[Choice]) -> int:
         """Return how many of these choices pass the filters, one after the other.
 
@@ -150,6 +161,7 @@ class DecisionSteps(Protocol):
         instances are not checked.
         """
 
+    @abc.abstractmethod
     def claim_together(
         self, hosts: HostBatch, choices: Sequence[Choice]
     ) -> tuple[HostBatch, list[str]]:
@@ -166,6 +178,7 @@ class DecisionSteps(Protocol):
             The other instances, for which nothing is claimed.
         """
 
+    @abc.abstractmethod
     def selections(self, alternates: HostBatch) -> Selections:
         """Return what the driver returns, once all instances have a host.
 
@@ -176,6 +189,7 @@ class DecisionSteps(Protocol):
             gets as many of its cell as the request needs; chosen hosts are left out.
         """
 
+    @abc.abstractmethod
     def select_by_weight(self, weigh: Weigh | None = None) -> Selections:
         """Do all further steps as ``filter_scheduler`` does.
 
@@ -189,9 +203,11 @@ class DecisionSteps(Protocol):
             Weighs the hosts, alternates as well; by default the enabled weighers.
         """
 
+    @abc.abstractmethod
     def note(self, text: str) -> None:
         """Put a line about how the driver chose into the record, for operators."""
 
+    @abc.abstractmethod
     def monotonic(self) -> float:
         """Return the seconds of a clock that is never set, to limit times."""
 

@@ -5,24 +5,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, Self
 
 from ..errors import InvalidRequest, excerpt
-from ..hosts import Consumption, HostBatch
-from ..placement.query import Requirements
-
-OnStart = Callable[[Requirements | None], None]
-OnPlaced = Callable[[HostBatch, int, Consumption], None]
-
-
-def ignore_progress(*_progress: object) -> None:
-    """Do nothing: the default of the callbacks of `Caller`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Caller:
-    """The parts of a request context that are passed on, and two callbacks.
+    """The parts of a request context that are passed on.
 
     Attributes
     ----------
@@ -30,20 +21,12 @@ class Caller:
         nova's own id of the API request, for logs and the record.
     global_request_id : str or None
         Sent to Placement as ``X-Openstack-Request-Id``.
-    on_start : callable
-        Called once a request is known to have candidates, with its requirements;
-        None for a rebuild, which needs no candidates.
-    on_placed : callable
-        Called once all instances have their hosts, with the placement of the last one:
-        the ranked hosts, the index of its host, and its consumption.
     """
 
     request_id: str | None = None
     global_request_id: str | None = None
     project_id: str | None = None
     user_id: str | None = None
-    on_start: OnStart = ignore_progress
-    on_placed: OnPlaced = ignore_progress
 
     @classmethod
     def of(cls, context: object) -> Self:

@@ -1,45 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One decision, from the request to claimed selections."""
+"""One decision, from the request to claimed selections: query, attempt, query again."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
-from ...objects import RequestSpec, Selection
-from ..candidates import DecisionOffer
-from ..errors import NoValidHost, PluginError
-from ..hosts import HostBatch
+from ...objects import RequestSpec
+from ..candidates import CandidatesQuery, Offer
+from ..errors import (
+    MAX_MESSAGE,
+    NoValidHost,
+    PluginError,
+    as_nova,
+    as_ours,
+    shortened,
+)
+from ..hosts import Consumption, HostBatch
 from ..placement.allocations.limits import MAX_QUERIES, MAX_REREAD_TREES
+from ..placement.query import Requirements
 from ..request import Request
 from ..request.checks import instance_uuids_of
+from .attempt import Attempt
+from .base import Selections
 from .caller import Caller
-from .claims.accepting import Claims
-from .claims.fits import FitCheck
-from .claims.ledger import Ledger
+from .claims.checks import FitCheck, FreshState
+from .claims.claims import Claims, StaleOffer
+from .claims.contention import Contention
+from .claims.groups import GroupCheck
 from .claims.levels import LevelCheck
 from .claims.peer_claims import PeerClaim
-from .claims.rechecks import MAX_RECHECKED, Rechecks
-from .claims.request_claims import RequestClaims, StaleOffer
-from .instances import NOT_ENOUGH, Needs, PlacedInstance, fill_provider_mapping
+from .claims.placement_backend import PlacementBackend
+from .claims.recorded import RecordedClaims
+from .instances import NOT_ENOUGH, PlacedInstance, fill_provider_mapping
 from .named_groups import with_current_groups
-from .parts import Parts
+from .parts import DecisionInput, Parts
 from .placement_queries import (
     build_queries,
     build_requirements,
     query_candidates,
     requery_candidates,
 )
-from .placer import Placer
-from .ranker import HostRanker
-from .record import DecisionRecord, ReplayKey
-from .restrictions import evacuated_from, restrict_hosts
-from .seen import Seen
-from .steps import Steps
-from .user_reasons import Tried, count_causes
+from .prepared import PreparedRequest
+from .record import DecisionRecord, Outcome, ReplayKey
+from .restrictions import restrict_hosts
+from .user_reasons import count_causes
 
 LOG = logging.getLogger(__name__)
 
@@ -49,21 +57,13 @@ class Decision:
 
     Parameters
     ----------
-    is_dry : bool
-        Whether nothing is claimed: each instance gets the best host that has a
-        candidate left.
+    recorded : RecordedClaims, optional
+        Answers claims instead of Placement: a dry run, or a decision that is repeated.
     repeated : ReplayKey, optional
-        That of the decision that a dry one repeats.
-    recorded : Claims, optional
-        What a dry decision claims with, instead of reserving candidates.
-
-    Raises
-    ------
-    InvalidRequest
-        The request is malformed or contradictory.
+        That of the decision that is repeated.
     """
 
-    def __init__(  # noqa: PLR0913 - the last four by name
+    def __init__(  # noqa: PLR0913 - three by name
         self,
         parts: Parts,
         caller: Caller,
@@ -72,44 +72,87 @@ class Decision:
         record: DecisionRecord,
         *,
         return_alternates: bool,
-        is_dry: bool = False,
+        recorded: RecordedClaims | None = None,
         repeated: ReplayKey | None = None,
-        recorded: Claims | None = None,
     ) -> None:
-        request = with_current_groups(parts, Request.validated(spec_obj))
+        self._parts = parts
+        self._caller = caller
+        self._spec = spec_obj
+        self._given_uuids = instance_uuids
+        self._record = record
+        self._return_alternates = return_alternates
+        self._recorded = recorded
+        self._repeated = repeated
+        self._request: Request | None = None
+        self._queries: Sequence[CandidatesQuery] = ()
+        self._offer: Offer | None = None
+        self._attempt: Attempt | None = None
+        self._key = self._begin_attempt()
+        #: What the current attempt has read, and the view of it that is stored.
+        self._read = DecisionInput()
+        self._view: str | None = None
+
+    def run(self) -> Selections:
+        """Return a list an instance; see `query` and `select`."""
+        self.query()
+        return self.select()
+
+    def query(self) -> Requirements | None:
+        """Query Placement for candidates; return what prefilters added to the query.
+
+        None for a rebuild, for which all hosts are candidates.
+
+        Raises
+        ------
+        InvalidRequest
+            The request is malformed or contradictory.
+        NoValidHost
+            There are no candidates.
+        """
+        parts, caller, record = self._parts, self._caller, self._record
+        request = with_current_groups(parts, Request.validated(self._spec))
         spec_obj = request.spec_obj
         if record.request is not None:
             record.request = spec_obj
-        self._parts = parts
-        self._caller = caller
-        self._request = request
-        self._uuids = instance_uuids_of(spec_obj, instance_uuids)
+        self._uuids = instance_uuids_of(spec_obj, self._given_uuids)
         if not self._uuids:
             raise NoValidHost(NOT_ENOUGH)  # nova's answer to a request for none
-        self._is_rebuild = request.is_rebuild
-        # An old conductor, which names no instances, claims by itself.
-        self._is_claimed = instance_uuids is not None and not self._is_rebuild
-        self._is_dry = is_dry
-        self._recorded = recorded
-        self._begin_pass = functools.partial(
-            Seen.begin,
-            parts,
-            record,
-            return_alternates=return_alternates,
-            repeated=repeated,
-        )
-        #: What the current pass has read.
-        self.seen = self._begin_pass()
-        self._needs = Needs(request, parts.conf)
-        self._record = record
-        self._offer: DecisionOffer | None = None
-        #: That of the current pass, with what its instances have reserved.
-        self._ledger: Ledger | None = None
-        #: Set once it is known what the request requires: filters may depend on it.
-        self._placer: Placer
         record.n_instances = len(self._uuids)
+        self._request = request
+        self._arrived = parts.candidates.tick()
+        may_leave_cell = request.destination.preferred_cell is not None
+        if may_leave_cell and not request.is_rebuild:
+            # Not because the last poll has missed a host in its cell.
+            parts.source.poll(parts.table)
+        self._refresh_hosts()
+        requirements = None
+        if not request.is_rebuild:
+            requirements = build_requirements(parts, caller, request, record)
+        # Not earlier: filters may depend on what the request requires.
+        n_more = parts.conf.scheduler.max_attempts - 1
+        self._prepared = PreparedRequest(
+            parts,
+            caller,
+            request,
+            self._uuids,
+            record,
+            n_alternates=n_more if self._return_alternates else 0,
+        )
+        if requirements is not None:
+            self._queries = build_queries(parts, request, requirements)
+            self._read = DecisionInput(self._queries)
+            self._offer = query_candidates(
+                parts,
+                caller,
+                self._queries,
+                record,
+                arrived=self._arrived,
+                n_instances=len(self._uuids),
+                is_current=may_leave_cell,
+            )
+        return requirements
 
-    def run(self) -> list[list[Selection]]:
+    def select(self) -> Selections:
         """Return a list an instance; see `BaseSchedulerDriver`.
 
         If a cached or truncated answer of Placement has no suitable host, Placement is
@@ -117,206 +160,112 @@ class Decision:
         candidates of an answer. Before a request fails, claims on those hosts, which
         may have ended, are reviewed, and the source is polled for the hosts' state.
         """
-        if self._is_rebuild:
-            self._placer = self._make_placer()
-            self._refresh_hosts()
-            self._caller.on_start(None)
-            return self._decide(None)
-        parts, caller, record = self._parts, self._caller, self._record
-        arrived = parts.candidates.tick()
-        may_leave_cell = self._request.destination.preferred_cell is not None
-        if may_leave_cell:  # not because the last poll has missed a host in its cell
-            parts.source.poll(parts.table)
-        self._refresh_hosts()
-        requirements = build_requirements(parts, caller, self._request, record)
-        self._placer = self._make_placer()
-        queries = build_queries(parts, self._request, requirements)
-        self.seen.queries = queries
-        offer = query_candidates(
-            parts,
-            caller,
-            queries,
-            record,
-            arrived=arrived,
-            n_instances=len(self._uuids),
-            is_current=may_leave_cell,
-        )
-        caller.on_start(requirements)
-        n_decided = 1
+        n_attempts = 1
         while True:
             try:
-                return self._decide(offer, may_give_up=n_decided == 1)
+                return self._decide(may_give_up=n_attempts == 1)
             except StaleOffer:
-                arrived = parts.candidates.tick()
-                newer_offer = requery_candidates(
-                    parts,
-                    caller,
-                    queries,
-                    record,
-                    arrived=arrived,
-                    earlier=offer,
-                    is_stale=True,
-                )
+                self._arrived = self._parts.candidates.tick()
+                self._query_again(is_stale=True)
             except NoValidHost:
-                if n_decided == MAX_QUERIES:
+                if self._offer is None or n_attempts == MAX_QUERIES:
                     raise
-                self._report_lacking(offer)
-                with record.timed("review"):
-                    is_freed = parts.review(offer.roots)
+                if len(self._uuids) > 1:
+                    # Read providers again that have room, though not for all instances.
+                    roots = itertools.islice(self._offer.roots, MAX_REREAD_TREES)
+                    self._parts.candidates.mark_changed(list(roots))
+                with self._record.timed("review"):
+                    is_freed = self._parts.review(self._offer.roots)
                 is_freed |= self._is_outdated()
-                newer_offer = requery_candidates(
-                    parts, caller, queries, record, arrived=arrived, earlier=offer
-                )
-                if newer_offer is None and not is_freed:
+                if not self._query_again() and not is_freed:
                     raise
-            record.restart()
-            n_decided += 1
-            offer = offer if newer_offer is None else newer_offer
+            self._record.restart()
+            n_attempts += 1
 
-    def _make_placer(self) -> Placer:
-        """Prepare the filters and weighers that the request needs."""
-        conf = self._parts.conf
-        has_alternates = self.seen.return_alternates
-        return Placer(
-            HostRanker(self._parts, self._request, self._record),
-            self._request,
-            self._uuids,
+    def _query_again(self, *, is_stale: bool = False) -> bool:
+        """Renew the offer; return whether Placement has a better one now."""
+        assert self._offer is not None
+        newer = requery_candidates(
+            self._parts,
+            self._caller,
+            self._queries,
             self._record,
-            needs=self._needs,
-            n_alternates=conf.scheduler.max_attempts - 1 if has_alternates else 0,
-            default_zone=conf.default_availability_zone,
+            arrived=self._arrived,
+            earlier=self._offer,
+            is_stale=is_stale,
+        )
+        self._offer = self._offer.renewed() if newer is None else newer
+        return newer is not None
+
+    # -- one attempt -------------------------------------------------------------------
+
+    def _begin_attempt(self) -> ReplayKey:
+        """Return by what an attempt that begins now can be repeated."""
+        repeated = self._repeated
+        share = self._parts.contention.share
+        return ReplayKey(
+            view="",
+            at=self._parts.clock(),
+            return_alternates=self._return_alternates,
+            random_seed=None if repeated is None else repeated.random_seed,
+            contention=share if repeated is None else repeated.contention,
+            n_claims=len(self._record.claims),
         )
 
-    def _steps(
-        self, hosts: HostBatch, ledger: Ledger | None, claims: Claims | None
-    ) -> Steps:
-        return Steps(self._parts, self._placer, self._offer, hosts, ledger, claims)
-
-    def _run_driver(self, steps: Steps) -> list[list[Selection]]:
-        selections = self._parts.driver.select(steps)
-        if selections is None or selections is not steps.made:
-            raise PluginError(
-                f"[moorage] driver: select of {type(self._parts.driver).__name__} must "
-                "return what selections or select_by_weight of its steps returned"
-            )
-        return selections
-
-    def reason_for_user(self, error: NoValidHost) -> str:
-        """Return the reason that the caller gets, which may reach an end user.
-
-        Where nova's says little, it has counts of hosts by cause, unless the option
-        ``user_reasons`` is ``nova``.
-        """
-        options = self._parts.conf.moorage
-        if error.reason not in ("", NOT_ENOUGH) or options.user_reasons == "nova":
-            return error.reason
-        return count_causes(
-            self._record,
-            self._request,
-            self._parts.table.batch(),
-            self._parts.table.aggregates,
-            () if self._offer is None else self._offer.roots,
-            self._tried(),
-        )
-
-    def _tried(self) -> Tried | None:
-        """Return the hosts that were tried last, after all filters; None: none were."""
-        if self._ledger is None or self._placer.ranker.passing is None:
-            return None
-        return Tried(
-            self._placer.ranker.passing,
-            self._ledger,
-            self._record.claims[self.seen.n_claims :],
-            {type(f).__name__ for f in self._placer.ranker.filters if f.may_pass_later},
-        )
-
-    def _decide(
-        self, offer: DecisionOffer | None, *, may_give_up: bool = False
-    ) -> list[list[Selection]]:
-        self._offer = offer
-        before, self.seen = self.seen, self._begin_pass()
-        self.seen.queries, self.seen.offer = before.queries, offer
-        self.seen.is_again = before.view is not None
-        if self._recorded is not None:
-            self.seen.contention = self._recorded.contention
-        self._placer.ranker.seen, self._placer.ranker.passing = self.seen, None
-        hosts, ledger = self._load_hosts(offer)
-        self._ledger = ledger
+    def _decide(self, *, may_give_up: bool) -> Selections:
+        parts, prepared, offer = self._parts, self._prepared, self._offer
+        self._attempt = None
+        self._key = key = self._begin_attempt()
+        hosts = self._load_hosts(offer)
         with self._record.timed("hosts"):
-            hosts = restrict_hosts(hosts, self._request, self._record.steps)
-        if ledger is None or not self._is_claimed or self._is_dry:
-            ledger = ledger if self._is_dry else None
-            steps = self._steps(hosts, ledger, self._recorded)
-            selections = self._run_driver(steps)
-            self._report_placement(steps.placed)
-            return selections
-        claims = self._request_claims(hosts, may_give_up=may_give_up)
-        self._parts.orphans.release_before_new_claim(
-            self._uuids, excluding=evacuated_from(self._request, self._parts.table)
+            hosts = restrict_hosts(hosts, prepared.request, self._record.steps)
+        contention = Contention(key.contention)
+        claims = None
+        # An old conductor, which names no instances, claims by itself.
+        if offer is not None and self._recorded is not None:
+            claims = Claims(
+                prepared, offer, self._recorded, [self._recorded], contention
+            )
+        elif offer is not None and self._given_uuids is not None:
+            checks = [
+                FreshState(prepared, offer),
+                FitCheck(prepared, offer, since=hosts.revision),
+                GroupCheck(prepared, offer),
+                LevelCheck(prepared),
+            ]
+            backend = PlacementBackend(prepared)
+            claims = Claims(
+                prepared, offer, backend, checks, contention, may_give_up=may_give_up
+            )
+            parts.orphans.release_before_new_claim(
+                self._uuids, excluding=backend.evacuated_from
+            )
+        attempt = self._attempt = Attempt(
+            prepared, hosts, offer, claims, contention, key.random_seed
         )
         try:
-            steps = self._steps(hosts, ledger, claims)
-            selections = self._run_driver(steps)
-            placed = steps.placed
-            # Not earlier: a request that is decided again must be unchanged.
-            mappings = ledger.mappings_of(placed[-1].candidate)
-            fill_provider_mapping(self._request, mappings)
-            self._report_placement(placed)
-            self._consume(placed, claims, ledger)
-            claims.mark_answered()
+            selections = parts.driver.select(attempt)
+            if selections is None or selections is not attempt.selected:
+                raise PluginError(
+                    f"[moorage] driver: select of {type(parts.driver).__name__} must "
+                    "return what selections or select_by_weight of its steps returned"
+                )
+            if claims is not None and offer is not None and self._recorded is None:
+                # Not earlier: a request that is decided again must be unchanged.
+                mappings = offer.mappings_of(attempt.placed[-1].candidate)
+                fill_provider_mapping(prepared.request, mappings)
+                self._consume(attempt.placed, claims, offer)
+                claims.mark_answered()
         except BaseException:
-            claims.release()
+            if claims is not None:
+                claims.release()
             raise
         return selections
 
-    def _request_claims(self, hosts: HostBatch, *, may_give_up: bool) -> RequestClaims:
-        parts, request, ranker = self._parts, self._request, self._placer.ranker
-        global_request_id = self._caller.global_request_id
-        rechecks = Rechecks(
-            parts,
-            request.spec_obj,
-            ranker.filters,
-            self._record,
-            is_few=len(self._uuids) <= MAX_RECHECKED,
-            global_request_id=global_request_id,
-        )
-        levels = LevelCheck(
-            parts,
-            request.spec_obj,
-            ranker.filters,
-            self._uuids,
-            lambda: ranker.eligible,
-            global_request_id=global_request_id,
-        )
-        fits = FitCheck(
-            parts,
-            request,
-            self._needs,
-            ranker.filters,
-            ranker.limits,
-            since=hosts.revision,
-        )
-        return RequestClaims(
-            parts,
-            self._caller,
-            request,
-            self._uuids,
-            self._record,
-            rechecks,
-            levels,
-            fits,
-            contention=self.seen.contention,
-            may_give_up=may_give_up,
-        )
-
-    def _report_placement(self, placed: Sequence[PlacedInstance]) -> None:
-        [last] = (p for p in placed if p.instance_uuid == self._uuids[-1])
-        assert last.ranking is not None
-        self._caller.on_placed(last.ranking.hosts, last.index, last.consumption)
-
     def _consume(
-        self, placed: Sequence[PlacedInstance], claims: RequestClaims, ledger: Ledger
+        self, placed: Sequence[PlacedInstance], claims: Claims, offer: Offer
     ) -> None:
+        """Count the instances in the host table, and publish their claims."""
         table, now = self._parts.table, self._parts.clock()
         try:
             for each in placed:
@@ -329,28 +278,94 @@ class Decision:
                 if claims.has_claimed(each.instance_uuid):
                     table.claims.release(each.value("host"), each.instance_uuid)
             raise
-        self._parts.publish_claims(
-            [self._peer_claim(each, ledger, now) for each in placed]
+        published = []
+        for each in placed:
+            claim = PeerClaim(
+                node_uuid=each.value("uuid"),
+                instance_uuid=each.instance_uuid,
+                claimed_at=now,
+                consumption=each.consumption,
+                resources=offer.resources_of(each.candidate),
+            )
+            if each.consumption.need is not None:
+                claim = dataclasses.replace(
+                    claim,
+                    spec_obj=self._prepared.request.spec_obj,
+                    limits=each.limits,
+                    mappings=offer.mappings_of(each.candidate),
+                )
+            published.append(claim)
+        self._parts.publish_claims(published)
+
+    def last_placement(self) -> tuple[HostBatch, int, Consumption]:
+        """Return the hosts before the last instance was placed, its host's index there,
+        and its consumption.
+        """
+        assert self._attempt is not None
+        uuid = self._uuids[-1]
+        [last] = (e for e in self._attempt.placed if e.instance_uuid == uuid)
+        assert last.ranking is not None
+        return last.ranking.hosts, last.index, last.consumption
+
+    # -- the outcome -------------------------------------------------------------------
+
+    @contextmanager
+    def concluding(self) -> Iterator[None]:
+        """Record the outcome, the reason and the time of the decision, the block.
+
+        An unexpected error is raised as a SchedulerError, of which it is the cause.
+        """
+        record = self._record
+        try:
+            with record.timed("total"):
+                yield
+            record.outcome = Outcome.SELECTED
+        except NoValidHost as e:
+            record.outcome, record.reason = Outcome.NO_VALID_HOST, e.reason
+            error = NoValidHost(self._reason_for_user(e))
+            record.user_message, error.is_logged = str(error), True
+            raise error from e
+        except BaseException as e:
+            record.outcome = Outcome.FAILED
+            record.reason = shortened(f"{type(e).__name__}: {e}", MAX_MESSAGE)
+            if not isinstance(e, Exception):
+                raise  # it ends the thread
+            record.user_message = str(as_nova(e))
+            failure = as_ours(e)
+            failure.is_logged = True
+            raise failure from (e.__cause__ if failure is e else e)
+
+    def _reason_for_user(self, error: NoValidHost) -> str:
+        """Return the reason that the caller gets, which may reach an end user.
+
+        Where nova's says little, it has counts of hosts by cause, unless the option
+        ``user_reasons`` is ``nova``.
+        """
+        options = self._parts.conf.moorage
+        is_silent = error.reason in ("", NOT_ENOUGH)
+        if self._request is None or not is_silent or options.user_reasons == "nova":
+            return error.reason
+        return count_causes(
+            self._record,
+            self._request,
+            self._parts.table.batch(),
+            self._parts.table.aggregates,
+            () if self._offer is None else self._offer.roots,
+            None if self._attempt is None else self._attempt.tried(),
         )
 
-    def _peer_claim(
-        self, placed: PlacedInstance, ledger: Ledger, now: float
-    ) -> PeerClaim:
-        claim = PeerClaim(
-            node_uuid=placed.value("uuid"),
-            instance_uuid=placed.instance_uuid,
-            claimed_at=now,
-            consumption=placed.consumption,
-            resources=ledger.resources_of(placed.candidate),
-        )
-        if placed.consumption.need is None:
-            return claim
-        return dataclasses.replace(
-            claim,
-            spec_obj=self._request.spec_obj,
-            limits=placed.limits,
-            mappings=ledger.mappings_of(placed.candidate),
-        )
+    def record_view(self) -> None:
+        """Set `DecisionRecord.replay` if a view of the decision is stored."""
+        view = self._view
+        if view is None and self._record.outcome is Outcome.NO_VALID_HOST:
+            view = self._parts.views.capture_failed(self._parts, self._read)
+        if view is not None:
+            attempt = self._attempt
+            self._record.replay = dataclasses.replace(
+                self._key,
+                view=view,
+                random_seed=attempt.random_seed if attempt else self._key.random_seed,
+            )
 
     # -- hosts -----------------------------------------------------------------------
 
@@ -366,12 +381,6 @@ class Decision:
         if freed := self._parts.table.take_freed():
             self._parts.candidates.mark_changed(freed)
 
-    def _report_lacking(self, offer: DecisionOffer) -> None:
-        """Have providers read again that have room, though not for all instances."""
-        if len(self._uuids) > 1:
-            roots = itertools.islice(offer.roots, MAX_REREAD_TREES)
-            self._parts.candidates.mark_changed(list(roots))
-
     def _is_outdated(self) -> bool:
         """Poll the source; return whether hosts have changed since the decision."""
         table = self._parts.table
@@ -380,45 +389,36 @@ class Decision:
         self._report_freed()
         return is_polled and table.revision != self._record.view_revision
 
-    def _hosts_of_offer(self, offer: DecisionOffer) -> HostBatch:
-        """Return the hosts of Placement's candidates; refresh if some are new."""
-        table = self._parts.table
-        with self._record.timed("hosts"):
-            hosts = table.batch_of_offer(offer)
-        if len(hosts) < offer.n_roots:
-            missing = table.missing(offer.roots)
-            if missing:
-                self._refresh_hosts(missing)
-                with self._record.timed("hosts"):
-                    hosts = table.batch_of_offer(offer)
-        return hosts
+    def _load_hosts(self, offer: Offer | None) -> HostBatch:
+        """Return the hosts of Placement's candidates; all of them for a rebuild.
 
-    def _load_hosts(
-        self, offer: DecisionOffer | None
-    ) -> tuple[HostBatch, Ledger | None]:
-        """Return the hosts of Placement's candidates; all of them for a rebuild."""
-        table = self._parts.table
-        ledger = None
+        The source is refreshed first if candidates are of unknown hosts.
+        """
+        parts, record, table = self._parts, self._record, self._parts.table
         if offer is None:
             hosts = table.batch()
         else:
-            ledger = Ledger(offer)
-            hosts = self._hosts_of_offer(offer)
-            self._record_unknown_providers(offer, hosts)
-        self._record.n_hosts = len(hosts)
-        self._record.view_revision = self.seen.revision = hosts.revision
-        self._record.view_age_s = self._parts.source.age_s(self._parts.clock())
-        self._parts.views.begin(self._parts, self.seen)
-        return hosts, ledger
-
-    def _record_unknown_providers(self, offer: DecisionOffer, hosts: HostBatch) -> None:
-        self._record.n_without_row = offer.n_roots - len(hosts)
-        if not len(hosts):
-            LOG.error(
-                "Placement has %d allocation candidate(s), but none of their %d root "
-                "provider(s) is a known host, for example not %s: do the source of "
-                "hosts and Placement describe the same cloud?",
-                offer.n_open,
-                offer.n_roots,
-                next(iter(offer.roots)),
-            )
+            with record.timed("hosts"):
+                hosts = table.batch_of_offer(offer)
+            if len(hosts) < offer.n_roots and (missing := table.missing(offer.roots)):
+                self._refresh_hosts(missing)
+                with record.timed("hosts"):
+                    hosts = table.batch_of_offer(offer)
+            record.n_without_row = offer.n_roots - len(hosts)
+            if not len(hosts):
+                LOG.error(
+                    "Placement has %d allocation candidate(s), but none of their %d "
+                    "root provider(s) is a known host, for example not %s: do the "
+                    "source of hosts and Placement describe the same cloud?",
+                    offer.n_open,
+                    offer.n_roots,
+                    next(iter(offer.roots)),
+                )
+        record.n_hosts = len(hosts)
+        record.view_revision = hosts.revision
+        record.view_age_s = parts.source.age_s(parts.clock())
+        self._read = DecisionInput(self._queries, offer, hosts.revision)
+        # If a view of an earlier attempt is stored, it is of no use any more.
+        is_due = self._view is not None
+        self._view = parts.views.capture(parts, self._read, is_due=is_due)
+        return hosts

@@ -18,6 +18,9 @@ from ..request import Request
 from .record import WeighedHost
 from .weighing import Ranking
 
+#: The candidate of an instance for which nothing is claimed.
+NO_CANDIDATE: Final = -1
+
 NOT_ENOUGH: Final = "There are not enough hosts available."
 
 _MIB_PER_GIB = 1024
@@ -106,66 +109,60 @@ _ATTRIBUTES = (
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ChosenHost:
-    """A chosen host, without its ranking, which takes megabytes.
-
-    Attributes
-    ----------
-    values : mapping
-        Its attributes, by name.
-    top_hosts : tuple of WeighedHost
-        The best hosts of the ranking, for the record; may be empty.
-    """
-
-    values: Mapping[str, Any]
-    weight: float
-    top_hosts: tuple[WeighedHost, ...] = ()
-
-    @classmethod
-    def of(cls, ranking: Ranking, index: int, *, has_top: bool) -> Self:
-        """Return one host of a ranking."""
-        return cls(
-            read_attributes(ranking.hosts, index),
-            float(ranking.total[index]),
-            ranking.top() if has_top else (),
-        )
-
-
 def read_attributes(hosts: HostBatch, index: int) -> dict[str, Any]:
     """Return the attributes of a chosen host."""
     return {name: hosts.value(name, index) for name in _ATTRIBUTES}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PlacedInstance:
-    """An instance and its host.
+class Assignment:
+    """An instance with the host and the candidate that it is to get.
 
     Attributes
     ----------
-    ranking : Ranking or None
-        The ranking in which the host is at `index`; None for an instance that is
-        neither the one placed last nor the last one of the request.
+    host : mapping
+        Attributes of the host by name, as `read_attributes` returns them.
+    candidate : int
+        Its number in the offer; `NO_CANDIDATE`: nothing is claimed.
+    limits : mapping
+        The host's limits from the filters.
     """
 
     instance_uuid: str
-    chosen: ChosenHost
+    host: Mapping[str, Any]
     candidate: int
     limits: Mapping[str, object]
     consumption: Consumption
-    index: int
-    ranking: Ranking | None
 
     def value(self, name: str) -> str:
         """Return an attribute of the host."""
-        return str(self.chosen.values[name])
+        return str(self.host[name])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlacedInstance(Assignment):
+    """An instance that has its host.
+
+    Attributes
+    ----------
+    top_hosts : tuple of WeighedHost
+        The best hosts of the ranking, for the record; may be empty.
+    ranking : Ranking or None
+        The ranking in which the host is at `index`; None for an instance that is
+        neither the one placed last nor the last one of the request. It takes megabytes.
+    """
+
+    weight: float
+    top_hosts: tuple[WeighedHost, ...]
+    index: int
+    ranking: Ranking | None
 
     def without_ranking(self) -> Self:
         """Return a copy without the ranking, which frees its hosts."""
         return dataclasses.replace(self, ranking=None)
 
 
-def hosts_after(hosts: HostBatch, placed: Iterable[PlacedInstance]) -> HostBatch:
+def hosts_after(hosts: HostBatch, placed: Iterable[Assignment]) -> HostBatch:
     """Return the hosts with the placed instances counted on them."""
     for each in placed:
         [index] = hosts.matches("uuid", [each.value("uuid")]).nonzero()[0]

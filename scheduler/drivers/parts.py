@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
 
 import numpy as np
 from oslo_config import cfg
 
 from ...filters import BaseHostFilter
 from ...weighers import BaseHostWeigher
+from ..candidates import CandidatesQuery, Offer
 from ..hosts import HostTable
 from ..placement.allocations.journal import Journal
 from ..placement.allocations.orphans import Orphans
@@ -25,7 +27,51 @@ from .base import BaseSchedulerDriver
 from .claims.contention import Contention
 from .claims.peer_claims import PublishClaims
 from .record import DecisionLog
-from .seen import KeepsNoViews, KeepsViews
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class DecisionInput:
+    """What an attempt to decide has read, apart from options and plugins.
+
+    Attributes
+    ----------
+    offer : Offer or None
+        None: a rebuild, or there was no candidate.
+    revision : int or None
+        Of the host table; None: no host was read.
+    """
+
+    queries: Sequence[CandidatesQuery] = ()
+    offer: Offer | None = None
+    revision: int | None = None
+
+
+class KeepsViews(Protocol):
+    """Stores the views on which some decisions are made."""
+
+    def capture(self, parts: Parts, read: DecisionInput, *, is_due: bool) -> str | None:
+        """Return the id of the view of a decision that has read its hosts.
+
+        None: no view is stored of it.
+
+        Parameters
+        ----------
+        is_due : bool
+            Whether one must be stored; otherwise one is from time to time.
+        """
+
+    def capture_failed(self, parts: Parts, read: DecisionInput) -> str | None:
+        """Return the id of the view of a decision that found no host, as `capture`."""
+
+
+class KeepsNoViews:
+    """Stores no views."""
+
+    def capture(self, parts: Parts, read: DecisionInput, *, is_due: bool) -> str | None:
+        """Return None."""
+
+    def capture_failed(self, parts: Parts, read: DecisionInput) -> str | None:
+        """Return None."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ...filters.locality import LocalityFilter
-from ..candidates import CandidatesQuery, DecisionOffer, Offer
+from ..candidates import CandidatesQuery, Offer, QueryOffer
 from ..errors import (
     NoValidHost,
     PlacementError,
@@ -28,7 +28,7 @@ from ..prefilters import NetworkLookup, Prefilter, PrefilterRequest
 from ..request import Request
 from .attachment_places import apply_attachments, check_required
 from .caller import Caller
-from .claims.rechecks import FRESH_S, MAX_RECHECKED
+from .claims.checks import FRESH_S, MAX_RECHECKED
 from .parts import Parts
 from .record import DecisionRecord, FilterStep
 from .restrictions import restrict_to_requested_host
@@ -55,7 +55,7 @@ def query_candidates(
     arrived: int,
     n_instances: int,
     is_current: bool = False,
-) -> DecisionOffer:
+) -> Offer:
     """Return Placement's candidates for a request, at least one that is open.
 
     A cached answer is used if it has an open one.
@@ -101,9 +101,9 @@ def requery_candidates(
     record: DecisionRecord,
     *,
     arrived: int,
-    earlier: DecisionOffer,
+    earlier: Offer,
     is_stale: bool = False,
-) -> DecisionOffer | None:
+) -> Offer | None:
     """Query Placement again, where its answer may be better than the earlier one.
 
     Return None if Placement was queried since the request arrived, or has nothing new.
@@ -120,12 +120,12 @@ def requery_candidates(
     return offer
 
 
-def _is_fresh(offer: DecisionOffer, arrived: int) -> bool:
+def _is_fresh(offer: Offer, arrived: int) -> bool:
     """Return whether an offer is newer than that, and has all of Placement's answer."""
     return offer.began >= arrived and offer.is_complete
 
 
-def _record_offer(record: DecisionRecord, offer: DecisionOffer) -> None:
+def _record_offer(record: DecisionRecord, offer: Offer) -> None:
     record.n_candidates, record.is_truncated = offer.n_open, offer.is_truncated
 
 
@@ -241,8 +241,8 @@ def _query_all(
     record: DecisionRecord,
     since: int | None,
     max_age_s: float = math.inf,
-    rejected: Sequence[Offer] = (),
-) -> DecisionOffer:
+    rejected: Sequence[QueryOffer] = (),
+) -> Offer:
     """Return the answers to all queries as one, without candidates known to be gone."""
     offers = []
     for query, before in itertools.zip_longest(queries, rejected):
@@ -259,10 +259,10 @@ def _query_all(
         )
         with record.timed("placement"):
             offers.append(_answered(get, record))
-    return DecisionOffer(offers)
+    return Offer(offers)
 
 
-def _answered(get: Callable[[], Offer], record: DecisionRecord) -> Offer:
+def _answered(get: Callable[[], QueryOffer], record: DecisionRecord) -> QueryOffer:
     """Return what a query gets; record why it gets nothing."""
     try:
         return get()

@@ -16,87 +16,72 @@ from ..hosts import HostBatch
 from ..locality import JointRule, PlacesUsed
 from ..request import Request
 from .base import Eligible
-from .filtering import filter_hosts, passing_again
+from .filtering import filter_hosts
 from .instances import spec_of_instance
 from .record import DecisionRecord, FilterStep
 
 _Found = TypeVar("_Found", JointRule, PlacesUsed)
 
 
-class Together:
-    """What the filters and weighers of a request say of all its instances at once.
+def eligible_together(
+    request: Request,
+    filters: Sequence[BaseHostFilter],
+    weighers: Sequence[BaseHostWeigher],
+    hosts: HostBatch,
+    uuid: str,
+    record: DecisionRecord,
+) -> Eligible:
+    """Return the hosts for the instances that are not counted on them yet.
 
     Parameters
     ----------
-    filters : sequence of BaseHostFilter
+    filters, weighers : sequence
         Prepared for the request, in the order in which they run.
-    weighers : sequence of BaseHostWeigher
-        Prepared for the request.
+
+    Raises
+    ------
+    PluginError
+        A filter or weigher failed, or what it returned is not about these hosts.
     """
-
-    def __init__(
-        self,
-        request: Request,
-        filters: Sequence[BaseHostFilter],
-        weighers: Sequence[BaseHostWeigher],
-        record: DecisionRecord,
-    ) -> None:
-        self._request = request
-        #: Those for which rules stand are not run.
-        self._replaced = [e for e in filters if e.may_pass_later and _has_rules(e)]
-        self._run = [each for each in filters if each not in self._replaced]
-        self._filters = filters
-        self._weighers = weighers
-        self._record = record
-
-    def eligible(self, hosts: HostBatch, uuid: str) -> Eligible:
-        """Return the hosts for the instances that are not counted on them yet.
-
-        Raises
-        ------
-        PluginError
-            A filter or weigher failed, or what it returned is not about these hosts.
-        """
-        spec_obj = spec_of_instance(self._request.spec_obj, uuid)
-        with self._record.timed("filters"):
-            hosts = filter_hosts(
-                self._run,
-                hosts,
-                spec_obj,
-                index=0,
-                is_rebuild=self._request.is_rebuild,
-                steps=self._record.steps,
-                instance=self._record.position_of(uuid, 0),
-            )
-            rules: list[JointRule] = []
-            allowed = np.ones(len(hosts), bool)
-            for filter_ in filter(_has_rules, self._filters):
-                n_in = int(allowed.sum())
-                for rule in _asked(filter_, filter_.joint_rules, hosts, spec_obj):
-                    allowed &= rule.allowed
-                    rules.append(rule)
-                if filter_ in self._replaced:
-                    name, n_out = type(filter_).__name__, int(allowed.sum())
-                    at = self._record.position_of(uuid, 0)
-                    step = FilterStep(name, n_in, n_out, filter_.REASON, at)
-                    self._record.steps.append(step)
-        with self._record.timed("weighers"):
-            wishes = [
-                wish.take(allowed)
-                for each in self._weighers
-                for wish in _asked(each, each.joint_wishes, hosts, spec_obj)
-            ]
-        left = [rule.take(allowed) for rule in rules]
-        return Eligible(hosts.take(allowed), left, wishes)
-
-    def passing_again(self, hosts: HostBatch, uuid: str) -> HostBatch:
-        """Return the eligible hosts that pass once others are counted on them."""
-        return passing_again(
-            self._run,
+    spec_obj = spec_of_instance(request.spec_obj, uuid)
+    run = without_joint_rules(filters)
+    with record.timed("filters"):
+        hosts = filter_hosts(
+            run,
             hosts,
-            spec_of_instance(self._request.spec_obj, uuid),
-            is_rebuild=self._request.is_rebuild,
+            spec_obj,
+            index=0,
+            is_rebuild=request.is_rebuild,
+            steps=record.steps,
+            instance=record.position_of(uuid, 0),
         )
+        rules: list[JointRule] = []
+        allowed = np.ones(len(hosts), bool)
+        for filter_ in filter(_has_rules, filters):
+            n_in = int(allowed.sum())
+            for rule in _asked(filter_, filter_.joint_rules, hosts, spec_obj):
+                allowed &= rule.allowed
+                rules.append(rule)
+            if filter_ not in run:
+                name, n_out = type(filter_).__name__, int(allowed.sum())
+                at = record.position_of(uuid, 0)
+                record.steps.append(FilterStep(name, n_in, n_out, filter_.REASON, at))
+    with record.timed("weighers"):
+        wishes = [
+            wish.take(allowed)
+            for weigher in weighers
+            for wish in _asked(weigher, weigher.joint_wishes, hosts, spec_obj)
+        ]
+    left = [rule.take(allowed) for rule in rules]
+    return Eligible(hosts.take(allowed), left, wishes)
+
+
+def without_joint_rules(filters: Sequence[BaseHostFilter]) -> list[BaseHostFilter]:
+    """Return the filters that run for instances placed together.
+
+    For those that may pass a host later, rules stand where a filter has some.
+    """
+    return [e for e in filters if not (e.may_pass_later and _has_rules(e))]
 
 
 def _has_rules(filter_: BaseHostFilter) -> bool:

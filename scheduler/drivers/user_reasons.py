@@ -19,10 +19,10 @@ import os_resource_classes as orc
 import os_traits
 
 from ...filters import BaseHostFilter
+from ..candidates import Offer
 from ..hosts import AggregateMap, HostAggregate, HostBatch
 from ..placement.allocations.claims import ClaimResult
 from ..request import Request
-from .claims.ledger import Ledger
 from .record import (
     COLLIDED,
     DEVICES_CLAIMED_FIRST,
@@ -89,17 +89,17 @@ class Tried:
 
     Attributes
     ----------
-    ledger : Ledger
+    offer : Offer
         With what other instances of the request have reserved.
     claims : sequence of ClaimAttempt
-        Of the same pass.
+        Of the same attempt.
     later : collection of str
         The filters whose rejections hold for one instance only; see
         `BaseHostFilter.may_pass_later`.
     """
 
     hosts: HostBatch
-    ledger: Ledger
+    offer: Offer
     claims: Sequence[ClaimAttempt]
     later: Collection[str]
 
@@ -211,17 +211,17 @@ def _said_of(step: FilterStep) -> str:
 def _of_tried(tried: Tried) -> Iterator[_Cause]:
     """Yield why each host that passed the filters was not selected."""
     said = _of_claims(tried.claims)
-    hosts, ledger = tried.hosts, tried.ledger
+    hosts, offer = tried.hosts, tried.offer
     for i in range(len(hosts)):
         if (texts := said.get(hosts.value("host", i))) is not None:
             yield _Cause(1, *texts)
             continue
         node_uuid, candidates = hosts.value("uuid", i), hosts.candidates_of(i)
         if candidates is None:
-            candidates = list(ledger.candidates_of(node_uuid))
-        if not any(map(ledger.is_open, candidates)):
+            candidates = list(offer.numbers_of(node_uuid))
+        if not any(map(offer.is_open, candidates)):
             yield _Cause(1, *_TAKEN)
-        elif ledger.next_candidate(node_uuid, candidates) is None:
+        elif offer.next_candidate(node_uuid, candidates) is None:
             yield _Cause(1, *_FULL)
         else:
             yield _Cause(1, *_UNKNOWN)

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..candidates import CandidatesQuery, DecisionOffer, DerivedData
-from ..drivers.claims.ledger import Ledger
+from ..candidates import CandidatesQuery, DerivedData, Offer
 from ..drivers.filtering import collect_limits, filter_hosts
 from ..drivers.instances import Needs
 from ..drivers.parts import Parts
@@ -79,23 +78,23 @@ class ClaimLoop:
             if not len(offered):
                 return n_claimed
             host = offered if host is None else host.with_candidates_of(offered)
-            claimed = self._claimed(host, Ledger(offer), table, n_claimed)
+            claimed = self._claimed(host, offer, table, n_claimed)
             if claimed is None:
                 return n_claimed
             host = claimed
         return most
 
-    def _offer(self, view: ProviderView) -> DecisionOffer:
+    def _offer(self, view: ProviderView) -> Offer:
         offers = []
         for query, parsed in self._queries:
             matches = with_names_of(view, parsed).match(parsed)
             offers.append(
                 TableOffer(query, matches, DerivedData(), began=0, began_at=0)
             )
-        return DecisionOffer(offers)
+        return Offer(offers)
 
     def _claimed(
-        self, host: HostBatch, ledger: Ledger, table: ProviderTable, number: int
+        self, host: HostBatch, offer: Offer, table: ProviderTable, number: int
     ) -> HostBatch | None:
         """Claim on the host and in the table; return the host then, None: refused."""
         spec_obj = self._request.spec_obj
@@ -105,13 +104,13 @@ class ClaimLoop:
         if not len(passed):
             return None
         left = passed.candidates_of(0)
-        candidate = ledger.next_candidate(passed.value("uuid", 0), left)
+        candidate = offer.next_candidate(passed.value("uuid", 0), left)
         if candidate is None:
             return None
         limits = collect_limits(self._filters, passed[0], spec_obj, is_rebuild=False)
-        mappings = ledger.mappings_of(candidate)
+        mappings = offer.mappings_of(candidate)
         amounts: dict[str, dict[str, int]] = {}
-        for provider, resources in ledger.resources_of(candidate).items():
+        for provider, resources in offer.resources_of(candidate).items():
             for name, amount in resources.items():
                 amounts.setdefault(name, {})[provider] = amount
         table.add_used(amounts)

@@ -9,7 +9,7 @@ from typing import Final
 
 from ...objects import RequestSpec
 from ..drivers.caller import Caller
-from ..drivers.concluding import concluding
+from ..drivers.claims.recorded import RecordedClaims
 from ..drivers.decision import Decision
 from ..drivers.parts import Parts
 from ..drivers.record import DecisionRecord
@@ -42,15 +42,18 @@ def dry_run(
         project_id=caller.project_id,
         n_known_hosts=len(parts.table),
     )
-    decision: Decision | None = None
+    decision = Decision(
+        parts,
+        caller,
+        spec_obj,
+        uuids,
+        record,
+        return_alternates=True,
+        recorded=RecordedClaims(),
+    )
     try:
-        with concluding(record):
-            decision = Decision(
-                parts, caller, spec_obj, uuids, record,
-                return_alternates=True, is_dry=True,
-            )  # fmt: skip
+        with decision.concluding():
             decision.run()
     except NoValidHost as e:
-        if decision is not None:
-            record.user_message = decision.reason_for_user(e)
+        record.user_message = e.reason
     return record

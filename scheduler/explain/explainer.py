@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from ...objects import RequestSpec
-from ..candidates import CandidatesQuery, DecisionOffer, DerivedData
+from ..candidates import CandidatesQuery, DerivedData, Offer
 from ..drivers.attachment_places import RecordedAttachments
 from ..drivers.caller import Caller
 from ..drivers.named_groups import with_current_groups
@@ -397,9 +397,7 @@ def _of_placement(
     return list(dict.fromkeys(reason for reasons in found for reason in reasons))
 
 
-def _offer(
-    tree: HostTree | None, queries: Sequence[CandidatesQuery]
-) -> DecisionOffer | None:
+def _offer(tree: HostTree | None, queries: Sequence[CandidatesQuery]) -> Offer | None:
     """Return the candidates of one tree for the first query that it meets."""
     for query in queries if tree is not None else ():
         assert tree is not None
@@ -407,11 +405,11 @@ def _offer(
             continue
         matches = tree.match(query)
         offer = TableOffer(query, matches, DerivedData(), began=0, began_at=0)
-        return DecisionOffer([offer])
+        return Offer([offer])
     return None
 
 
-def _host(parts: Parts, node: str, offer: DecisionOffer | None) -> HostBatch:
+def _host(parts: Parts, node: str, offer: Offer | None) -> HostBatch:
     """Return one compute node, with its candidates if it has any."""
     if offer is not None:
         hosts = parts.table.batch_of_offer(offer)

@@ -13,7 +13,7 @@ import os_traits
 
 from ...filters.compute import ComputeFilter
 from ...filters.locality import LocalityFilter
-from ..candidates import CandidatesQuery, DecisionOffer, DerivedData
+from ..candidates import CandidatesQuery, DerivedData, Offer
 from ..drivers.filtering import rejections
 from ..drivers.parts import Parts
 from ..drivers.restrictions import requested_host, restrictions
@@ -402,7 +402,7 @@ class HostChecks:
         )
         changed = CandidatesQuery(tuple(params))
         offer = TableOffer(changed, matches, DerivedData(), began=0, began_at=0)
-        hosts = self._parts.table.batch_of_offer(DecisionOffer([offer]))
+        hosts = self._parts.table.batch_of_offer(Offer([offer]))
         rows = np.array([self._index.get(u, -1) for u in hosts.uuid.tolist()], np.intp)
         return rows[rows >= 0], hosts.take(rows >= 0)
 

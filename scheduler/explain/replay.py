@@ -10,12 +10,10 @@ from typing import Any
 from ...objects import RequestSpec
 from ..drivers.attachment_places import RecordedAttachments
 from ..drivers.caller import Caller
-from ..drivers.claims.contention import Contention
 from ..drivers.claims.recorded import RecordedClaims
-from ..drivers.concluding import concluding
 from ..drivers.decision import Decision
 from ..drivers.record import DecisionRecord, Outcome, ReplayKey, WeigherPart
-from ..errors import NoValidHost, SchedulerError
+from ..errors import SchedulerError
 from ..views import OfflineParts, UnreadableView
 from .funnel import with_funnel
 
@@ -97,7 +95,7 @@ def replay(
             "does not import: give its configuration with --config-file"
         )
     offline.now = key.at
-    claims = RecordedClaims(record.claims[key.n_claims :], Contention(key.contention))
+    claims = RecordedClaims(record.claims[key.n_claims :])
     again = _repeat(offline, key, record, spec, claims)
     return Replay(record, again, tuple(_compare(record, again)), claims.n_assumed)
 
@@ -119,26 +117,19 @@ def _repeat(
         project_id=record.project_id,
         n_known_hosts=len(parts.table),
     )
-    decision: Decision | None = None
-
-    def user_reason(e: NoValidHost) -> str:
-        return e.reason if decision is None else decision.reason_for_user(e)
-
-    caller = Caller(request_id=record.request_id, project_id=record.project_id)
+    decision = Decision(
+        parts,
+        Caller(request_id=record.request_id, project_id=record.project_id),
+        spec,
+        # None: an old conductor, for which nothing was claimed.
+        record.instance_uuids or None,
+        again,
+        return_alternates=key.return_alternates,
+        recorded=claims if record.instance_uuids else None,
+        repeated=key,
+    )
     try:
-        with concluding(again, user_reason):
-            decision = Decision(
-                parts,
-                caller,
-                spec,
-                # None: an old conductor, for which nothing was claimed.
-                record.instance_uuids or None,
-                again,
-                return_alternates=key.return_alternates,
-                is_dry=bool(record.instance_uuids),
-                repeated=key,
-                recorded=claims if record.instance_uuids else None,
-            )
+        with decision.concluding():
             decision.run()
     except SchedulerError as e:
         if e.is_unexpected:

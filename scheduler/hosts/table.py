@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..candidates import DecisionOffer, HostCandidates, HostLayout, Rows
+from ..candidates import HostCandidates, HostLayout, Offer, Rows
 from .aggregates import AggregateMap, HostAggregate, PlacementPlace
 from .batch import HostBatch
 from .claims import PendingClaims
@@ -104,7 +104,7 @@ class HostTable:
         with self._lock:
             return self._listed(self._view(), self._arrays.rows_of(node_uuids))
 
-    def batch_of_offer(self, offer: DecisionOffer) -> HostBatch:
+    def batch_of_offer(self, offer: Offer) -> HostBatch:
         """Return the hosts of an offer's open candidates, with these candidates.
 
         The offer may cache the rows of its hosts until hosts are added or removed.

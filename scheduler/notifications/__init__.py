@@ -9,10 +9,11 @@ request that fails has no end. A decision never waits for a notification, and ne
 fails because of one.
 """
 
-from .notifier import Notifier
+from .notifier import CallNotifications, Notifier
 from .publishers import MessagingNotifier, NotifierPair, Publishers, make_publishers
 
 __all__ = [
+    "CallNotifications",
     "MessagingNotifier",
     "Notifier",
     "NotifierPair",

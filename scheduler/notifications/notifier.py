@@ -33,7 +33,6 @@ class CallNotifications:
         self._context = context
         self._spec = spec_obj
         self._published: RequestSpec | None = None
-        self._placed: tuple[HostBatch, int, Consumption] | None = None
 
     def start(self, requirements: Requirements | None) -> None:
         """Publish that the search for hosts starts.
@@ -49,21 +48,22 @@ class CallNotifications:
                 self._notifier.add_requirements(self._published, requirements)
             self._notifier.publish(self._context, "start", self._published)
 
-    def record_placement(
-        self, hosts: HostBatch, index: int, consumption: Consumption
-    ) -> None:
-        """Record where the last instance was placed; see `Caller`."""
-        self._placed = hosts, index, consumption
-
     def end(
         self,
         instance_uuids: Sequence[str] | None,
         selections: Sequence[Sequence[Selection]],
+        placement: tuple[HostBatch, int, Consumption] | None = None,
     ) -> None:
         """Publish that each instance has its host.
 
         The request is then as nova leaves it: that of the last instance, whose server
         group has the hosts, and whose NUMA cells are on those of its host.
+
+        Parameters
+        ----------
+        placement : (hosts, index, consumption), optional
+            The hosts before the last instance was placed, the index of its host, and
+            what it consumes there.
         """
         request = self._published
         if request is None:
@@ -76,9 +76,9 @@ class CallNotifications:
                 earlier = group.hosts if "hosts" in group else None
                 chosen = (mine[0].service_host for mine in selections)
                 group.hosts = [*(earlier or ()), *chosen]
-            if self._placed is not None and "numa_topology" in request:
+            if placement is not None and "numa_topology" in request:
                 request.numa_topology = placed_numa_topology(
-                    request.numa_topology, *self._placed
+                    request.numa_topology, *placement
                 )
             self._notifier.publish(self._context, "end", request)
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..candidates import AllocationRequest, Amounts, CandidatesQuery, Offer
+from ..candidates import AllocationRequest, Amounts, CandidatesQuery, QueryOffer
 from .providers import ProviderView
 
 
@@ -122,11 +122,11 @@ class CandidatesSource(Protocol):
         *,
         since: int | None = None,
         max_age_s: float = math.inf,
-        rejected: Offer | None = None,
+        rejected: QueryOffer | None = None,
         n_instances: int = 1,
         project_id: str | None = None,
         global_request_id: str | None = None,
-    ) -> Offer:
+    ) -> QueryOffer:
         """Return the candidates for a query.
 
         Parameters
@@ -178,16 +178,16 @@ class CandidatesSource(Protocol):
     def release(self, claim: CountedClaim) -> None:
         """Add a released claim's amounts back. Idempotent."""
 
-    def exclude(self, offer: Offer, number: int) -> None:
+    def exclude(self, offer: QueryOffer, number: int) -> None:
         """Exclude a candidate that Placement refused from later offers."""
 
     def mark_changed(self, node_uuids: Collection[str]) -> None:
         """Read these compute nodes again soon: instances have left them."""
 
-    def age_s(self, offer: Offer) -> float:
+    def age_s(self, offer: QueryOffer) -> float:
         """Return the age of what an offer was read from, seconds."""
 
-    def lift_limit(self, offer: Offer) -> bool:
+    def lift_limit(self, offer: QueryOffer) -> bool:
         """Lift the limit of a query for a while if it made an offer useless.
 
         Return whether there was one, so that a repeated query finds more.

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import os_traits
 
-from ..candidates import CandidatesQuery, Offer
+from ..candidates import CandidatesQuery, QueryOffer
 from ..errors import PlacementRejected, PlacementUnavailable
 from .client import PlacementClient
 
@@ -98,7 +98,7 @@ class ProviderReader:
 
     def still_fits(
         self,
-        offer: Offer,
+        offer: QueryOffer,
         number: int,
         root: str,
     ) -> bool:
@@ -125,7 +125,7 @@ class ProviderReader:
     def _fits(
         self,
         conditions: Conditions,
-        offer: Offer,
+        offer: QueryOffer,
         number: int,
         root: str,
     ) -> bool:
@@ -179,7 +179,7 @@ def _named_traits(
     return named
 
 
-def _with_root(provider: str, offer: Offer, suffix: str) -> Iterator[str]:
+def _with_root(provider: str, offer: QueryOffer, suffix: str) -> Iterator[str]:
     """Yield a provider and, for the group that a whole tree serves, its root."""
     yield provider
     root = offer.root_of(provider) or provider

@@ -6,15 +6,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from ..candidates import Offer
-from ..drivers.parts import Parts
-from ..drivers.record import DecisionRecord, Outcome
-from ..drivers.seen import Seen
+from ..candidates import QueryOffer
+from ..drivers.parts import DecisionInput, Parts
 from ..placement.cache import CachedOffer
 from ..placement.memory import TableOffer
 from ..placement.providers import ProviderView
@@ -64,19 +62,19 @@ class _Read:
             captured.offers,
         )
 
-    def is_view_of(self, parts: Parts, seen: Seen) -> bool:
+    def is_view_of(self, parts: Parts, read: DecisionInput) -> bool:
         """Return whether a view is exactly what a decision has read."""
-        if self.revision != seen.revision or self.conf is not parts.conf:
+        if self.revision != read.revision or self.conf is not parts.conf:
             return False
-        if seen.offer is not None:
-            return all(map(self._has, seen.offer.offers))
+        if read.offer is not None:
+            return all(map(self._has, read.offer.offers))
         if self.providers is None:
             known = {offer.query for offer in self.offers if not offer.n_open}
-            return known.issuperset(seen.queries)
+            return known.issuperset(read.queries)
         now = parts.candidates.provider_view()
         return now is not None and now.state is self.providers.state
 
-    def _has(self, offer: Offer) -> bool:
+    def _has(self, offer: QueryOffer) -> bool:
         if isinstance(offer, TableOffer):
             return self.providers is not None and self.providers.state is offer.state
         return isinstance(offer, CachedOffer) and any(
@@ -121,49 +119,49 @@ class ViewKeeper:
         #: The newest one, until it is encoded.
         self._unencoded: CapturedView | None = None
 
-    def begin(self, parts: Parts, seen: Seen) -> None:
-        """Capture the view of a decision that has read its hosts, if one is due.
+    def capture(self, parts: Parts, read: DecisionInput, *, is_due: bool) -> str | None:
+        """Return the id of the view of a decision that has read its hosts.
 
-        A decision that has read the same as an earlier one shares its view.
+        A decision that has read the same as an earlier one shares its view. Another one
+        is captured if the decision is one of the share, or if `is_due`.
         """
         with _logged():
-            if not self._find(parts, seen) and (self._is_sampled() or seen.is_again):
-                self._capture(parts, seen)
+            if view := self._find(parts, read):
+                return view
+            if self._is_sampled() or is_due:
+                return self._capture(parts, read)
+        return None
 
-    def end(self, parts: Parts, seen: Seen, record: DecisionRecord) -> None:
-        """Set `DecisionRecord.replay` if the view is stored, or is captured now."""
+    def capture_failed(self, parts: Parts, read: DecisionInput) -> str | None:
+        """Return the id of the view of a decision that found no host."""
+        view = None
         with _logged():
-            if seen.view is None and record.outcome is Outcome.NO_VALID_HOST:
-                self._keep_failed(parts, seen)
-            if seen.view is not None:
-                record.replay = seen.key(seen.view)
+            revision = parts.table.revision
+            if read.revision is None:  # no host was read, as there was no candidate
+                read = replace(read, revision=revision)
+            view = self._find(parts, read)
+            if view is None and read.revision == revision and self._is_due():
+                view = self._capture(parts, read)
+        return view
 
-    def _keep_failed(self, parts: Parts, seen: Seen) -> None:
-        if seen.revision is None:  # no host was read, as there was no candidate
-            seen.revision = parts.table.revision
-        is_current = seen.revision == parts.table.revision
-        if not self._find(parts, seen) and is_current and self._is_due():
-            self._capture(parts, seen)
-
-    def _find(self, parts: Parts, seen: Seen) -> bool:
-        """Return whether the last view is that of a decision, too."""
+    def _find(self, parts: Parts, read: DecisionInput) -> str | None:
+        """Return the id of the last view if it is that of a decision, too."""
         last = self._last
         if last is None or self._clock() - last.at > _SAMPLE_S:
-            return False
-        if not last.read.is_view_of(parts, seen):
-            return False
-        seen.view = last.id
-        return True
+            return None
+        return last.id if last.read.is_view_of(parts, read) else None
 
-    def _capture(self, parts: Parts, seen: Seen) -> None:
+    def _capture(self, parts: Parts, read: DecisionInput) -> str | None:
         """Capture a view, unless something has changed since it was read."""
-        unanswered = () if seen.offer is not None else seen.queries
-        captured = CapturedView.of(parts, offer=seen.offer, unanswered=unanswered)
-        read = _Read.of(captured)
-        if read.is_view_of(parts, seen):
-            self._unencoded = captured
-            seen.view = self._add(lambda: self._encode(captured))
-            self._last = _Kept(seen.view, read, self._clock())
+        unanswered = () if read.offer is not None else read.queries
+        captured = CapturedView.of(parts, offer=read.offer, unanswered=unanswered)
+        content = _Read.of(captured)
+        if not content.is_view_of(parts, read):
+            return None
+        self._unencoded = captured
+        view = self._add(lambda: self._encode(captured))
+        self._last = _Kept(view, content, self._clock())
+        return view
 
     def _is_sampled(self) -> bool:
         """Return whether a decision is one of the share, or the first in a minute."""

@@ -11,7 +11,7 @@ from typing import NoReturn
 import numpy as np
 from oslo_config import cfg
 
-from ..candidates import AllocationRequest, CandidatesQuery, DerivedData, Offer
+from ..candidates import AllocationRequest, CandidatesQuery, DerivedData, QueryOffer
 from ..conf import load
 from ..drivers.claims.peer_claims import publish_nothing
 from ..drivers.parts import Parts
@@ -181,11 +181,11 @@ class ViewCandidates(CandidatesSource):
         *,
         since: int | None = None,  # noqa: ARG002 - of the interface
         max_age_s: float = math.inf,  # noqa: ARG002
-        rejected: Offer | None = None,  # noqa: ARG002
+        rejected: QueryOffer | None = None,  # noqa: ARG002
         n_instances: int = 1,  # noqa: ARG002
         project_id: str | None = None,  # noqa: ARG002
         global_request_id: str | None = None,  # noqa: ARG002
-    ) -> Offer:
+    ) -> QueryOffer:
         """Return the candidates for a query.
 
         Raises
@@ -221,17 +221,17 @@ class ViewCandidates(CandidatesSource):
     def release(self, claim: CountedClaim) -> None:
         """Do nothing."""
 
-    def exclude(self, offer: Offer, number: int) -> None:
+    def exclude(self, offer: QueryOffer, number: int) -> None:
         """Do nothing: the next decision on the view reads the same."""
 
     def mark_changed(self, node_uuids: Collection[str]) -> None:
         """Do nothing."""
 
-    def age_s(self, offer: Offer) -> float:  # noqa: ARG002 - of the interface
+    def age_s(self, offer: QueryOffer) -> float:  # noqa: ARG002 - of the interface
         """Return 0."""
         return 0.0
 
-    def lift_limit(self, offer: Offer) -> bool:  # noqa: ARG002 - of the interface
+    def lift_limit(self, offer: QueryOffer) -> bool:  # noqa: ARG002 - of the interface
         """Return False: there is no newer answer."""
         return False
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from oslo_config import cfg
 
 from ... import __version__
-from ..candidates import CandidatesQuery, DecisionOffer
+from ..candidates import CandidatesQuery, Offer
 from ..drivers.parts import Parts
 from ..hosts import Columns, HostTable, TableImage
 from ..placement.cache import CachedOffer
@@ -58,14 +58,14 @@ class CapturedView:
         cls,
         parts: Parts,
         *,
-        offer: DecisionOffer | None = None,
+        offer: Offer | None = None,
         unanswered: Sequence[CandidatesQuery] = (),
     ) -> Self:
         """Return the state now, with the candidates that a decision read.
 
         Parameters
         ----------
-        offer : DecisionOffer, optional
+        offer : Offer, optional
             None: it read none, or those of memory are captured as they are now.
         unanswered : sequence of CandidatesQuery
             Those for which Placement had no candidate.

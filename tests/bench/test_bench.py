@@ -24,6 +24,7 @@ from bench.filtering import (
     used_cloud,
 )
 from bench.nova import Nova
+from bench.path import count_path
 from bench.requests import of_flavor, plain
 from bench.timing import Percentiles, Plan, format_percentiles
 from moorage.scheduler.errors import PlacementUnavailable
@@ -50,6 +51,7 @@ _TABLES = (
     "Rules about places, 1,000 hosts, ms",
     "Requests for 20 instances, 50 hosts, ms",
     "Eight schedulers on 4 hosts that are 90% full",
+    "The path of a plain request",
 )
 _SOURCE_TABLES = (
     "A start from nova 34's databases, 4 cells, ms",
@@ -238,6 +240,24 @@ def test_scaled_percentiles_keep_their_number_of_samples() -> None:
 )
 def test_cell_shows_median_and_p99(times: Percentiles | None, cell: str) -> None:
     assert format_percentiles(times) == cell
+
+
+def test_path_of_a_request_leads_from_its_call_to_the_claim() -> None:
+    counts = count_path(4)
+
+    assert counts.depth > counts.n_hops > 0
+    assert len(counts.functions) > len(counts.classes) > len(counts.main_path)
+    assert next(iter(counts.main_path)) == "scheduler/service.py"
+    assert counts.main_path.keys() >= {
+        "scheduler/drivers/decision.py",
+        "scheduler/drivers/filter_scheduler.py",
+        "scheduler/placement/client.py",
+    }
+
+
+def test_files_of_the_main_path_are_listed_in_the_documentation() -> None:
+    page = (_ROOT / "doc" / "explanation" / "architecture.rst").read_text("utf-8")
+    assert [file for file in count_path(4).main_path if f"``{file}``" not in page] == []
 
 
 def test_canned_placement_lists_the_instances_on_a_host() -> None:

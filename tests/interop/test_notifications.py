@@ -79,10 +79,8 @@ def _published(
     call = notifier.for_call(CONTEXT, read)
     assert call is not None
     call.start(None)
-    if place is not None:
-        call.record_placement(*place)
     selections = [[Selection(service_host=name)] for name in chosen]
-    call.end(UUIDS[: len(chosen)], selections)
+    call.end(UUIDS[: len(chosen)], selections, place)
     notifier.stop()
     return [[t.publisher_id, t.event_type, t.payload] for t in listener.received]
 

@@ -13,7 +13,7 @@ from keystoneauth1.adapter import Adapter
 from moorage.objects import ImageMeta, ImageMetaProps, Selection
 from moorage.scheduler import service
 from moorage.scheduler.conf import load
-from moorage.scheduler.drivers.claims import rechecks
+from moorage.scheduler.drivers.claims import checks
 from moorage.scheduler.errors import (
     InvalidRequest,
     NoValidHost,
@@ -76,7 +76,7 @@ def scheduler(
 
     Candidates are cached without being read again, however slow the machine is.
     """
-    monkeypatch.setattr(rechecks, "FRESH_S", 3600.0)
+    monkeypatch.setattr(checks, "FRESH_S", 3600.0)
     hosts = [host(f"h{i}") for i in range(N_HOSTS)]
     conf = load([], config_files=[])
     path = write_inventory(tmp_path, *hosts)

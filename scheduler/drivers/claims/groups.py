@@ -4,10 +4,10 @@
 A filter decides by the members that the table knows. Two schedulers that decide at the
 same time do not know of each other, but Placement does: once its own claim is granted,
 each reads where the other members are. Claims are atomic, so at least the later one
-sees the earlier one. A member that finds no conflicting member stays. One that does
-leaves, except that the one with the lowest UUID first waits for the others to leave,
-and then stays. A member of an affinity group that has left follows the others to their
-host, which may be one that it left before.
+sees the earlier one. A member that finds no conflicting member keeps its claim. One
+that does is released, except that the one with the lowest UUID first waits until the
+others are released, and then keeps its claim. A released member of an affinity group
+follows the others to their host, which may be one on which it was released before.
 
 The policies are about service hosts, as in nova: all nodes of an Ironic service are one
 host.
@@ -19,19 +19,21 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from types import MappingProxyType
 from typing import Any, Final
 
-from ....filters import BaseHostFilter
-from ...candidates import AllocationRequest
+from ...candidates import Offer
 from ...errors import PlacementUnavailable
-from ...hosts import HostTable
+from ...hosts import HostBatch
+from ...placement.allocations.claims import ClaimAnswer
 from ...placement.allocations.limits import (
     ANTI_GROUP_MAX_ROUNDS,
     GROUP_MAX_READS,
     GROUP_MAX_ROUNDS,
     GROUP_PAUSE_S,
 )
-from ...placement.client import PlacementClient
-from ...request.server_group import AFFINITY, ANTI_AFFINITY, ServerGroup
-from ...waiting import Waiter
+from ...request.server_group import AFFINITY, ANTI_AFFINITY
+from ..instances import Assignment
+from ..prepared import PreparedRequest
+from ..record import MEMBER_CLAIMED_FIRST, RELEASED
+from .checks import ClaimCheck, Excluded, Refusal
 
 _POLICY_OF: Final = MappingProxyType(
     {
@@ -41,134 +43,128 @@ _POLICY_OF: Final = MappingProxyType(
 )
 
 
-class GroupCheck:
+class GroupCheck(ClaimCheck):
     """Ensures that a granted claim conforms to the policy of its server group.
 
     Only hard policies are checked: "affinity" where the group is on no host yet, and
     "anti-affinity" with its rule ``max_server_per_host``.
 
-    Parameters
-    ----------
-    filters : iterable of BaseHostFilter
-        Those that apply to the request: a policy that none of them enforces, such as
-        where a host is forced, is not enforced here either.
-    own : collection of str
-        The request's own instances: filters handle what is decided together.
-    table : HostTable
-        Where the members are that it knows, and the nodes of a host.
+    A policy that no filter enforces, such as where a host is forced, is not enforced
+    here either.
     """
 
-    def __init__(
-        self,
-        placement: PlacementClient,
-        group: ServerGroup | None,
-        filters: Iterable[BaseHostFilter],
-        own: Collection[str],
-        *,
-        table: HostTable,
-        waiter: Waiter,
-        global_request_id: str | None = None,
-    ) -> None:
-        self._placement = placement
-        self._waiter = waiter
-        self._global_request_id = global_request_id
+    def __init__(self, prepared: PreparedRequest, offer: Offer) -> None:
+        parts, request = prepared.parts, prepared.request
+        self._placement = parts.placement
+        self._waiter = parts.waiter
+        self._global_request_id = prepared.caller.global_request_id
+        self._record = prepared.record
+        self._offer = offer
+        table, group = parts.table, request.server_group
         self._nodes_beside = table.nodes_beside
+        filters = () if request.skips_filters else parts.filters
         policies = {_POLICY_OF.get(type(each).__name__) for each in filters}
         self._policy = group.policy if group and group.policy in policies else None
-        self._max_here = 1 if group is None else group.max_per_host
-        self._own = frozenset(own)
-        self._others = frozenset() if group is None else group.members - self._own
+        self._max_per_host = 1 if group is None else group.max_per_host
+        #: Filters handle what is decided together.
+        self._requested = frozenset(prepared.instance_uuids)
+        self._other_members = (
+            frozenset() if group is None else group.members - self._requested
+        )
         #: Where the table has other members, read before the filters run: they may not
         #: have seen a member that is added later.
-        self._known = {
-            member: table.instances.hosts_of(member) for member in self._others
+        self._known_hosts = {
+            member: table.instances.hosts_of(member) for member in self._other_members
         }
-        self._is_somewhere = bool(group and group.hosts)
+        self._has_hosts = bool(group and group.hosts)
         #: Providers that the group uses, where the instance must follow it.
-        self._targets: frozenset[str] = frozenset()
-        self._has_left = False
-        #: The nodes of the hosts that were left in the current round.
-        self._left: frozenset[str] = frozenset()
-        #: Providers on which a member of this request stays.
-        self._settled: frozenset[str] = frozenset()
+        self._allowed_nodes: frozenset[str] = frozenset()
+        self._has_released = False
+        #: The nodes of the hosts on which a claim was released in the current round.
+        self._avoided_nodes: frozenset[str] = frozenset()
+        #: Providers on which a member of this request keeps its claim.
+        self._kept_on: frozenset[str] = frozenset()
 
-    def may_try(self, node_uuid: str) -> bool:
+    def may_try(self, assignment: Assignment) -> bool:
         """Return whether the group's policy allows to try a host."""
-        if node_uuid in self._left:
+        node_uuid = assignment.value("uuid")
+        if node_uuid in self._avoided_nodes:
             return False
-        return not self._targets or node_uuid in self._targets
+        return not self._allowed_nodes or node_uuid in self._allowed_nodes
 
-    @property
-    def max_rounds(self) -> int:
-        """The number of rounds over all hosts for a member that had to leave one."""
-        return GROUP_MAX_ROUNDS if self._policy == AFFINITY else ANTI_GROUP_MAX_ROUNDS
-
-    def retarget_after_leaving(self) -> bool:
-        """Return whether a member left a host since the last call.
+    def may_retry(self, n_rounds: int) -> bool | None:
+        """Return whether to try all hosts again if a claim was released in this round.
 
         If so, wait briefly, and restrict an affinity group to its current host.
         """
-        if not self._has_left:
-            return False
-        self._has_left = False
-        self._left = frozenset()
+        if not self._has_released:
+            return None
+        self._has_released = False
+        self._avoided_nodes = frozenset()
         self._waiter.sleep(GROUP_PAUSE_S)
         if self._policy == AFFINITY:
-            self._targets = self._settled or self._nodes_of_lowest(
-                self._held(self._others)
+            self._allowed_nodes = self._kept_on or self._nodes_of_lowest(
+                self._read_allocations(self._other_members)
             )
-        return True
+            return n_rounds < GROUP_MAX_ROUNDS
+        return n_rounds < ANTI_GROUP_MAX_ROUNDS
 
-    def may_stay(
-        self,
-        uuid: str,
-        node_uuid: str,
-        host: str,
-        request: AllocationRequest,
-    ) -> bool:
-        """Return whether an instance may keep its claim.
-
-        Parameters
-        ----------
-        request : mapping
-            The granted allocations.
+    def after(
+        self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch
+    ) -> Refusal | None:
+        """Return a refusal if the policy does not hold with the other members.
 
         Raises
         ------
         PlacementError
             Placement could not be read.
         """
-        if not self._others or self._policy is None:
-            return True
+        with self._record.timed("group"):
+            if not self._other_members or self._policy is None:
+                return None
+            granted = self._offer.request(assignment.candidate)["allocations"].keys()
+            if self._may_keep(assignment, granted):
+                return None
+        return Refusal(RELEASED, [MEMBER_CLAIMED_FIRST], Excluded.NOTHING)
+
+    def _may_keep(self, assignment: Assignment, granted: Set[str]) -> bool:
+        """Return whether an instance may keep its claim.
+
+        Parameters
+        ----------
+        granted : set of str
+            The providers that have its allocations.
+        """
+        uuid, node_uuid = assignment.instance_uuid, assignment.value("uuid")
+        host = assignment.value("host")
         # Resources of other providers, such as shared storage, do not identify a host.
-        granted = request["allocations"].keys()
         providers = self._nodes_beside([node_uuid])
         if node_uuid not in granted:
             providers = frozenset(granted)
         if self._policy == ANTI_AFFINITY:
-            here = {u for u, hosts in self._known.items() if host in hosts}
-            knows = here | self._own
-            stays = self._is_unopposed(
+            here = {u for u, hosts in self._known_hosts.items() if host in hosts}
+            knows = here | self._requested
+            is_kept = self._is_unopposed(
                 uuid, lambda: self._too_many_on(providers, knows)
             )
-            self._left |= frozenset() if stays else providers
-            return stays
-        if self._is_somewhere or self._settled & providers:
+            self._avoided_nodes |= frozenset() if is_kept else providers
+            return is_kept
+        if self._has_hosts or self._kept_on & providers:
             return True
-        strangers = dict.fromkeys(self._others, frozenset[str]())
+        strangers = dict.fromkeys(self._other_members, frozenset[str]())
 
         def elsewhere() -> Set[str]:
-            # Members that come later see this one and leave: check only those seen.
-            held = self._held(strangers)
+            # Members that are claimed later see this one: check only those seen.
+            held = self._read_allocations(strangers)
             seen = {u: on for u, on in held.items() if not on & providers}
             strangers.clear()
             strangers.update(seen)
             return strangers.keys()
 
         if self._is_unopposed(uuid, elsewhere):
-            self._settled = providers
+            self._kept_on = providers
             return True
-        self._targets = self._nodes_of_lowest(strangers)
+        self._allowed_nodes = self._nodes_of_lowest(strangers)
         return False
 
     def _is_unopposed(self, uuid: str, strangers: Callable[[], Set[str]]) -> bool:
@@ -181,21 +177,21 @@ class GroupCheck:
                 return True
             if uuid > min(others):
                 break
-        self._has_left = True
+        self._has_released = True
         return False
 
     def _too_many_on(self, providers: Collection[str], known: Set[str]) -> Set[str]:
         """Return the strangers with which the group exceeds its limit on a host."""
-        members = self._others | self._own
+        members = self._other_members | self._requested
         here: set[str] = set()
         if len(providers) > len(members):
-            held = self._held(members)
+            held = self._read_allocations(members)
             here = {uuid for uuid, on in held.items() if not on.isdisjoint(providers)}
         else:
             for provider in providers:
                 here |= self._consumers_of(provider) & members
         strangers = here - known
-        return strangers if len(here) > self._max_here else frozenset()
+        return strangers if len(here) > self._max_per_host else frozenset()
 
     def _consumers_of(self, provider: str) -> Set[str]:
         body: Any = self._placement.read(
@@ -210,7 +206,7 @@ class GroupCheck:
             )
         return held.keys()
 
-    def _held(self, members: Iterable[str]) -> dict[str, frozenset[str]]:
+    def _read_allocations(self, members: Iterable[str]) -> dict[str, frozenset[str]]:
         """Return the providers by member, for members that hold any."""
         found = {}
         for uuid in sorted(members):

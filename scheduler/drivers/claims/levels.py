@@ -7,105 +7,78 @@ another scheduler announced may come to nothing. So after the claim their alloca
 are read, and the rules are evaluated once more with them. Claims are atomic, so at
 least the later of two claims sees the earlier one.
 
-Of the instances that break a rule together, only as many leave as must, those with the
-highest UUIDs; the others wait for that, and leave if it does not happen, as they came
-late. So the place with the fewest instances never loses one, on which others may rely
-by ``spread_level``. That rule compares places: their instances are read until two
-readings agree, so that none is counted at two of its places, or at none.
+Of the instances that break a rule together, only as many claims are released as must
+be, those of the highest UUIDs. The other instances wait for that, and are released if
+it does not happen, as they were claimed late. So the place with the fewest instances
+never loses one, on which other decisions may rely by ``spread_level``. That rule
+compares places: their instances are read until two readings agree, so that none is
+counted at two places, or at none.
 
-An instance that has left is filtered again, with the others counted where they are; if
-they are everywhere, it waits for some to leave.
+An instance whose claim is released is filtered again, with the other instances counted
+where they are; if no place passes, it waits until claims of others are released.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-
-from ....filters import BaseHostFilter
 from ....filters.locality import LocalityFilter
-from ....objects import RequestSpec
 from ...hosts import HostBatch
 from ...locality import Standing
+from ...placement.allocations.claims import ClaimAnswer
 from ...placement.allocations.limits import (
     GROUP_MAX_READINGS,
     GROUP_MAX_READS,
     GROUP_MAX_ROUNDS,
     GROUP_PAUSE_S,
 )
-from ..instances import spec_of_instance
-from ..parts import Parts
+from ..instances import Assignment, spec_of_instance
+from ..prepared import PreparedRequest
+from ..record import OTHER_CLAIMED_FIRST, RELEASED
+from .checks import ClaimCheck, Excluded, Refusal
 
 
-class LevelCheck:
-    """Ensures that a granted claim conforms to the request's rules about places.
+class LevelCheck(ClaimCheck):
+    """Ensures that a granted claim conforms to the request's rules about places."""
 
-    Parameters
-    ----------
-    filters : sequence of BaseHostFilter
-        Those that apply to the request, prepared for it.
-    own : collection of str
-        The request's own instances: the filter handles what is decided together.
-    eligible : callable
-        Returns the hosts that passed all other filters for the current instance.
-    """
-
-    def __init__(
-        self,
-        parts: Parts,
-        spec_obj: RequestSpec,
-        filters: Sequence[BaseHostFilter],
-        own: Collection[str],
-        eligible: Callable[[], HostBatch],
-        *,
-        global_request_id: str | None = None,
-    ) -> None:
-        self._parts = parts
-        self._spec = spec_obj
-        self._eligible = eligible
-        self._global_request_id = global_request_id
-        ours = (each for each in filters if isinstance(each, LocalityFilter))
-        self._filter = next(ours, None)
-        others = (
-            frozenset() if self._filter is None else self._filter.instances - {*own}
-        )
+    def __init__(self, prepared: PreparedRequest) -> None:
+        self._parts = parts = prepared.parts
+        self._spec = prepared.request.spec_obj
+        self._record = prepared.record
+        self._global_request_id = prepared.caller.global_request_id
+        filters = (e for e in prepared.filters if isinstance(e, LocalityFilter))
+        self._filter = next(filters, None)
+        others = frozenset[str]()
+        if self._filter is not None:
+            # The filter handles what is decided together.
+            others = self._filter.instances - {*prepared.instance_uuids}
         #: Read before the filters run, which therefore count all others.
         self._unreported = parts.table.unreported(others)
-        self._has_left = False
-        #: The instances that have left a host and have no other one yet.
-        self._moving: set[str] = set()
-        self._has_settled = False
-        #: Why an instance had to leave, for the record.
-        self.why = ""
+        self.is_counting = bool(self._unreported)
+        self._has_released = False
+        #: The instances whose claims were released and that have no other host yet.
+        self._need_other_host: set[str] = set()
+        self._has_kept_claim = False
 
-    def may_try(self) -> bool:
+    def may_try(self, assignment: Assignment) -> bool:
         """Return whether to try further hosts before the filter runs again."""
-        return not self._has_left
+        return not self._has_released
 
-    def should_retry(self) -> bool:
-        """Return whether an instance has left a host and has no other one yet.
+    def may_retry(self, n_rounds: int) -> bool | None:
+        """Return whether to try again if an instance lost its claim and has no host.
 
-        If so, wait briefly, and count the others where they are now: those that are
-        about to leave may take up all places for a moment.
+        If so, wait briefly, and count the other instances where they are now: those
+        whose claims are about to be released may take up all places for a moment.
         """
-        if not self._moving:
-            return False
-        self._has_left = False
+        if not self._need_other_host:
+            return None
+        self._has_released = False
         self._parts.waiter.sleep(GROUP_PAUSE_S)
         self._locate()
-        return True
+        return n_rounds < GROUP_MAX_ROUNDS
 
-    @property
-    def is_active(self) -> bool:
-        """Whether rules depend on instances that no host has reported."""
-        return bool(self._unreported)
-
-    @property
-    def max_rounds(self) -> int:
-        """The number of rounds for an instance that had to leave a host."""
-        return GROUP_MAX_ROUNDS
-
-    def may_stay(self, uuid: str, node_uuid: str) -> bool:
-        """Return whether an instance may keep its claim on a compute node.
+    def after(
+        self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch
+    ) -> Refusal | None:
+        """Return a refusal if a rule does not hold with the claims of other instances.
 
         Raises
         ------
@@ -113,26 +86,37 @@ class LevelCheck:
             Placement could not be read.
         """
         if self._filter is None or not self._unreported:
-            return True
-        mine = spec_of_instance(self._spec, uuid)
+            return None
+        uuid = assignment.instance_uuid
+        with self._record.timed("group"):
+            why = self._why_not_kept(self._filter, assignment, eligible)
+        if why is None:
+            self._has_kept_claim = True
+            self._need_other_host.discard(uuid)
+            return None
+        self._has_released = True
+        self._need_other_host.add(uuid)
+        return Refusal(RELEASED, [f"{OTHER_CLAIMED_FIRST}{why}"], Excluded.NOTHING)
+
+    def _why_not_kept(
+        self, rules: LocalityFilter, assignment: Assignment, eligible: HostBatch
+    ) -> str | None:
+        """Return the rule for which a claim is released; None: the claim is kept."""
+        spec_obj = spec_of_instance(self._spec, assignment.instance_uuid)
+        node_uuid, why = assignment.value("uuid"), ""
         for number in range(GROUP_MAX_READS):
             if number:
                 self._parts.waiter.sleep(GROUP_PAUSE_S)
             self._locate()
-            hosts = self._eligible()
-            standing = self._filter.standing(
-                hosts, node_uuid, mine, is_following=self._has_settled
+            standing = rules.standing(
+                eligible, node_uuid, spec_obj, is_following=self._has_kept_claim
             )
             if standing is Standing.STAYS:
-                self._has_settled = True
-                self._moving.discard(uuid)
-                return True
-            self.why = self._filter.describe(hosts, node_uuid, mine)
+                return None
+            why = rules.describe(eligible, node_uuid, spec_obj)
             if standing is Standing.LEAVES:
                 break
-        self._has_left = True
-        self._moving.add(uuid)
-        return False
+        return why
 
     def _locate(self) -> None:
         """Have the filter count the others where Placement has them now, if at all."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims that are answered as they were when the decision was made."""
+"""Claims that are answered as they were when a decision was made; nothing is sent."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from ...candidates import AllocationRequest, Offer
 from ...errors import PlacementUnavailable
 from ...hosts import HostBatch
-from ...placement.allocations.claims import ClaimResult
+from ...placement.allocations.claims import ClaimAnswer, ClaimResult
 from ...placement.allocations.limits import GROUP_MAX_ROUNDS
-from ..instances import PlacedInstance
+from ...placement.answers import ConsumerAllocations, WriteAnswer
+from ..instances import Assignment
 from ..record import (
     COLLIDED,
     DEVICES_CLAIMED_FIRST,
@@ -22,23 +24,20 @@ from ..record import (
     RELEASED,
     ClaimAttempt,
 )
-from .contention import Contention
-from .ledger import Ledger
-from .rechecks import CHANGED
+from .checks import CHANGED, ClaimCheck, Excluded, Refusal
 
 #: Results of attempts that are no answers of Placement.
 _NOT_SENT: Final = (OUTDATED, RELEASED, COLLIDED)
 
 
-class RecordedClaims:
-    """Repeats the claims of a decision from its record; nothing is sent.
+class RecordedClaims(ClaimCheck):
+    """Repeats the claims of a decision from its record: a backend, and its only check.
 
     Parameters
     ----------
     attempts : sequence of ClaimAttempt
-        Those of the pass that is repeated, in their order.
-    contention : Contention
-        As it was when that pass began.
+        Those of the attempt that is repeated, in their order. Without any, each claim
+        is granted: a dry run.
 
     Attributes
     ----------
@@ -47,15 +46,12 @@ class RecordedClaims:
         is taken for granted.
     """
 
+    is_live = False
     #: An evacuation may hold another host; what it was granted is in the record.
-    may_add = False
-    #: A view has no instances of concurrent requests.
-    counts_others = False
+    evacuated_from: frozenset[str] = frozenset()
+    n_writes = 0
 
-    def __init__(
-        self, attempts: Sequence[ClaimAttempt], contention: Contention
-    ) -> None:
-        self.contention = contention
+    def __init__(self, attempts: Sequence[ClaimAttempt] = ()) -> None:
         self._left = deque(attempts)
         #: Instances and service hosts that were outdated: those of all their nodes.
         self._outdated: set[tuple[str, str]] = set()
@@ -63,109 +59,86 @@ class RecordedClaims:
         self._abandoned: set[str] = set()
         self.n_assumed = 0
 
-    def claim_host(
-        self, uuid: str, hosts: HostBatch, index: int, ledger: Ledger
-    ) -> int | None:
-        """Return the candidate of a host that was granted; None: none was."""
-        node_uuid, host = hosts.value("uuid", index), hosts.value("host", index)
+    # -- as a check --------------------------------------------------------------------
+
+    def may_try(self, assignment: Assignment) -> bool:
+        """Return whether a host was not skipped; see `_was_skipped`."""
+        return not self._was_skipped(assignment.instance_uuid, assignment.value("host"))
+
+    def before(self, assignment: Assignment) -> Refusal | None:
+        """Return a refusal if the host, or the candidate, was outdated."""
+        uuid, host = assignment.instance_uuid, assignment.value("host")
         if self._was_outdated(uuid, host):
-            ledger.refuse_all(node_uuid)
-            return None
-        if self._was_skipped(uuid, host):
-            return None
-        among = hosts.candidates_of(index)
-        while (candidate := ledger.next_candidate(node_uuid, among)) is not None:
-            if self._had_changed(uuid, host):
-                ledger.mark_refused(candidate)
-                continue
-            result = self._answer([uuid], [host])
-            if result is ClaimResult.CONTENDED or self._was_released(uuid, host):
-                return None
-            if result is ClaimResult.CLAIMED and not self._had_collided(uuid):
-                ledger.reserve(candidate)
-                return candidate
-            ledger.mark_refused(candidate)
+            return Refusal(OUTDATED, (), Excluded.HOST)
+        if self._is_outdated(uuid, host):
+            self._left.popleft()
+            return Refusal(OUTDATED, (), Excluded.CANDIDATE)
         return None
 
-    def claim_together(
-        self, placed: Sequence[PlacedInstance], ledger: Ledger
-    ) -> list[str]:
-        """Return the instances that got no host, of those claimed at once."""
-        current = [each for each in placed if self._is_current(each, ledger)]
-        kept = {each.instance_uuid for each in current}
-        left = [p.instance_uuid for p in placed if p.instance_uuid not in kept]
-        return left + self._claim_halves(current, ledger) if current else left
-
-    def _is_current(self, placed: PlacedInstance, ledger: Ledger) -> bool:
-        uuid, host = placed.instance_uuid, placed.value("host")
-        if self._was_outdated(uuid, host):
-            ledger.release(placed.candidate)
-            ledger.refuse_all(placed.value("uuid"))
-            return False
-        if self._had_changed(uuid, host):
-            ledger.release(placed.candidate)
-            ledger.mark_refused(placed.candidate)
-            return False
-        return True
-
-    def _claim_halves(
-        self, placed: Sequence[PlacedInstance], ledger: Ledger
-    ) -> list[str]:
-        uuids = [each.instance_uuid for each in placed]
-        result = self._answer(uuids, [each.value("host") for each in placed])
-        if result is ClaimResult.CLAIMED:
-            released = [p for p in placed if self._is_left(p, ledger)]
-            for each in released:
-                ledger.release(each.candidate)
-            return [each.instance_uuid for each in released]
-        if len(placed) == 1:
-            ledger.release(placed[0].candidate)
-            if result is ClaimResult.REFUSED:
-                ledger.mark_refused(placed[0].candidate)
-            return uuids
-        middle = len(placed) // 2
-        refused = self._claim_halves(placed[:middle], ledger)
-        return refused + self._claim_halves(placed[middle:], ledger)
-
-    def _is_left(self, placed: PlacedInstance, ledger: Ledger) -> bool:
-        if self._had_collided(placed.instance_uuid):
-            ledger.mark_refused(placed.candidate)
-            return True
-        return self._was_released(placed.instance_uuid, placed.value("host"))
-
-    def held_candidate(self, uuid: str, ledger: Ledger) -> int | None:  # noqa: ARG002 - of the interface
-        """Return None: the record does not say what an instance held before."""
+    def after(
+        self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch
+    ) -> Refusal | None:
+        """Return a refusal if the claim was released again."""
+        uuid, host = assignment.instance_uuid, assignment.value("host")
+        if self._had_collided(uuid):
+            return Refusal(COLLIDED, (), Excluded.CANDIDATE)
+        if self._was_released(uuid, host):
+            return Refusal(RELEASED, (), Excluded.NOTHING)
         return None
 
-    def take_over(self, placed: PlacedInstance, ledger: Ledger) -> bool:  # noqa: ARG002 - as above
-        """Return True."""
-        return True
-
-    def may_try_again(self, n_rounds: int) -> bool:
+    def may_retry(self, n_rounds: int) -> bool | None:
         """Return whether all hosts were tried again: more attempts were made."""
         if n_rounds >= GROUP_MAX_ROUNDS:
             return False  # with other options none may be that of the next attempt
         return any(each.result not in (RELEASED, COLLIDED) for each in self._left)
 
-    def _answer(self, uuids: Sequence[str], hosts: Sequence[str]) -> ClaimResult:
-        if self._is_next(tuple(uuids), tuple(hosts)):
-            attempt = self._left.popleft()
-            if attempt.result == FAILED:
-                raise PlacementUnavailable(attempt.detail)
-            result = ClaimResult(attempt.result)
-            self.contention.note(
-                is_refused=result is not ClaimResult.CLAIMED,
-                n_attempts=attempt.n_attempts,
-            )
-            return result
-        self.n_assumed += 1
-        return ClaimResult.CLAIMED
+    # -- as a backend ------------------------------------------------------------------
 
-    def _is_next(self, uuids: tuple[str, ...], hosts: tuple[str, ...]) -> bool:
-        if not self._left or self._left[0].result in _NOT_SENT:
-            return False
-        attempt = self._left[0]
-        return (attempt.instance_uuids, attempt.hosts) == (uuids, hosts)
+    def claim(
+        self,
+        requests: dict[str, AllocationRequest],
+        hosts: Sequence[str],
+        *,
+        is_held: bool = False,
+    ) -> ClaimAnswer:
+        """Return the recorded answer."""
+        attempt = self._left[0] if self._left else None
+        if (
+            attempt is None
+            or attempt.result in _NOT_SENT
+            or attempt.instance_uuids != tuple(requests)
+            or attempt.hosts != tuple(hosts)
+        ):
+            self.n_assumed += 1
+            return ClaimAnswer(ClaimResult.CLAIMED, 0, WriteAnswer(0))
+        self._left.popleft()
+        if attempt.result == FAILED:
+            raise PlacementUnavailable(attempt.detail)
+        last = WriteAnswer(0, detail=attempt.detail)
+        return ClaimAnswer(ClaimResult(attempt.result), attempt.n_attempts, last)
+
+    def has_claimed(self, instance_uuid: str | None = None) -> bool:
+        """Return False: there is nothing to release."""
+        return False
+
+    def held(self, instance_uuid: str) -> ConsumerAllocations | None:
+        """Return None: the record does not say what an instance held before."""
+        return None
+
+    def exclude(self, offer: Offer, candidate: int) -> None:
+        """Do nothing: the answer belongs to other decisions."""
+
+    def release(self, instance_uuid: str) -> None:
+        """Do nothing."""
+
+    def release_all(self) -> tuple[list[str], list[str]]:
+        """Return no instances."""
+        return [], []
+
+    def mark_answered(self) -> None:
+        """Do nothing."""
+
+    # -- the attempts ------------------------------------------------------------------
 
     def _was_skipped(self, uuid: str, host: str) -> bool:
         """Return whether a host was not tried since an instance had to leave one.
@@ -199,7 +172,6 @@ class RecordedClaims:
         if attempt.instance_uuids != (uuid,):
             return False
         self._left.popleft()
-        self.contention.note(is_refused=True, n_attempts=1)
         return True
 
     def _was_outdated(self, uuid: str, host: str) -> bool:
@@ -211,13 +183,6 @@ class RecordedClaims:
             self._left.popleft()
             self._outdated.add((uuid, host))
         return (uuid, host) in self._outdated
-
-    def _had_changed(self, uuid: str, host: str) -> bool:
-        """Return whether a candidate did not match, or fit, any more."""
-        if self._is_outdated(uuid, host):
-            self._left.popleft()
-            return True
-        return False
 
     def _is_outdated(self, uuid: str, host: str) -> bool:
         if not self._left or self._left[0].result != OUTDATED:

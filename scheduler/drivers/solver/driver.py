@@ -13,7 +13,7 @@ from ...errors import ConfigurationError
 from ...hosts import HostBatch
 from ...placement.allocations.limits import MAX_POSTS
 from ..base import BaseSchedulerDriver, Choice, DecisionSteps, Eligible, Selections
-from .problem import Numbers, Problem
+from .program import Numbers, Problem
 
 LOG = logging.getLogger(__name__)
 

@@ -20,14 +20,14 @@ from ...candidates import (
     HostCandidates,
     HostLayout,
     Mask,
-    Offer,
     ProviderCoder,
+    QueryOffer,
     Rows,
 )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CachedOffer(Offer):
+class CachedOffer(QueryOffer):
     """The candidates of one answer, less what was claimed or refused since.
 
     Attributes
@@ -163,7 +163,7 @@ class CachedOffer(Offer):
         free = self.candidates.free(provider_uuid, resource_class)
         return free - self.claimed.get((provider_uuid, resource_class), 0)
 
-    def has_more_than(self, earlier: Offer) -> bool:
+    def has_more_than(self, earlier: QueryOffer) -> bool:
         """Return whether it has a candidate that `earlier` did not offer."""
         if not isinstance(earlier, CachedOffer) or self.answer is not earlier.answer:
             return self.n_open > 0

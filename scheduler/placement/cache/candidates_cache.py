@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cache of Placement's answers: threads that send the same query share one GET.
 
-    get ─┬─ cached and not expired ─────────────────────────▶ Offer   (microseconds)
+    get ─┬─ cached and not expired ───────────────────▶ QueryOffer   (microseconds)
          │     └─ about to expire: refreshed in the background
-         ├─ another thread's GET is in flight: wait for it ──▶ Offer
-         └─ GET /allocation_candidates ─────────────────────▶ Offer
+         ├─ another thread's GET is in flight: wait for it ─▶ QueryOffer
+         └─ GET /allocation_candidates ─────────────────────▶ QueryOffer
 
 GETs and claims are ordered by the *ticks* of a logical clock: each event takes the next
 integer. A GET that began before a claim ended may not show the claim; one that began
@@ -27,7 +27,7 @@ from ...candidates import (
     AllocationRequest,
     CandidatesAnswer,
     CandidatesQuery,
-    Offer,
+    QueryOffer,
 )
 from ...errors import PlacementError
 from ...waiting import Spawner, ThreadSpawner
@@ -162,7 +162,7 @@ class CandidatesCache(CandidatesSource):
         *,
         since: int | None = None,
         max_age_s: float = math.inf,
-        rejected: Offer | None = None,  # noqa: ARG002 - answers are Placement's own
+        rejected: QueryOffer | None = None,  # noqa: ARG002 - answers are Placement's own
         n_instances: int = 1,  # noqa: ARG002
         project_id: str | None = None,  # noqa: ARG002
         global_request_id: str | None = None,
@@ -252,7 +252,7 @@ class CandidatesCache(CandidatesSource):
             for cached in self._answers.unexpired():
                 cached.release(claim)
 
-    def exclude(self, offer: Offer, number: int) -> None:
+    def exclude(self, offer: QueryOffer, number: int) -> None:
         """Exclude a candidate that Placement refused from its cached answer."""
         offer.request(number)  # IndexError: it was never offered
         if not isinstance(offer, CachedOffer):
@@ -265,11 +265,11 @@ class CandidatesCache(CandidatesSource):
     def mark_changed(self, node_uuids: Collection[str]) -> None:
         """Leave answers as they are: Placement is queried before NoValidHost."""
 
-    def age_s(self, offer: Offer) -> float:
+    def age_s(self, offer: QueryOffer) -> float:
         """Return the seconds since the GET of an offer began."""
         return self._clock() - offer.began_at
 
-    def lift_limit(self, offer: Offer) -> bool:
+    def lift_limit(self, offer: QueryOffer) -> bool:
         """Send the query of a useless offer without a limit for a while.
 
         Return whether it was truncated, so that sending it again finds more.

@@ -16,7 +16,7 @@ from ...candidates import (
     AllocationRequest,
     CandidatesQuery,
     DerivedData,
-    Offer,
+    QueryOffer,
     resources_of,
 )
 from ...errors import DatabaseUnavailable
@@ -134,11 +134,11 @@ class ProviderCandidatesSource(CandidatesSource):
         *,
         since: int | None = None,
         max_age_s: float = math.inf,
-        rejected: Offer | None = None,
+        rejected: QueryOffer | None = None,
         n_instances: int = 1,
         project_id: str | None = None,
         global_request_id: str | None = None,
-    ) -> Offer:
+    ) -> QueryOffer:
         """Return the candidates for a query, from the table where possible.
 
         With `since`, what the table may lack is read first. If that adds nothing to
@@ -303,7 +303,7 @@ class ProviderCandidatesSource(CandidatesSource):
         parts = [{uuid: {name: n}} for (uuid, name), n in claim.amounts.items()]
         self.follower.release(parts)
 
-    def exclude(self, offer: Offer, number: int) -> None:
+    def exclude(self, offer: QueryOffer, number: int) -> None:
         """Read the providers of a refused candidate again.
 
         If they still have room for it, they are compared with Placement's.
@@ -325,11 +325,11 @@ class ProviderCandidatesSource(CandidatesSource):
 
     # -- cached answers ----------------------------------------------------------------
 
-    def age_s(self, offer: Offer) -> float:
+    def age_s(self, offer: QueryOffer) -> float:
         """Return the age of the table when the offer was made, and since."""
         return self._clock() - offer.began_at
 
-    def lift_limit(self, offer: Offer) -> bool:
+    def lift_limit(self, offer: QueryOffer) -> bool:
         """Lift the limit of a cached answer; the table has none."""
         return self._cache.lift_limit(offer)
 

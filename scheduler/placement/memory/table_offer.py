@@ -22,8 +22,8 @@ from ...candidates import (
     DerivedData,
     HostCandidates,
     HostLayout,
-    Offer,
     ProviderCoder,
+    QueryOffer,
     Rows,
     places_within,
     resources_of,
@@ -37,7 +37,7 @@ from ..providers.trees import ProviderTrees
 _Providers = npt.NDArray[np.int32]
 
 
-class TableOffer(Offer):
+class TableOffer(QueryOffer):
     """The candidates of one query, computed from one view of the providers.
 
     It is used by one thread at a time.
@@ -211,7 +211,7 @@ class TableOffer(Offer):
             for name in resources
         )
 
-    def has_more_than(self, earlier: Offer) -> bool:
+    def has_more_than(self, earlier: QueryOffer) -> bool:
         """Return whether a tree has candidates that `earlier` may not have offered."""
         if not self.n_open:
             return False

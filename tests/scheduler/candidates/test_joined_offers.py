@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from moorage.scheduler.candidates import DecisionOffer
+from moorage.scheduler.candidates import Offer
 
 from ...fixtures.clouds import offer
 
@@ -42,9 +42,9 @@ def test_group_of_one_answer_has_no_providers_in_the_other() -> None:
     [second] = offer(_answer("gpu0", group="_b")).offers
     [empty] = offer({"allocation_requests": [], "provider_summaries": {}}).offers
     for joined, codes in (
-        (DecisionOffer([first, second]), [1, 2, -1]),
-        (DecisionOffer([first, empty]), [1, 2]),
-        (DecisionOffer([empty, first]), [1, 2]),
+        (Offer([first, second]), [1, 2, -1]),
+        (Offer([first, empty]), [1, 2]),
+        (Offer([empty, first]), [1, 2]),
     ):
         numbers = np.array(joined.numbers_of("host"))
         assert joined.provider_codes("_a", numbers, _Coder()).tolist() == codes

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from moorage.scheduler.candidates import DecisionOffer
+from moorage.scheduler.candidates import Offer
 from moorage.scheduler.hosts import HostBatch
 
 from ...conftest import host, node_uuid, table
@@ -23,7 +23,7 @@ def _request(root: str, number: int) -> dict[str, Any]:
     }
 
 
-def _offer(*roots: str) -> DecisionOffer:
+def _offer(*roots: str) -> Offer:
     """Candidates of these hosts, in this order."""
     requests = [_request(root, number) for number, root in enumerate(roots)]
     summaries = {

@@ -450,6 +450,29 @@ def test_next_host_is_claimed_if_the_first_is_full(make: MakeScheduler) -> None:
     assert results == ["refused", "claimed"]
 
 
+def test_refusal_by_placement_is_logged(
+    make: MakeScheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    scheduler = make(
+        host("big", memory_mb=65536), host("small"), moorage__candidates="placement"
+    )
+    [big] = (h.uuid for h in scheduler.table.batch() if h.host == "big")
+    candidates = scheduler.placement.allocation_candidates
+
+    def then_fill_big(*args: Any, **kwargs: Any) -> Any:
+        answer = candidates(*args, **kwargs)
+        claim_one(scheduler.placement, new_uuids()[0], request_of(big, VCPU=8))
+        return answer
+
+    scheduler.placement.allocation_candidates = then_fill_big
+    caplog.set_level("INFO", "moorage.scheduler.drivers")
+    [instance] = new_uuids()
+    _select(scheduler, uuids=[instance])
+    [line] = [text for text in caplog.messages if text.startswith("Placement refused")]
+    assert line.startswith(f"Placement refused host big for instance {instance}: ")
+    assert "VCPU" in line
+
+
 @pytest.mark.parametrize("candidates", ["memory", "placement"])
 def test_candidate_without_a_row_is_reported(
     make: MakeScheduler, caplog: pytest.LogCaptureFixture, candidates: str

@@ -13,7 +13,7 @@ from moorage.filters import BaseHostFilter
 from moorage.objects import RequestSpec
 from moorage.scheduler.drivers.base import Eligible
 from moorage.scheduler.drivers.record import DecisionRecord
-from moorage.scheduler.drivers.together import Together
+from moorage.scheduler.drivers.together import eligible_together
 from moorage.scheduler.errors import PluginError
 from moorage.scheduler.hosts import HostBatch
 from moorage.scheduler.locality import JointRule
@@ -48,9 +48,9 @@ def _eligible(cls: type[BaseHostFilter]) -> tuple[Eligible, DecisionRecord]:
     spec_obj = spec()
     request = Request.validated(spec_obj)  # kept: the filters refer to it
     record = DecisionRecord("req", (ONE,), 1, 0.0)
-    together = Together(request, [cls(options())], [], record)
     rows = batch(*hosts("free_ram_mb", [1, 2, 3, 4]))
-    return together.eligible(rows, ONE), record
+    filters = [cls(options())]
+    return eligible_together(request, filters, [], rows, ONE, record), record
 
 
 def test_filter_without_rules_runs() -> None:

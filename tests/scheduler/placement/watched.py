@@ -11,7 +11,11 @@ from typing import Any
 
 import fixtures
 
-from moorage.scheduler.candidates import AllocationCandidates, CandidatesQuery, Offer
+from moorage.scheduler.candidates import (
+    AllocationCandidates,
+    CandidatesQuery,
+    QueryOffer,
+)
 from moorage.scheduler.placement.allocations.claims import Claim, ClaimResult
 from moorage.scheduler.placement.cache import CachedOffer, CandidatesCache
 from moorage.scheduler.placement.candidates_source import CountedClaim
@@ -109,7 +113,7 @@ class Cloud(fixtures.Fixture):
     def n_gets(self) -> int:
         return len(self.watched.urls)
 
-    def claim(self, offer: Offer, index: int) -> tuple[str, CountedClaim | None]:
+    def claim(self, offer: QueryOffer, index: int) -> tuple[str, CountedClaim | None]:
         """Claim as a decision does; return the consumer, and the claim if granted."""
         return self.claim_request(offer.request(index))
 

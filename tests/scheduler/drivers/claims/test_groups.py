@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import threading
 from collections import Counter
@@ -17,8 +18,13 @@ import pytest
 from moorage.filters.server_group import ServerGroupAffinityFilter
 from moorage.objects import Destination, InstanceGroup, Selection
 from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.drivers.caller import Caller
 from moorage.scheduler.drivers.claims.groups import GroupCheck
+from moorage.scheduler.drivers.prepared import PreparedRequest
+from moorage.scheduler.drivers.record import MEMBER_CLAIMED_FIRST, DecisionRecord
 from moorage.scheduler.errors import NoValidHost, PlacementError
+from moorage.scheduler.placement.allocations.claims import ClaimAnswer, ClaimResult
+from moorage.scheduler.placement.answers import WriteAnswer
 from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.request import Request
 from moorage.scheduler.seeding import providers
@@ -26,7 +32,14 @@ from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.inventory import read_inventory
 from moorage.scheduler.waiting import Waiter
 
-from ....fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ....fixtures.clouds import (
+    CONTEXT,
+    host,
+    new_uuids,
+    offer,
+    request,
+    write_inventory,
+)
 from ....fixtures.hand_time import HandTime
 from ....fixtures.placement_servers import (
     EmbeddedPlacementFixture,
@@ -294,15 +307,37 @@ def test_shared_storage_does_not_make_two_hosts_one(make: MakeScheduler) -> None
     late = max(members)
     node, other = (there, here) if late == members[1] else (here, there)
     spec = request(instance_group=_group(members, "affinity"))
-    check = GroupCheck(
-        client,
-        Request.of(spec).server_group,
-        [ServerGroupAffinityFilter(scheduler.conf)],
+    prepared = PreparedRequest(
+        dataclasses.replace(
+            scheduler.selector.parts,
+            filters=[ServerGroupAffinityFilter(scheduler.conf)],
+            waiter=HandTime(),
+        ),
+        Caller(),
+        Request.of(spec),
         [late],
-        table=scheduler.table,
-        waiter=HandTime(),
+        DecisionRecord(None, (late,), 1, 0.0),
+        n_alternates=0,
     )
-    granted: Any = {"allocations": {node: {}, disks: {}}, "mappings": {}}
-    assert not check.may_stay(late, node, "host", granted)
-    assert check.may_try(other)
-    assert not check.may_try(node)
+    amounts = {node: {"VCPU": 1}, disks: {"DISK_GB": 1}}
+    granted = {"allocations": {u: {"resources": r} for u, r in amounts.items()}}
+    summaries = {
+        u: {"root_provider_uuid": u, "resources": {n: {"capacity": 9, "used": 0}}}
+        for u, [n] in amounts.items()
+    }
+    check = GroupCheck(
+        prepared,
+        offer({"allocation_requests": [granted], "provider_summaries": summaries}),
+    )
+    hosts = scheduler.table.batch([node, other])
+    on_node, on_other = (
+        prepared.assign(late, hosts, int(hosts.matches("uuid", [each]).argmax()))
+        for each in (node, other)
+    )
+    on_node = dataclasses.replace(on_node, candidate=0)
+    claimed = ClaimAnswer(ClaimResult.CLAIMED, 1, WriteAnswer(204))
+    refusal = check.after(on_node, claimed, hosts)
+    assert refusal is not None
+    assert refusal.details == [MEMBER_CLAIMED_FIRST]
+    assert check.may_try(on_other)
+    assert not check.may_try(on_node)

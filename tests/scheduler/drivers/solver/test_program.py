@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.scheduler.drivers.solver.problem import Problem, SharedRoom
-from moorage.scheduler.drivers.solver.program import Result, solve
+from moorage.scheduler.drivers.solver.program import Problem, Result, SharedRoom, solve
 from moorage.scheduler.locality import (
     EvenPlaces,
     JointRule,

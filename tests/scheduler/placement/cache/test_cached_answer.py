@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from moorage.scheduler.candidates import DecisionOffer
+from moorage.scheduler.candidates import Offer
 from moorage.scheduler.placement.cache import CachedOffer
 from moorage.scheduler.placement.candidates_source import CountedClaim
 
@@ -206,14 +206,12 @@ def test_unchanged_answer_is_offered_as_the_very_same_thing(cloud: Cloud) -> Non
 def test_joined_offers_keep_both_accounts(cloud: Cloud) -> None:
     cache = cloud.cache
     first, second = cache.get(vcpu_query(3)), cache.get(vcpu_query(1))
-    joined = DecisionOffer([first, second])
+    joined = Offer([first, second])
     refused = joined.numbers_of(HOSTS[1])[1]
     cache.exclude(*joined.locate(refused))
     cloud.claim(first, _index(first, HOSTS[0]))
-    joined = DecisionOffer([cache.get(vcpu_query(3)), cache.get(vcpu_query(1))])
-    are_open = [
-        [joined.may_claim(n) for n in joined.numbers_of(host)] for host in HOSTS
-    ]
+    joined = Offer([cache.get(vcpu_query(3)), cache.get(vcpu_query(1))])
+    are_open = [[joined.is_open(n) for n in joined.numbers_of(host)] for host in HOSTS]
     assert are_open == [[False, True], [True, False], [True, True]]
     assert joined.n_open == 4
     assert set(joined.roots) == {*HOSTS}
@@ -231,14 +229,14 @@ def test_joined_offer_has_the_free_amounts_of_its_newer_answer(
 ) -> None:
     first = cloud.cache.get(vcpu_query(3))
     cloud.claim(first, _index(first, HOSTS[0]))
-    joined = DecisionOffer([cloud.cache.get(vcpu_query(n)) for n in (3, 1)])
+    joined = Offer([cloud.cache.get(vcpu_query(n)) for n in (3, 1)])
     assert joined.free(HOSTS[0], "VCPU") == 1
     assert joined.free("elsewhere", "VCPU") == 0
 
 
 @pytest.mark.parametrize("number", [-1, 1 << 50])
 def test_unknown_candidate_is_refused(cloud: Cloud, number: int) -> None:
-    joined = DecisionOffer([cloud.cache.get(vcpu_query(3))])
+    joined = Offer([cloud.cache.get(vcpu_query(3))])
     with pytest.raises(IndexError, match="was not offered"):
         joined.request(number)
 

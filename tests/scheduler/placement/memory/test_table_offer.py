@@ -11,9 +11,9 @@ import pytest
 
 from moorage.scheduler.candidates import (
     CandidatesQuery,
-    DecisionOffer,
     DerivedData,
     HostLayout,
+    Offer,
 )
 from moorage.scheduler.placement.memory import TableOffer
 from moorage.scheduler.placement.memory.lacking import lacking_room
@@ -89,7 +89,7 @@ class Coder:
 
 
 def test_plain_query_has_one_candidate_a_host_by_row() -> None:
-    offer = DecisionOffer([_offer(_table("a", "b", "c"))])
+    offer = Offer([_offer(_table("a", "b", "c"))])
     hosts = offer.on_hosts(_layout("c", "unknown", "a"))
     assert sorted(hosts.rows.tolist()) == [0, 2]
     assert (offer.n_open, offer.n_roots) == (3, 3)
@@ -102,7 +102,7 @@ def test_plain_query_has_one_candidate_a_host_by_row() -> None:
 
 
 def test_candidates_of_several_groups_are_those_of_placement() -> None:
-    offer = DecisionOffer([_offer(_table("a", "b"), 2)])
+    offer = Offer([_offer(_table("a", "b"), 2)])
     candidates = offer.on_hosts(_layout("a", "b")).within(np.array([1]))
     assert candidates.rows.tolist() == [0] * (N_DEVICES * (N_DEVICES - 1))
     coder = Coder("b")
@@ -118,7 +118,7 @@ def test_candidates_of_several_groups_are_those_of_placement() -> None:
 
 
 def test_numbers_stay_when_other_hosts_are_judged() -> None:
-    offer = DecisionOffer([_offer(_table("a", "b"), 2)])
+    offer = Offer([_offer(_table("a", "b"), 2)])
     hosts = offer.on_hosts(_layout("a", "b"))
     first = hosts.within(np.array([1])).numbers.tolist()
     bodies = [offer.request(number) for number in first]
@@ -128,7 +128,7 @@ def test_numbers_stay_when_other_hosts_are_judged() -> None:
     assert [*offer.numbers_of(node_uuid("b"))] == first
     assert set(offer.numbers_of(node_uuid("a"))).isdisjoint(first)
     assert offer.numbers_of("elsewhere") == []
-    assert not offer.may_claim(max(every.numbers.tolist()) + 1)
+    assert not offer.is_open(max(every.numbers.tolist()) + 1)
 
 
 @pytest.mark.parametrize("n_each", [1, 2, 5, 100])

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ... import tracing
-from ...candidates import AllocationRequest
+from ...candidates import AllocationRequest, Offer
 from ...errors import (
     AllocationUpdateFailed,
     InvalidRequest,
@@ -25,31 +25,23 @@ from ...placement.allocations.claims import (
 )
 from ...placement.allocations.engine import AllocationsByConsumer, AllocationsInDoubt
 from ...placement.allocations.journal_entry import JournalEntry
+from ...placement.answers import ConsumerAllocations
 from ...placement.candidates_source import CountedClaim
 from ...request import Request
 from ..caller import Caller
-from ..parts import Parts
-from ..record import DecisionRecord
+from ..prepared import PreparedRequest
+from ..restrictions import evacuated_from
 
 LOG = logging.getLogger(__name__)
 
 
-class JournaledClaims:
+class PlacementBackend:
     """Writes claims to Placement, and knows which of them must be released.
 
     What is in doubt, or cannot be released now, is handed to `Orphans`.
 
-    Parameters
-    ----------
-    record : DecisionRecord
-        Gets the time that claims take.
-    evacuated_from : frozenset of str
-        Providers whose allocations an instance keeps, in addition to its claim.
-
     Attributes
     ----------
-    made : dict of str to Claim
-        Those that this request made, by instance.
     n_writes : int
         How many writes the last claim has sent.
 
@@ -59,23 +51,20 @@ class JournaledClaims:
         Neither the request nor its context has the instances' project or user.
     """
 
-    def __init__(
-        self,
-        parts: Parts,
-        caller: Caller,
-        request: Request,
-        record: DecisionRecord,
-        evacuated_from: frozenset[str],
-    ) -> None:
-        self._parts = parts
+    is_live = True
+
+    def __init__(self, prepared: PreparedRequest) -> None:
+        self._parts = parts = prepared.parts
+        request, caller = prepared.request, prepared.caller
         self._global_request_id = caller.global_request_id
         self._owner = {
             name: _owner(request, caller, name) for name in ("project_id", "user_id")
         }
-        self._record = record
-        self._evacuated_from = evacuated_from
-        self.made: dict[str, Claim] = {}
+        self._record = prepared.record
+        self.evacuated_from = evacuated_from(request, parts.table)
         self.n_writes = 0
+        #: Those that this request made, by instance.
+        self._made: dict[str, Claim] = {}
         #: Earlier ones that this request found and took over.
         self._found: dict[str, Claim] = {}
         #: The journal entries of claims that are not known to be released.
@@ -89,22 +78,7 @@ class JournaledClaims:
         *,
         is_held: bool = False,
     ) -> ClaimAnswer:
-        """Claim for one instance, or for several in one POST.
-
-        Parameters
-        ----------
-        requests : mapping of str to AllocationRequest
-            By instance.
-        hosts : sequence of str
-            For the span.
-        is_held : bool
-            Whether the instances hold it already, so that it is taken over.
-
-        Raises
-        ------
-        PlacementError
-            It is in doubt, or Placement does not answer.
-        """
+        """Claim for one instance, or for several in one POST."""
         began = self._parts.candidates.tick()
         self.n_writes = 0
         with (
@@ -119,7 +93,7 @@ class JournaledClaims:
                 rng=self._parts.rng,
                 waiter=self._parts.waiter,
                 global_request_id=self._global_request_id,
-                evacuated_from=self._evacuated_from,
+                evacuated_from=self.evacuated_from,
                 before_write=self._record_write,
                 rest_above=self._parts.orphans.late_generations(requests),
                 is_held=is_held,
@@ -128,6 +102,22 @@ class JournaledClaims:
             span.set("moorage.answer", answer.result.value)
             span.set("moorage.attempts", answer.n_attempts)
         return answer
+
+    def has_claimed(self, instance_uuid: str | None = None) -> bool:
+        """Return whether a claim of this attempt is held; None: of any instance."""
+        if instance_uuid is None:
+            return bool(self._made)
+        return instance_uuid in self._made
+
+    def held(self, instance_uuid: str) -> ConsumerAllocations | None:
+        """Return what an instance holds in Placement."""
+        return self._parts.placement.allocations(
+            instance_uuid, global_request_id=self._global_request_id
+        )
+
+    def exclude(self, offer: Offer, candidate: int) -> None:
+        """Exclude a candidate from the answer of Placement that it belongs to."""
+        self._parts.candidates.exclude(*offer.locate(candidate))
 
     def _account(
         self,
@@ -143,7 +133,7 @@ class JournaledClaims:
         elif answer.is_found:
             self._found.update(answer.claims)
         else:
-            self.made.update(answer.claims)
+            self._made.update(answer.claims)
             for uuid, made in answer.claims.items():
                 self._entries[uuid].record_grant(made.generation)
             counted = self._parts.candidates.count_claim(requests.values(), began=began)
@@ -191,7 +181,7 @@ class JournaledClaims:
         Orphans of earlier requests for these instances are forgotten. Unanswered writes
         are watched, as they may arrive after an instance is deleted.
         """
-        claims = {**self.made, **self._found}
+        claims = {**self._made, **self._found}
         self._parts.orphans.forget_claimed(claims)
         for uuid, mine in claims.items():
             if mine.is_late:
@@ -200,22 +190,16 @@ class JournaledClaims:
                 )
 
     def release(self, uuid: str) -> None:
-        """Release this request's claim for an instance.
-
-        Raises
-        ------
-        AllocationUpdateFailed, PlacementUnavailable
-            It is not released.
-        """
+        """Release this request's claim for an instance."""
         was_held = release(
             self._parts.placement,
             uuid,
-            self.made[uuid],
+            self._made[uuid],
             rng=self._parts.rng,
             waiter=self._parts.waiter,
             global_request_id=self._global_request_id,
         )
-        made = self.made.pop(uuid)
+        made = self._made.pop(uuid)
         if made.is_late or not was_held:
             # An unanswered write may claim it again. Or another request has taken it
             # over, and leaves it to this one if it fails.
@@ -225,16 +209,10 @@ class JournaledClaims:
             self._settle([uuid])
 
     def release_all(self) -> tuple[list[str], list[str]]:
-        """Release all claims, now or in the background.
-
-        Returns
-        -------
-        tuple of list of str
-            The instances whose claims are released, and those whose will be.
-        """
+        """Release all claims, now or in the background."""
         released: list[str] = []
         with self._record.timed("release"):
-            for uuid in list(self.made):
+            for uuid in list(self._made):
                 try:
                     self.release(uuid)
                 except PlacementError as e:
@@ -243,9 +221,9 @@ class JournaledClaims:
                     )
                     break  # the others would wait as long, one after another
                 released.append(uuid)
-        left = list(self.made)
+        left = list(self._made)
         for uuid in left:
-            self._hand_to_orphans(uuid, self.made.pop(uuid))
+            self._hand_to_orphans(uuid, self._made.pop(uuid))
         # What another request made belongs to it. A write of ours that Placement did
         # not confirm may have made the others: evidence decides.
         for uuid, found in self._found.items():

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Placement does not check when it grants a claim: one interface for all of it.
+
+may_try ▸ before ▸ Placement ▸ after
+
+Here are the interface, and the checks of a host's current state and of its CPUs and
+devices; those of server groups and of places are in `groups` and `levels`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from ...candidates import Offer
+from ...hosts import HostBatch
+from ...placement.allocations.claims import ClaimAnswer
+from ...placement.allocations.limits import MAX_COLLISIONS
+from ...placement.conditions import ProviderReader, conditions_of
+from ...request import Request
+from ...sources.base import ServiceHost, ServiceState
+from ..filtering import explain_rejections
+from ..instances import Assignment
+from ..prepared import PreparedRequest
+from ..record import COLLIDED, DEVICES_CLAIMED_FIRST, OUTDATED
+from .peer_claims import ClaimState, PeerClaim
+
+
+class Excluded(enum.Enum):
+    """What an attempt does not try again after a refusal."""
+
+    #: Nothing: another host is tried first.
+    NOTHING = enum.auto()
+    CANDIDATE = enum.auto()
+    #: The candidate, for later requests with the same answer of Placement as well.
+    CANDIDATE_OF_ANSWER = enum.auto()
+    HOST = enum.auto()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an instance does not get a candidate.
+
+    Attributes
+    ----------
+    result : str
+        As that of a `ClaimAttempt`.
+    details : sequence of str
+        One an attempt in the record.
+    """
+
+    result: str
+    details: Sequence[str]
+    excluded: Excluded
+
+
+class ClaimCheck:
+    """A rule that `Claims` checks for each claim; by default it allows everything.
+
+    Attributes
+    ----------
+    is_counting : bool
+        Whether it makes filters count instances that other requests place at the same
+        time: they run again before each further round over all hosts.
+    """
+
+    is_counting = False
+
+    def read(self, assignments: Sequence[Assignment]) -> None:
+        """Read at once what `before` needs of each; called for several instances."""
+
+    def may_try(self, assignment: Assignment) -> bool:
+        """Return whether to try a host now; called for instances claimed singly."""
+        return True
+
+    def before(self, assignment: Assignment) -> Refusal | None:
+        """Return why a claim is not sent; called directly before it is sent."""
+
+    def after(
+        self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch
+    ) -> Refusal | None:
+        """Return why a claim that was granted is released.
+
+        Parameters
+        ----------
+        eligible : HostBatch
+            The hosts that passed the filters that do not depend on other instances,
+            with the instances that are claimed together counted on them.
+        """
+
+    def undo(self, instance_uuid: str) -> None:
+        """Undo what `before` did; called where a claim is not kept, maybe twice."""
+
+    def may_retry(self, n_rounds: int) -> bool | None:
+        """Return whether to try all hosts again, after so many rounds.
+
+        Called once a round. None: no host was refused for a reason that may pass.
+        """
+
+
+#: The age in seconds up to which an answer of Placement counts as current.
+FRESH_S: Final = 1.0
+#: The number of instances up to which candidates of an older answer are checked, with a
+#: GET or two a host; for more, Placement is queried for candidates again.
+MAX_RECHECKED: Final = 10
+CHANGED: Final = "its traits or aggregates in Placement no longer match the request"
+
+
+class FreshState(ClaimCheck):
+    """Checks that chosen hosts and candidates are as they were read, or still pass.
+
+    A decision reads the host table, which a source refreshes about once a second, and
+    answers of Placement that are cached for some seconds or a minute. The state of a
+    compute service, and the traits and aggregates, which Placement does not check when
+    it grants a claim, are read again for the chosen hosts only, each service once.
+    """
+
+    def __init__(self, prepared: PreparedRequest, offer: Offer) -> None:
+        self._prepared = prepared
+        self._offer = offer
+        #: Otherwise the candidates come from a new answer.
+        self._are_few = len(prepared.instance_uuids) <= MAX_RECHECKED
+        self._states: dict[ServiceHost, ServiceState | None] = {}
+        self._providers = ProviderReader(
+            prepared.parts.placement,
+            global_request_id=prepared.caller.global_request_id,
+        )
+
+    def read(self, assignments: Sequence[Assignment]) -> None:
+        """Read the compute services of all these hosts at once."""
+        self._read(_service_host(each.host) for each in assignments)
+
+    def before(self, assignment: Assignment) -> Refusal | None:
+        """Return a refusal if the host, or the candidate, no longer passes.
+
+        Candidates of an answer younger than `FRESH_S` are not checked.
+
+        Raises
+        ------
+        PlacementError
+            Placement could not be queried.
+        """
+        host = assignment.host
+        self._read([_service_host(host)])
+        state = self._states[_service_host(host)]
+        known = ServiceState(host["disabled"], host["forced_down"])
+        if state is not None and state != known:
+            hosts = self._prepared.parts.table.batch([host["uuid"]])
+            rejections = [
+                f"{rejection.filter}: {rejection.reason}"
+                for now in hosts.with_numbers(dataclasses.asdict(state))
+                for rejection in explain_rejections(
+                    self._prepared.filters, now, self._prepared.request.spec_obj
+                )
+            ]
+            if rejections:
+                return Refusal(OUTDATED, rejections, Excluded.HOST)
+        if self._still_fits(assignment):
+            return None
+        return Refusal(OUTDATED, [CHANGED], Excluded.CANDIDATE_OF_ANSWER)
+
+    def _still_fits(self, assignment: Assignment) -> bool:
+        """Return whether a candidate still has the traits and aggregates asked for."""
+        answer, number = self._offer.locate(assignment.candidate)
+        if not self._are_few or not conditions_of(answer.query):
+            return True
+        if self._prepared.parts.candidates.age_s(answer) <= FRESH_S:
+            return True
+        with self._prepared.record.timed("recheck"):
+            return self._providers.still_fits(answer, number, assignment.value("uuid"))
+
+    def _read(self, hosts: Iterable[ServiceHost]) -> None:
+        unread = set(hosts).difference(self._states)
+        if not unread:
+            return
+        with self._prepared.record.timed("recheck"):
+            states = self._prepared.parts.source.service_states(unread)
+        self._states.update((host, states.get(host)) for host in unread)
+
+
+def _service_host(host: Mapping[str, Any]) -> ServiceHost:
+    return host["cell_uuid"], host["host"]
+
+
+_CELLS_FILTER: Final = "NUMATopologyFilter"
+_DEVICES_FILTER: Final = "PciPassthroughFilter"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Reserved:
+    """A reservation, and whether it fitted: one that never did is not judged."""
+
+    claim: PeerClaim
+    host: str
+    has_fitted: bool
+
+
+class FitCheck(ClaimCheck):
+    """Reserves CPUs and PCI devices, which Placement does not know, before a claim.
+
+    Placement counts dedicated CPUs and memory of a host, and not those of its NUMA
+    cells; it counts only the PCI devices that nova reports to it. It can grant the same
+    ones to two guests that are placed at the same time. So a guest is counted in the
+    host table before it is claimed, and announced to the other schedulers while
+    Placement works. Once the claim is granted, the reservations of others have arrived.
+    Of those that do not fit together, the earlier ones keep theirs, by time and then by
+    UUID: all schedulers see the same order. A guest that does not fit after these is
+    released, and gets another host.
+
+    What no filter that applies to the request enforces, such as where a host is forced,
+    is not enforced here either.
+
+    Parameters
+    ----------
+    since : int
+        The revision of the hosts that the decision reads.
+    """
+
+    def __init__(self, prepared: PreparedRequest, offer: Offer, *, since: int) -> None:
+        self._prepared = prepared
+        self._offer = offer
+        self._since = since
+        filters = {type(filter_).__name__ for filter_ in prepared.filters}
+        self._is_active = _are_enforced(prepared.request, filters)
+        self._reserved: dict[str, _Reserved] = {}
+        self._n_collisions = 0
+
+    def before(self, assignment: Assignment) -> Refusal | None:
+        """Reserve what a guest needs; return a refusal if the host lacks it now.
+
+        Nothing is reserved for a guest that is on that host already.
+        """
+        parts, uuid = self._prepared.parts, assignment.instance_uuid
+        table, host = parts.table, assignment.value("host")
+        if not self._is_active or host in table.instances.hosts_of(uuid):
+            return None
+        node_uuid, now = assignment.value("uuid"), parts.clock()
+        if not table.claims.consume_if_fits(
+            node_uuid, uuid, assignment.consumption, now, self._since
+        ):
+            return Refusal(OUTDATED, [DEVICES_CLAIMED_FIRST], Excluded.CANDIDATE)
+        claim = PeerClaim(
+            node_uuid=node_uuid,
+            instance_uuid=uuid,
+            claimed_at=now,
+            consumption=assignment.consumption,
+            resources=self._offer.resources_of(assignment.candidate),
+            spec_obj=self._prepared.request.spec_obj,
+            limits=assignment.limits,
+            mappings=self._offer.mappings_of(assignment.candidate),
+            state=ClaimState.RESERVED,
+        )
+        has_fitted = table.claims.has_place(node_uuid, uuid)
+        self._reserved[uuid] = _Reserved(claim, host, has_fitted)
+        parts.publish_claims([claim])
+        return None
+
+    def after(
+        self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch
+    ) -> Refusal | None:
+        """Return a refusal if a guest does not fit after those reserved earlier.
+
+        After `MAX_COLLISIONS` that did not, it is left to the compute. A claim that an
+        earlier request made is not judged: the host may count it already.
+        """
+        uuid = assignment.instance_uuid
+        reserved = self._reserved.get(uuid)
+        if answer.is_found or reserved is None or not reserved.has_fitted:
+            return None
+        if self._n_collisions >= MAX_COLLISIONS:
+            return None
+        claims = self._prepared.parts.table.claims
+        if claims.has_place(reserved.claim.node_uuid, uuid):
+            return None
+        self._n_collisions += 1
+        return Refusal(COLLIDED, [DEVICES_CLAIMED_FIRST], Excluded.CANDIDATE)
+
+    def undo(self, instance_uuid: str) -> None:
+        """Release the reservation of a guest, if it has one, here and elsewhere."""
+        reserved = self._reserved.pop(instance_uuid, None)
+        if reserved is not None:
+            parts = self._prepared.parts
+            parts.table.claims.release(reserved.host, instance_uuid)
+            withdrawn = dataclasses.replace(reserved.claim, state=ClaimState.WITHDRAWN)
+            parts.publish_claims([withdrawn])
+
+
+def _are_enforced(request: Request, filters: set[str]) -> bool:
+    """Return whether a request needs cells or devices, and filters check all of it."""
+    has_guest, has_devices = request.numa is not None, bool(request.pci_requests)
+    if not (has_guest or has_devices):
+        return False
+    return (not has_guest or _CELLS_FILTER in filters) and (
+        not has_devices or _DEVICES_FILTER in filters
+    )

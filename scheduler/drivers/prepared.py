@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request with what all attempts to decide it need: made once, then only read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..candidates import Offer
+from ..hosts import HostBatch
+from ..request import Request
+from .caller import Caller
+from .filtering import collect_limits
+from .instances import NO_CANDIDATE, Assignment, Needs, read_attributes
+from .parts import Parts
+from .record import DecisionRecord
+
+
+class PreparedRequest:
+    """A request and the plugins that are prepared for it.
+
+    Parameters
+    ----------
+    n_alternates : int
+        For each instance, at most.
+
+    Attributes
+    ----------
+    filters : sequence of BaseHostFilter
+        In the order in which they run.
+    n_first : int
+        The number of first filters, which do not depend on the instances on hosts.
+    weighers : sequence of BaseHostWeigher
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        caller: Caller,
+        request: Request,
+        instance_uuids: Sequence[str],
+        record: DecisionRecord,
+        *,
+        n_alternates: int,
+    ) -> None:
+        self.parts = parts
+        self.caller = caller
+        self.request = request
+        self.instance_uuids = instance_uuids
+        self.record = record
+        self.n_alternates = n_alternates
+        spec_obj = request.spec_obj
+        enabled = () if request.skips_filters else parts.filters
+        filters = [filter_.prepare(spec_obj) for filter_ in enabled]
+        applied = [filter_ for filter_ in filters if not filter_.is_idle]
+        self.filters = sorted(applied, key=lambda filter_: filter_.may_pass_later)
+        self.n_first = sum(not filter_.may_pass_later for filter_ in applied)
+        weighers = [weigher.prepare(spec_obj) for weigher in parts.weighers]
+        self.weighers = [weigher for weigher in weighers if not weigher.is_idle]
+        self._needs = Needs(request, parts.conf)
+
+    def assign(
+        self,
+        instance_uuid: str,
+        hosts: HostBatch,
+        index: int,
+        offer: Offer | None = None,
+        candidate: int = NO_CANDIDATE,
+    ) -> Assignment:
+        """Return what an instance gets on a host with one of its candidates."""
+        limits = self.limits(hosts, index)
+        mappings = None
+        if offer is not None and candidate != NO_CANDIDATE:
+            mappings = offer.mappings_of(candidate)
+        return Assignment(
+            instance_uuid,
+            read_attributes(hosts, index),
+            candidate,
+            limits,
+            self._needs.on_host(limits, mappings),
+        )
+
+    def limits(self, hosts: HostBatch, index: int) -> dict[str, object]:
+        """Return the limits of a host, as its compute service gets them."""
+        return collect_limits(
+            self.filters,
+            hosts[index],
+            self.request.spec_obj,
+            is_rebuild=self.request.is_rebuild,
+        )
