@@ -7,7 +7,8 @@ each reads where the other members are. Claims are atomic, so at least the later
 sees the earlier one. A member that finds no conflicting member stays. One that does
 leaves, except that the one with the lowest UUID first waits for the others to leave,
 and then stays. A member of an affinity group that has left follows the others to their
-host, which may be one that it left before.
+host, which may be one that it left before. If they stay on several hosts, no host is
+right: the member is refused.
 
 The policies are about service hosts, as in nova: all nodes of an Ironic service are one
 host.
@@ -28,6 +29,7 @@ from ...placement.allocations.limits import (
     GROUP_MAX_READS,
     GROUP_MAX_ROUNDS,
     GROUP_PAUSE_S,
+    GROUP_SPLIT_PAUSES_S,
 )
 from ...placement.client import PlacementClient
 from ...request.server_group import AFFINITY, ANTI_AFFINITY, ServerGroup
@@ -86,6 +88,9 @@ class GroupCheck:
         self._is_somewhere = bool(group and group.hosts)
         #: Providers that the group uses, where the instance must follow it.
         self._targets: frozenset[str] = frozenset()
+        #: The pauses that are left for the others to gather on one host.
+        self._split_pauses = iter(GROUP_SPLIT_PAUSES_S)
+        self._is_split = False
         self._has_left = False
         #: The nodes of the hosts that were left in the current round.
         self._left: frozenset[str] = frozenset()
@@ -94,7 +99,7 @@ class GroupCheck:
 
     def may_try(self, node_uuid: str) -> bool:
         """Return whether the group's policy allows to try a host."""
-        if node_uuid in self._left:
+        if self._is_split or node_uuid in self._left:
             return False
         return not self._targets or node_uuid in self._targets
 
@@ -104,9 +109,11 @@ class GroupCheck:
         return GROUP_MAX_ROUNDS if self._policy == AFFINITY else ANTI_GROUP_MAX_ROUNDS
 
     def retarget_after_leaving(self) -> bool:
-        """Return whether a member left a host since the last call.
+        """Return whether a member left a host since the last call, and may try again.
 
-        If so, wait briefly, and restrict an affinity group to its current host.
+        If so, wait briefly, and restrict an affinity group to its current host; while
+        it is on several, wait for members that are about to leave. No host may be
+        tried if it stays split.
         """
         if not self._has_left:
             return False
@@ -114,10 +121,8 @@ class GroupCheck:
         self._left = frozenset()
         self._waiter.sleep(GROUP_PAUSE_S)
         if self._policy == AFFINITY:
-            self._targets = self._settled or self._nodes_of_lowest(
-                self._held(self._others)
-            )
-        return True
+            self._targets = self._settled or self._host_of_others()
+        return not self._is_split
 
     def may_stay(
         self,
@@ -220,6 +225,19 @@ class GroupCheck:
             if held.resources:
                 found[uuid] = frozenset(held.resources)
         return found
+
+    def _host_of_others(self) -> frozenset[str]:
+        """Return the nodes of the host that all others are on, once they are."""
+        while True:
+            held = self._held(self._others)
+            nodes = self._nodes_of_lowest(held)
+            if all(not nodes.isdisjoint(on) for on in held.values()):
+                return nodes
+            pause_s = next(self._split_pauses, None)
+            if pause_s is None:
+                self._is_split = True
+                return frozenset()
+            self._waiter.sleep(pause_s)
 
     def _nodes_of_lowest(self, held: Mapping[str, frozenset[str]]) -> frozenset[str]:
         """Return the host of the member with the lowest UUID; empty: no members."""

@@ -14,7 +14,8 @@ by ``spread_level``. That rule compares places: their instances are read until t
 readings agree, so that none is counted at two of its places, or at none.
 
 An instance that has left is filtered again, with the others counted where they are; if
-they are everywhere, it waits for some to leave.
+they are everywhere, it waits for some to leave. Where it has to be in one place with
+members of its group that stay in several, it is refused.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from ...placement.allocations.limits import (
     GROUP_MAX_READS,
     GROUP_MAX_ROUNDS,
     GROUP_PAUSE_S,
+    GROUP_SPLIT_PAUSES_S,
 )
 from ..instances import spec_of_instance
 from ..parts import Parts
@@ -70,6 +72,8 @@ class LevelCheck:
         )
         #: Read before the filters run, which therefore count all others.
         self._unreported = parts.table.unreported(others)
+        #: The pauses that are left for members to gather in one place.
+        self._split_pauses = iter(GROUP_SPLIT_PAUSES_S)
         self._has_left = False
         #: The instances that have left a host and have no other one yet.
         self._moving: set[str] = set()
@@ -85,13 +89,21 @@ class LevelCheck:
         """Return whether an instance has left a host and has no other one yet.
 
         If so, wait briefly, and count the others where they are now: those that are
-        about to leave may take up all places for a moment.
+        about to leave may take up all places for a moment. If members stay apart that
+        it has to be with, no host may be tried.
         """
         if not self._moving:
             return False
-        self._has_left = False
+        assert self._filter is not None
         self._parts.waiter.sleep(GROUP_PAUSE_S)
         self._locate()
+        while self._filter.is_group_split(self._eligible(), self._spec):
+            pause_s = next(self._split_pauses, None)
+            if pause_s is None:
+                return False
+            self._parts.waiter.sleep(pause_s)
+            self._locate()
+        self._has_left = False
         return True
 
     @property
