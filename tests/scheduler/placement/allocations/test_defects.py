@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
@@ -153,6 +154,22 @@ def test_duplicated_claim_whose_check_fails_is_answered_or_released(
         answers = [e] * n_instances
     [doubled] = a.adapter.seen(lambda call: call.fault is FaultKind.DOUBLED)
     assert doubled.statuses == [204, 409]
+    cloud.settle()
+    for uuid, answer in zip(uuids, answers, strict=True):
+        expect_answers_are_held(cloud, uuid, answer)
+
+
+@pytest.mark.parametrize("is_same", [True, False], ids=["same process", "another"])
+def test_double_of_an_answered_request_for_several_spares_its_claims(
+    cloud_of: CloudOf, is_same: bool
+) -> None:
+    """The instances are still to be built when the request arrives once more."""
+    cloud = cloud_of("h1", "h2")
+    a, b = cloud.make(prefers=["h1"]), cloud.make(prefers=["h2"])
+    uuids = new_uuids(4)
+    answers = a.select(uuids)
+    with contextlib.suppress(SchedulerError):
+        (a if is_same else b).select(uuids)
     cloud.settle()
     for uuid, answer in zip(uuids, answers, strict=True):
         expect_answers_are_held(cloud, uuid, answer)
