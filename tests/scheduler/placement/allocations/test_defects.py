@@ -175,6 +175,26 @@ def test_double_of_an_answered_request_for_several_spares_its_claims(
         expect_answers_are_held(cloud, uuid, answer)
 
 
+def test_answered_claim_that_a_repeated_request_finds_survives_its_failure(
+    cloud_of: CloudOf,
+) -> None:
+    """A answers; B finds the claim, writes it again, and its group check fails."""
+    cloud = cloud_of("h1", "h2")
+    a, b = cloud.make(prefers=["h1"]), cloud.make(prefers=["h1"])
+    uuid, other = new_uuids(2)
+    members = group("anti-affinity", [uuid, other])
+    answered = a.answer(uuid, instance_group=members)
+    b.adapter.fault(
+        FaultKind.UNAVAILABLE_BEFORE,
+        lambda call: _is_group_check(call) and not reads(uuid)(call),
+        times=None,
+    )
+    assert isinstance(b.answer(uuid, instance_group=members), PlacementError)
+    assert b.adapter.seen(writes(uuid))
+    cloud.settle()
+    expect_answers_are_held(cloud, uuid, answered)
+
+
 # -- D3: a late claim of a consumer that is known and empty ----------------------------
 
 
