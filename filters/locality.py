@@ -214,6 +214,12 @@ class LocalityFilter(BaseHostFilter):
         uuid = str(spec_obj.instance_uuid)
         return masks.standing(rules, _index(hosts, node_uuid), uuid)
 
+    def is_group_split(self, hosts: HostBatch, spec_obj: RequestSpec) -> bool:
+        """Return whether members that must be in one place were located in several."""
+        masks = self._masks(hosts.whole(), spec_obj)
+        rules = (r for r in self._rules or () if isinstance(r, WithInstances))
+        return any(masks.is_split(rule) for rule in rules)
+
     def describe(self, hosts: HostBatch, node_uuid: str, spec_obj: RequestSpec) -> str:
         """Return what a host has that a rule does not allow, for the record."""
         hosts = _including(hosts, node_uuid)

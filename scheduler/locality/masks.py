@@ -251,14 +251,26 @@ class Masks:
         self, rule: WithInstances, index: int, uuid: str, here: Collection[str]
     ) -> Standing:
         """Return the standing by a rule that places all members with one of them."""
+        if self._is_with_known(rule):
+            return Standing.STAYS if self.of(rule)[index] else Standing.LEAVES
+        elsewhere = (rule.instances & self._located.keys()).difference(here)
+        return _standing(uuid, elsewhere, len(elsewhere))
+
+    def _is_with_known(self, rule: WithInstances) -> bool:
+        """Return whether a rule follows instances that do not leave for it."""
         located = rule.instances & self._located.keys()
         # Others of the request are judged as well: none is followed before it may stay.
         chosen = {self._own or "", *self._hosts.placed}
         known = rule.instances - located - chosen
-        if not rule.is_group or self.places.count(rule.level, known).any():
-            return Standing.STAYS if self.of(rule)[index] else Standing.LEAVES
-        elsewhere = located.difference(here)
-        return _standing(uuid, elsewhere, len(elsewhere))
+        return not rule.is_group or bool(self.places.count(rule.level, known).any())
+
+    def is_split(self, rule: WithInstances) -> bool:
+        """Return whether the located instances of a rule have no place in common."""
+        if self._is_with_known(rule):
+            return False
+        located = rule.instances & self._located.keys()
+        counts = [self.places.count(rule.level, {uuid}) > 0 for uuid in located]
+        return bool(counts) and not np.logical_and.reduce(counts).any()
 
 
 def _standing(uuid: str, others: Collection[str], n_leaving: int) -> Standing:

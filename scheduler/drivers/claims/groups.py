@@ -7,7 +7,8 @@ each reads where the other members are. Claims are atomic, so at least the later
 sees the earlier one. A member that finds no conflicting member keeps its claim. One
 that does is released, except that the one with the lowest UUID first waits until the
 others are released, and then keeps its claim. A released member of an affinity group
-follows the others to their host, which may be one on which it was released before.
+follows the others to their host, which may be one on which it was released before. If
+they keep claims on several hosts, the member is refused.
 
 The policies are about service hosts, as in nova: all nodes of an Ironic service are one
 host.
@@ -28,6 +29,7 @@ from ...placement.allocations.limits import (
     GROUP_MAX_READS,
     GROUP_MAX_ROUNDS,
     GROUP_PAUSE_S,
+    GROUP_SPLIT_PAUSES_S,
 )
 from ...request.server_group import AFFINITY, ANTI_AFFINITY
 from ..instances import Assignment
@@ -79,6 +81,9 @@ class GroupCheck(ClaimCheck):
         self._has_hosts = bool(group and group.hosts)
         #: Providers that the group uses, where the instance must follow it.
         self._allowed_nodes: frozenset[str] = frozenset()
+        #: The pauses that are left until all other members are on one host.
+        self._split_pauses = iter(GROUP_SPLIT_PAUSES_S)
+        self._is_split = False
         self._has_released = False
         #: The nodes of the hosts on which a claim was released in the current round.
         self._avoided_nodes: frozenset[str] = frozenset()
@@ -88,14 +93,16 @@ class GroupCheck(ClaimCheck):
     def may_try(self, assignment: Assignment) -> bool:
         """Return whether the group's policy allows to try a host."""
         node_uuid = assignment.value("uuid")
-        if node_uuid in self._avoided_nodes:
+        if self._is_split or node_uuid in self._avoided_nodes:
             return False
         return not self._allowed_nodes or node_uuid in self._allowed_nodes
 
     def may_retry(self, n_rounds: int) -> bool | None:
         """Return whether to try all hosts again if a claim was released in this round.
 
-        If so, wait briefly, and restrict an affinity group to its current host.
+        If so, wait briefly, and restrict an affinity group to its current host; while
+        it is on several, wait for claims that are about to be released. No host may
+        be tried if it stays split.
         """
         if not self._has_released:
             return None
@@ -103,10 +110,8 @@ class GroupCheck(ClaimCheck):
         self._avoided_nodes = frozenset()
         self._waiter.sleep(GROUP_PAUSE_S)
         if self._policy == AFFINITY:
-            self._allowed_nodes = self._kept_on or self._nodes_of_lowest(
-                self._read_allocations(self._other_members)
-            )
-            return n_rounds < GROUP_MAX_ROUNDS
+            self._allowed_nodes = self._kept_on or self._host_of_others()
+            return n_rounds < GROUP_MAX_ROUNDS and not self._is_split
         return n_rounds < ANTI_GROUP_MAX_ROUNDS
 
     def after(
@@ -216,6 +221,19 @@ class GroupCheck(ClaimCheck):
             if held.resources:
                 found[uuid] = frozenset(held.resources)
         return found
+
+    def _host_of_others(self) -> frozenset[str]:
+        """Return the nodes of the host that all others are on, once they are."""
+        while True:
+            held = self._read_allocations(self._other_members)
+            nodes = self._nodes_of_lowest(held)
+            if all(not nodes.isdisjoint(on) for on in held.values()):
+                return nodes
+            pause_s = next(self._split_pauses, None)
+            if pause_s is None:
+                self._is_split = True
+                return frozenset()
+            self._waiter.sleep(pause_s)
 
     def _nodes_of_lowest(self, held: Mapping[str, frozenset[str]]) -> frozenset[str]:
         """Return the host of the member with the lowest UUID; empty: no members."""

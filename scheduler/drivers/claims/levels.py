@@ -15,7 +15,8 @@ compares places: their instances are read until two readings agree, so that none
 counted at two places, or at none.
 
 An instance whose claim is released is filtered again, with the other instances counted
-where they are; if no place passes, it waits until claims of others are released.
+where they are; if no place passes, it waits until claims of others are released. Where
+it has to be in one place with members of its group that stay in several, it is refused.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ...placement.allocations.limits import (
     GROUP_MAX_READS,
     GROUP_MAX_ROUNDS,
     GROUP_PAUSE_S,
+    GROUP_SPLIT_PAUSES_S,
 )
 from ..instances import Assignment, spec_of_instance
 from ..prepared import PreparedRequest
@@ -53,9 +55,13 @@ class LevelCheck(ClaimCheck):
         #: Read before the filters run, which therefore count all others.
         self._unreported = parts.table.unreported(others)
         self.is_counting = bool(self._unreported)
+        #: The pauses that are left until members of the group are in one place.
+        self._split_pauses = iter(GROUP_SPLIT_PAUSES_S)
         self._has_released = False
         #: The instances whose claims were released and that have no other host yet.
         self._need_other_host: set[str] = set()
+        #: The hosts for the instance whose claim was released last.
+        self._eligible: HostBatch | None = None
         self._has_kept_claim = False
 
     def may_try(self, assignment: Assignment) -> bool:
@@ -66,13 +72,22 @@ class LevelCheck(ClaimCheck):
         """Return whether to try again if an instance lost its claim and has no host.
 
         If so, wait briefly, and count the other instances where they are now: those
-        whose claims are about to be released may take up all places for a moment.
+        whose claims are about to be released may take up all places for a moment. If
+        members that it has to be with stay apart, no host may be tried.
         """
         if not self._need_other_host:
             return None
-        self._has_released = False
+        assert self._filter is not None
+        assert self._eligible is not None
         self._parts.waiter.sleep(GROUP_PAUSE_S)
         self._locate()
+        while self._filter.is_group_split(self._eligible, self._spec):
+            pause_s = next(self._split_pauses, None)
+            if pause_s is None:
+                return False
+            self._parts.waiter.sleep(pause_s)
+            self._locate()
+        self._has_released = False
         return n_rounds < GROUP_MAX_ROUNDS
 
     def after(
@@ -94,7 +109,7 @@ class LevelCheck(ClaimCheck):
             self._has_kept_claim = True
             self._need_other_host.discard(uuid)
             return None
-        self._has_released = True
+        self._has_released, self._eligible = True, eligible
         self._need_other_host.add(uuid)
         return Refusal(RELEASED, [f"{OTHER_CLAIMED_FIRST}{why}"], Excluded.NOTHING)
 

@@ -21,6 +21,8 @@ claims that are refused         `MAX_REFUSED`, then Placement is       6 writes
 a member of a server group      `GROUP_MAX_ROUNDS` hosts, on each      20 x (0.8 +
                                 `GROUP_MAX_READS` reads and            reads)
                                 `GROUP_MAX_RELEASES` releases
+a member of one that has to be  `len(GROUP_SPLIT_PAUSES_S)` reads      3.1 + reads
+together and is not
 CPUs and devices that           `MAX_COLLISIONS` releases              10 x 2 writes
 another instance got first
 releasing claims                one write and its reads each; the      8 t + 3.2
@@ -89,6 +91,10 @@ GROUP_MAX_ROUNDS: Final = 20
 ANTI_GROUP_MAX_ROUNDS: Final = 2
 #: Readings of where other instances are until two agree, for rules that compare places.
 GROUP_MAX_READINGS: Final = 4
+#: Seconds before each further reading of a group whose members have to be together and
+#: are not. Those requested at the same time have left by the last one; a group that is
+#: still split cannot be joined.
+GROUP_SPLIT_PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 #: Releases of a claim that rules about other instances do not allow, each of
 #: `MAX_WRITES` writes: many members that leave a host at once refuse each other.
 GROUP_MAX_RELEASES: Final = 3

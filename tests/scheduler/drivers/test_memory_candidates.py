@@ -27,6 +27,7 @@ from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.inventory import read_inventory
+from moorage.scheduler.waiting import Spawner
 from moorage.testing.builders import node_uuid
 
 from ...fixtures.allocations import claim_one, release_all, request_of
@@ -38,6 +39,7 @@ from ...fixtures.clouds import (
     request,
     write_inventory,
 )
+from ...fixtures.hand_time import HandThreads, HandTime
 from ...fixtures.notification_listener import Listener
 from ...fixtures.placement_servers import EmbeddedPlacementFixture
 from ...fixtures.waiting import wait_until
@@ -70,13 +72,25 @@ class FollowedCloud:
         self.path = write_inventory(self.folder, *hosts)
         seed(self.placement, providers(read_inventory(self.path)))
 
-    def scheduler(self, **moorage: Any) -> Scheduler:
+    def scheduler(
+        self,
+        time: HandTime | None = None,
+        threads: Spawner | None = None,
+        **moorage: Any,
+    ) -> Scheduler:
         conf = load([], config_files=[])
         options = {"candidates": "memory", "inventory_file": str(self.path), **moorage}
         for name, value in options.items():
             conf.set_override(name, value, group="moorage")
         conf.set_override("connection", self.url, group="placement_database")
-        made = build(conf, placement=self.adapter, notifier=self.notifier)
+        made = build(
+            conf,
+            placement=self.adapter,
+            notifier=self.notifier,
+            clock=time,
+            waiter=time,
+            spawner=threads,
+        )
         self.schedulers.append(made)
         made.start()
         return made
@@ -281,17 +295,31 @@ def test_like_requests_share_the_confirmation_in_flight(cloud: FollowedCloud) ->
     assert (counts()["confirmed"], counts()["confirmed_shared"]) == (1, 3)
 
 
-def test_impossible_requests_of_one_project_cost_another_no_confirmation(
-    cloud: FollowedCloud,
+@pytest.mark.parametrize("n_flavors", [1, 1000])
+def test_project_is_served_beside_83_impossible_requests_a_second_of_another(
+    cloud: FollowedCloud, n_flavors: int
 ) -> None:
-    cloud.seed(host("a"))
-    scheduler = cloud.scheduler(confirmations_per_second=1)
-    for vcpus in range(9, 19):
-        with pytest.raises(NoValidHost):
-            cloud.select(scheduler, project_id="loud", vcpus=vcpus)
-    assert scheduler.candidates.query_counts()["unconfirmed"] >= 1
-    cloud.corrupt(scheduler, "a")
-    assert cloud.select(scheduler, project_id="quiet") == ["a"]
+    cloud.seed(host("a", vcpus=64, memory_mb=65536, local_gb=1000))
+    time = HandTime()
+    scheduler = cloud.scheduler(time, HandThreads(time))
+    sizes = itertools.cycle(range(100, 100 + n_flavors))
+    began_s, n_seconds, n_sent = time.elapsed_s, 3, 0
+    for _ in range(4 * n_seconds):
+        while n_sent < 83 * (time.elapsed_s - began_s):
+            with pytest.raises(NoValidHost):
+                cloud.select(scheduler, project_id="loud", vcpus=next(sizes))
+            n_sent += 1
+        cloud.corrupt(scheduler, "a")
+        assert cloud.select(scheduler, project_id="quiet", vcpus=2) == ["a"]
+        time.pass_by(0.25)
+        assert follower_of(scheduler).poll()
+    counts = scheduler.candidates.query_counts()
+    if n_flavors == 1:  # a question a second, and none is left out
+        assert counts["unconfirmed"] == 0
+        assert counts["confirmed"] <= n_seconds + 1
+    else:
+        assert counts["unconfirmed"] > 0
+        assert counts["confirmed"] <= 10 * (n_seconds + 1)
 
 
 def test_confirmations_are_limited(cloud: FollowedCloud) -> None:

@@ -24,6 +24,11 @@ from moorage.scheduler.drivers.prepared import PreparedRequest
 from moorage.scheduler.drivers.record import MEMBER_CLAIMED_FIRST, DecisionRecord
 from moorage.scheduler.errors import NoValidHost, PlacementError
 from moorage.scheduler.placement.allocations.claims import ClaimAnswer, ClaimResult
+from moorage.scheduler.placement.allocations.limits import (
+    GROUP_MAX_READS,
+    GROUP_MAX_ROUNDS,
+    GROUP_PAUSE_S,
+)
 from moorage.scheduler.placement.answers import WriteAnswer
 from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.request import Request
@@ -40,6 +45,7 @@ from ....fixtures.clouds import (
     request,
     write_inventory,
 )
+from ....fixtures.faulty_placement import FaultyAdapter, always
 from ....fixtures.hand_time import HandTime
 from ....fixtures.placement_servers import (
     EmbeddedPlacementFixture,
@@ -192,6 +198,50 @@ def test_affinity_follows_a_member_that_another_scheduler_placed(
         for number, uuid in enumerate(members)
     }
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("n_instances", [1, 2])
+@pytest.mark.parametrize("position", ["lowest", "highest"])
+def test_member_of_an_affinity_group_that_is_split_is_refused_soon(
+    make: MakeScheduler,
+    placement: EmbeddedPlacementFixture,
+    position: str,
+    n_instances: int,
+) -> None:
+    members = sorted(new_uuids(4 + n_instances))
+    new = members[:n_instances] if position == "lowest" else members[-n_instances:]
+    elsewhere = make(2)
+    for number, uuid in enumerate(sorted({*members} - {*new})):
+        _selected(elsewhere, [uuid], None, force_hosts=[f"h{number % 2}"])
+    time, adapter = HandTime(), FaultyAdapter(placement.adapter)
+    last = make(1, adapter=adapter, waiter=time)
+    began_s, n_before = time.elapsed_s, len(adapter.seen(always))
+    with pytest.raises(NoValidHost):
+        _hosts(last, new, _group(members, "affinity"))
+    assert time.elapsed_s - began_s < GROUP_MAX_ROUNDS * GROUP_MAX_READS * GROUP_PAUSE_S
+    assert len(adapter.seen(always)) - n_before < 150 * n_instances
+    for uuid in new:
+        assert placement.client.allocations(uuid).resources == {}
+
+
+def test_member_of_an_affinity_group_waits_for_one_that_leaves(
+    make: MakeScheduler, placement: EmbeddedPlacementFixture
+) -> None:
+    *members, last = sorted(new_uuids(3))
+    elsewhere = make(2)
+    for number, uuid in enumerate(members):
+        _selected(elsewhere, [uuid], None, force_hosts=[f"h{number}"])
+
+    class Leaving(HandTime):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if self.elapsed_s >= began_s + 2.5:
+                placement.client.delete_allocations(members[0])
+
+    time = Leaving()
+    began_s = time.elapsed_s
+    scheduler = make(1, waiter=time)
+    assert _hosts(scheduler, [last], _group([*members, last], "affinity")) == ["h1"]
 
 
 @pytest.mark.parametrize("is_forced", [True, False])

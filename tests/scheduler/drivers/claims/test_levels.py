@@ -17,13 +17,18 @@ from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.drivers.claims.peer_claims import ClaimState, PeerClaim
 from moorage.scheduler.errors import NoValidHost, PlacementUnavailable
 from moorage.scheduler.hosts import Consumption
+from moorage.scheduler.placement.allocations.limits import (
+    GROUP_MAX_READS,
+    GROUP_MAX_ROUNDS,
+    GROUP_PAUSE_S,
+)
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.inventory import read_inventory
 
 from ....fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
-from ....fixtures.faulty_placement import FaultKind, FaultyAdapter, writes
+from ....fixtures.faulty_placement import FaultKind, FaultyAdapter, always, writes
 from ....fixtures.hand_time import HandTime
 from ....fixtures.placement_servers import EmbeddedPlacementFixture
 
@@ -167,6 +172,32 @@ def test_member_is_followed_to_where_it_is_and_not_to_where_it_was_announced(
     _announce(two, members[0], _host_in_another_rack(first), state)
     group = _group(members) if is_group else None
     assert set(_racks(two, members[1:], {"same_rack": members[:1]}, group)) == {first}
+
+
+@pytest.mark.parametrize("n_instances", [1, 2])
+@pytest.mark.parametrize("position", ["lowest", "highest"])
+def test_member_of_a_group_that_is_split_over_racks_is_refused_soon(
+    make: MakeScheduler, position: str, n_instances: int
+) -> None:
+    members = sorted(new_uuids(4 + n_instances))
+    new = members[:n_instances] if position == "lowest" else members[-n_instances:]
+    group = _group(members)
+    for number, uuid in enumerate(sorted({*members} - {*new})):
+        _racks(make(), [uuid], {"in_rack": [f"r{number % 2}"]})
+    time, adapters = HandTime(), list[FaultyAdapter]()
+
+    def wrap(adapter: Any) -> FaultyAdapter:
+        adapters.append(FaultyAdapter(adapter))
+        return adapters[-1]
+
+    last = make(waiter=time, wrap=wrap)
+    began_s, n_before = time.elapsed_s, len(adapters[0].seen(always))
+    with pytest.raises(NoValidHost):
+        _racks(last, new, {"same_rack": [group.uuid]}, group)
+    assert time.elapsed_s - began_s < GROUP_MAX_ROUNDS * GROUP_MAX_READS * GROUP_PAUSE_S
+    assert len(adapters[0].seen(always)) - n_before < 150 * n_instances
+    for uuid in new:
+        assert last.placement.allocations(uuid).resources == {}
 
 
 def test_nothing_follows_an_instance_that_was_announced_and_is_nowhere(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
@@ -156,6 +157,42 @@ def test_duplicated_claim_whose_check_fails_is_answered_or_released(
     cloud.settle()
     for uuid, answer in zip(uuids, answers, strict=True):
         expect_answers_are_held(cloud, uuid, answer)
+
+
+@pytest.mark.parametrize("is_same", [True, False], ids=["same process", "another"])
+def test_double_of_an_answered_request_for_several_spares_its_claims(
+    cloud_of: CloudOf, is_same: bool
+) -> None:
+    """The instances are still to be built when the request arrives once more."""
+    cloud = cloud_of("h1", "h2")
+    a, b = cloud.make(prefers=["h1"]), cloud.make(prefers=["h2"])
+    uuids = new_uuids(4)
+    answers = a.select(uuids)
+    with contextlib.suppress(SchedulerError):
+        (a if is_same else b).select(uuids)
+    cloud.settle()
+    for uuid, answer in zip(uuids, answers, strict=True):
+        expect_answers_are_held(cloud, uuid, answer)
+
+
+def test_answered_claim_that_a_repeated_request_finds_survives_its_failure(
+    cloud_of: CloudOf,
+) -> None:
+    """A answers; B finds the claim, writes it again, and its group check fails."""
+    cloud = cloud_of("h1", "h2")
+    a, b = cloud.make(prefers=["h1"]), cloud.make(prefers=["h1"])
+    uuid, other = new_uuids(2)
+    members = group("anti-affinity", [uuid, other])
+    answered = a.answer(uuid, instance_group=members)
+    b.adapter.fault(
+        FaultKind.UNAVAILABLE_BEFORE,
+        lambda call: _is_group_check(call) and not reads(uuid)(call),
+        times=None,
+    )
+    assert isinstance(b.answer(uuid, instance_group=members), PlacementError)
+    assert b.adapter.seen(writes(uuid))
+    cloud.settle()
+    expect_answers_are_held(cloud, uuid, answered)
 
 
 # -- D3: a late claim of a consumer that is known and empty ----------------------------
