@@ -10,9 +10,8 @@ from .answers import (
     Clue,
     LookupFailed,
 )
-from .cinder import make_volume_reader
 from .lookups import LOOKUP_MAX_AGE_S, Lookup, Lookups
-from .neutron import make_port_reader
+from .reader import make_port_reader, make_volume_reader
 
 __all__ = [
     "BACKEND_KEY",

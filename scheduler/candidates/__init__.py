@@ -10,9 +10,9 @@ from .answer import (
     AllocationRequest,
     Amounts,
     CandidatesAnswer,
+    DerivedData,
     resources_of,
 )
-from .derived import DerivedData
 from .offer import Offer, QueryOffer
 from .query import ANY_OF_MICROVERSION, MICROVERSION, CandidatesQuery
 from .rows import (

@@ -3,12 +3,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, TypeVar
 
-from .derived import DerivedData
+from cachetools import LRUCache
+
 from .query import CandidatesQuery
+
+_T = TypeVar("_T")
+
+#: For the present state of the hosts and the previous one: rows, mappings, and codes.
+_MAX_DERIVED: Final = 6
+
+
+class DerivedData:
+    """A small cache of data that readers derive."""
+
+    def __init__(self) -> None:
+        self._made: LRUCache[Hashable, Any] = LRUCache(_MAX_DERIVED)
+        self._lock = threading.RLock()  # `make` may itself derive something
+
+    def get(self, token: Hashable, make: Callable[[], _T]) -> _T:
+        """Return the data for `token`; call `make` once if it is not cached."""
+        with self._lock:
+            if token not in self._made:
+                self._made[token] = make()
+            made: _T = self._made[token]
+            return made
+
 
 #: One allocation request as Placement wrote it. It is opaque and sent back unchanged.
 AllocationRequest = Mapping[str, Any]

@@ -8,7 +8,8 @@ from .aggregates import (
     metadata_values,
 )
 from .batch import HostBatch, HostState
-from .column_arrays import TableImage
+from .claims import Consumption
+from .column_arrays import TableImage, UnreportedClaim
 from .columns import Column
 from .instances import (
     ImageProperties,
@@ -18,7 +19,6 @@ from .instances import (
 )
 from .numa import HostTopology, Limits
 from .pci import HostPools
-from .pending import Consumption, UnreportedClaim
 from .record import COLUMNS, Columns, HostRecord
 from .table import HostTable
 

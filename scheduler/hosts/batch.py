@@ -22,13 +22,13 @@ from ..candidates import (
     empty_candidates,
 )
 from .aggregates import HostAggregate
+from .claims import Consumption
 from .column_arrays import View
 from .fitting.need import Changes
 from .instances import ImageProperty
 from .interning import Codes, ValueArrays
 from .numa import HostTopology
 from .pci import PciDeviceStats
-from .pending import Consumption
 from .record import NOVA_ATTRIBUTES
 
 

@@ -15,8 +15,31 @@ from ..candidates import Rows
 from .aggregates import HostAggregate
 from .instances import ImageProperties, InstanceMap
 from .interning import Codes, Interner, compacted
-from .pending import UnreportedClaim
 from .record import Columns
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UnreportedClaim:
+    """A claim that no report of its compute node includes yet.
+
+    Attributes
+    ----------
+    host : str
+        The service host.
+    claimed_at : float
+        Seconds since the epoch, by the clock of the scheduler that claimed.
+    is_reserved : bool
+        Whether it is not granted yet, so that Placement may hold nothing.
+    since : float
+        When it was counted here, reserved or granted, by the monotonic clock.
+    """
+
+    node_uuid: str
+    host: str
+    instance_uuid: str
+    claimed_at: float
+    is_reserved: bool = False
+    since: float = dataclasses.field(default=0.0, compare=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

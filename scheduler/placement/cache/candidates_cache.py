@@ -33,8 +33,7 @@ from ...errors import PlacementError
 from ...waiting import Spawner, ThreadSpawner
 from ..candidates_source import CacheStats, CandidatesSource, CountedClaim
 from ..client import PlacementClient
-from .cached_answer import Account, CachedAnswer, amounts_of
-from .cached_offer import CachedOffer
+from .cached_answer import Account, CachedAnswer, CachedOffer, amounts_of
 from .in_flight import BackgroundRefresh, InFlightGet
 
 LOG = logging.getLogger(__name__)

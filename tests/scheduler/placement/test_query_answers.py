@@ -20,7 +20,7 @@ from moorage.scheduler.placement.query import (
 )
 from moorage.scheduler.request import Request
 
-from ....fixtures.placement_servers import MisbehavingServer, Misbehaviour
+from ...fixtures.placement_servers import MisbehavingServer, Misbehaviour
 
 WITH_TRAIT = "00000000-0000-4000-8000-000000000001"
 WITHOUT = "00000000-0000-4000-8000-000000000002"

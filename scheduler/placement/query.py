@@ -29,11 +29,11 @@ from dataclasses import dataclass, field
 
 import os_resource_classes as orc
 
-from ...candidates import CandidatesQuery
-from ...errors import NoValidHost
-from ...request import Request
-from ...request.groups import QueryGroup, joined_traits
-from ...request.request import RequestedDestination
+from ..candidates import CandidatesQuery
+from ..errors import NoValidHost
+from ..request import Request
+from ..request.groups import QueryGroup, joined_traits
+from ..request.request import RequestedDestination
 
 #: Classes of the compute node's own provider, not of nested or sharing providers.
 _ROOT_CLASSES = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
