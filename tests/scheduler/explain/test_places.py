@@ -89,7 +89,7 @@ def test_why_not_names_what_the_rack_of_a_host_has(scheduler: Scheduler) -> None
     spec = _spec({"max_server_per_rack": ["2"]}, ONE, TWO, THREE)
     [verdict] = scheduler.explainer.why_not(CONTEXT, spec, "a")
     [reason] = verdict.reasons
-    assert reason.reason == "max_server_per_rack: the rack has 2 members (rack)"
+    assert reason.reason == "max_server_per_rack: the rack has 2 members"
     assert reason.available == "rack r1 has 2 of 2 members"
 
 
