@@ -380,8 +380,13 @@ class Orphans:
             if not is_ours and state not in _NOT_IN_USE:
                 self._suspect_if_overdue(uuid, orphan)
                 return False
-        self._release(uuid, orphan, generation)
-        return self._finish_released(uuid, orphan, self._client.allocations(uuid))
+        is_released = self._release(uuid, orphan, generation)
+        held = self._client.allocations(uuid)
+        if not is_released and held.matches(orphan.claim.combined_request):
+            # Another request took it over meanwhile: from now on it needs evidence.
+            orphan.claim = dataclasses.replace(orphan.claim, is_ours=False)
+            return False
+        return self._finish_released(uuid, orphan, held)
 
     def _settle(self, uuid: str, orphan: Orphan) -> None:
         with self._lock:
@@ -395,13 +400,20 @@ class Orphans:
         if is_there:
             orphan.on_settled()
 
-    def _release(self, uuid: str, orphan: Orphan, generation: int) -> None:
-        """Release a claim, unless the consumer was written after that generation."""
+    def _release(self, uuid: str, orphan: Orphan, generation: int) -> bool:
+        """Release a claim, unless the consumer was written after that generation.
+
+        Return whether it was held and is released.
+        """
         claim = dataclasses.replace(
             orphan.claim, generation=max(generation, orphan.claim.newest)
         )
-        if release(self._client, uuid, claim, rng=self._rng, waiter=self._waiter):
+        was_held = release(
+            self._client, uuid, claim, rng=self._rng, waiter=self._waiter
+        )
+        if was_held:
             LOG.info("Released the allocation of consumer %s", uuid)
+        return was_held
 
     # -- the consumer holds exactly what was claimed ----------------------------------
 

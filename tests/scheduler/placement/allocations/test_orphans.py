@@ -170,6 +170,35 @@ def test_what_another_request_has_taken_over_needs_evidence(
     assert _held(placement, consumer) == ({} if is_released else {HOST: {"VCPU": 1}})
 
 
+@pytest.mark.parametrize(
+    "state", [InstanceState.GONE, InstanceState.PENDING, InstanceState.ON_HOST]
+)
+def test_what_is_taken_over_while_it_is_released_needs_evidence(
+    placement: EmbeddedPlacementFixture, state: InstanceState
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    other, client = placement.client, PlacementClient(placement.adapter)
+    put = client.put_allocations
+    takes_over = iter([True])
+
+    def after_a_takeover(*args: Any, **more: Any) -> Any:
+        if next(takes_over, False):
+            assert claim_one(other, consumer, request_of(HOST)).is_found
+            watched.state = state
+        return put(*args, **more)
+
+    client.put_allocations = after_a_takeover  # type: ignore[method-assign]
+    watched = Watched(client)
+    watched.state = InstanceState.PENDING
+    watched.add(consumer, claim)
+    watched.run_for(2 * TIMEOUT_S)
+    is_pending = state is InstanceState.PENDING
+    assert watched.settled == ([] if is_pending else [consumer])
+    assert watched.orphans.suspected == ([consumer] if is_pending else [])
+    is_released = state is InstanceState.GONE
+    assert _held(placement, consumer) == ({} if is_released else {HOST: {"VCPU": 1}})
+
+
 def test_claim_of_a_new_request_is_not_mistaken_for_the_orphan(
     placement: EmbeddedPlacementFixture,
 ) -> None:
