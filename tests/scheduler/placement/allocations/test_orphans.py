@@ -180,6 +180,7 @@ def test_what_is_taken_over_while_it_is_released_needs_evidence(
     other, client = placement.client, PlacementClient(placement.adapter)
     put = client.put_allocations
     takes_over = iter([True])
+    watched = Watched(client)
 
     def after_a_takeover(*args: Any, **more: Any) -> Any:
         if next(takes_over, False):
@@ -187,8 +188,7 @@ def test_what_is_taken_over_while_it_is_released_needs_evidence(
             watched.state = state
         return put(*args, **more)
 
-    client.put_allocations = after_a_takeover  # type: ignore[method-assign]
-    watched = Watched(client)
+    client.put_allocations = after_a_takeover
     watched.state = InstanceState.PENDING
     watched.add(consumer, claim)
     watched.run_for(2 * TIMEOUT_S)
