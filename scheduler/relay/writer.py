@@ -145,7 +145,8 @@ def check_rights(conf: cfg.ConfigOpts) -> None:
     except KafkaException as e:
         if e.args[0].code() != KafkaError.INVALID_TRANSACTION_TIMEOUT:
             raise _failure(conf, e, error) from e
-    admin = AdminClient({**client_settings(conf), "error_cb": error.note})
+    settings: dict[str, Any] = {**client_settings(conf), "error_cb": error.note}
+    admin = AdminClient(settings)  # describes only as long as it is referred to
     answers = admin.describe_topics(
         TopicCollection([*TopicNames.of(conf)]),
         include_authorized_operations=True,
