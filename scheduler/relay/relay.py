@@ -19,7 +19,7 @@ from .election import Election
 from .leader import Leader
 from .status import RelayRole, RelayStatus
 from .topics import TopicFollower
-from .writer import LeaderFenced, MissingRight
+from .writer import LeaderFenced, MissingRight, check_rights
 
 LOG = logging.getLogger(__name__)
 
@@ -29,6 +29,8 @@ _MIN_BACKOFF_S: Final = 1.0
 _MAX_BACKOFF_S: Final = 30.0
 #: Seconds of leading after which the next failure is the first one again.
 _STABLE_S: Final = 60.0
+#: Seconds between checks of a waiting relay whether a right that it lacked was given.
+_CHECK_RIGHTS_EVERY_S: Final = 5.0
 
 
 class Relay:
@@ -69,8 +71,9 @@ class Relay:
         self._leading_since = 0.0
         self._backoff_s = _MIN_BACKOFF_S
         self._join_at = 0.0
-        #: Why it could not write when it led last; it could not the next time either.
+        #: Why it may not write: since it led, or as of the newest check while it waits.
         self._missing_right = ""
+        self._check_rights_at = 0.0
         election = Election(conf)
         try:
             self._partition = election.check()
@@ -104,7 +107,22 @@ class Relay:
         elif self._election.has_joined:
             self._set_role(RelayRole.FOLLOWER)
             self._topics.read_some()
+            is_due = time.monotonic() >= self._check_rights_at
+            if self._missing_right and is_due and not self._topics.trouble:
+                self._check_rights()
             self.status.trouble = self._missing_right or self._topics.trouble
+
+    def _check_rights(self) -> None:
+        """Check whether the missing right was given; name the one that is missing."""
+        try:
+            check_rights(self._conf)
+            LOG.info("The right to write to Kafka, which this relay lacked, was given")
+            self._missing_right = ""
+        except MissingRight as e:
+            self._missing_right = one_line(e)
+        except SchedulerError as e:
+            LOG.warning("The rights at Kafka cannot be checked, retrying: %s", e)
+        self._check_rights_at = time.monotonic() + _CHECK_RIGHTS_EVERY_S
 
     def refresh(self) -> None:
         """Read the source again, if this relay leads."""

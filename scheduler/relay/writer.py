@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka.admin import AclOperation, AdminClient
 from oslo_config import cfg
 
 from ..errors import ConfigurationError, SchedulerError
@@ -19,10 +21,15 @@ from ..kafka_client import (
     is_denied,
 )
 
+LOG = logging.getLogger(__name__)
+
 #: Kafka aborts a transaction that is open this long; until then readers see no
 #: message after it.
 _TRANSACTION_MS: Final = 10_000
 _ABORT_S: Final = 2.0
+#: More than brokers accept (transaction.max.timeout.ms, 15 minutes by default): they
+#: check the right on the transactional id, then refuse this before they fence a leader.
+_REFUSED_MS: Final = 2_000_000_000
 _FENCED: Final = frozenset(
     {
         KafkaError._FENCED,  # noqa: SLF001 - its public name
@@ -79,21 +86,18 @@ class TransactionalWriter:
         self._error = LastError(conf)
         self._producer = Producer(
             {
-                **client_settings(conf),
-                "client.id": "moorage-relay",
-                "transactional.id": conf.relay.name,
+                **_settings(conf, self._error),
                 "transaction.timeout.ms": _TRANSACTION_MS,
                 "linger.ms": 5,
                 "compression.type": "lz4",
                 # As agents: all messages of a key are in one partition.
                 "partitioner": "murmur2_random",
-                "error_cb": self._error.note,
             }
         )
         try:
             self._producer.init_transactions(conf.kafka.timeout)
         except KafkaException as e:
-            raise self._failure(e) from e
+            raise _failure(conf, e, self._error) from e
 
     def write(self, messages: Sequence[OutgoingMessage]) -> None:
         """Write messages in one transaction.
@@ -113,26 +117,76 @@ class TransactionalWriter:
         except (KafkaException, BufferError) as e:
             with contextlib.suppress(KafkaException):
                 producer.abort_transaction(_ABORT_S)
-            raise self._failure(e) from e
+            raise _failure(self._conf, e, self._error) from e
 
-    def _failure(self, error: Exception) -> SchedulerError:
-        cause: Any = error.args[0] if error.args else error
-        if not isinstance(cause, KafkaError):
-            return WriteFailed(f"Writing to Kafka failed: {error}")
-        if cause.code() in _FENCED:
-            return LeaderFenced(f"Another relay has become the leader: {cause.str()}")
-        if cause.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            return self._denied(cause, self._conf.relay.name, "transactional-id")
-        if is_denied(cause):
-            names = TopicNames.of(self._conf)
-            return self._denied(cause, " --topic ".join(names), "topic")
-        why = "; ".join(dict.fromkeys(filter(None, (cause.str(), self._error.text))))
-        return WriteFailed(f"Writing to Kafka failed: {why}")
 
-    def _denied(self, error: KafkaError, name: str, resource: str) -> MissingRight:
-        command = allow_command(
-            self._conf, name, "Write", "Describe", resource=resource
-        )
-        return MissingRight(
-            f"The relay may not write: {error.str()}. Allow it: {command}"
-        )
+def check_rights(conf: cfg.ConfigOpts) -> None:
+    """Check that the user may write as the leader does; write nothing, fence no leader.
+
+    Raises
+    ------
+    ConfigurationError
+        [kafka] is invalid.
+    MissingRight
+    WriteFailed
+        No broker answers in time.
+    """
+    error = LastError(conf)
+    refused = Producer(
+        {
+            **_settings(conf, error),
+            "transaction.timeout.ms": _REFUSED_MS,
+            # Without it the library writes to stderr that the refusal is fatal.
+            "logger": LOG,
+        }
+    )
+    try:
+        refused.init_transactions(conf.kafka.timeout)
+    except KafkaException as e:
+        if e.args[0].code() != KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            raise _failure(conf, e, error) from e
+    settings: dict[str, Any] = {**client_settings(conf), "error_cb": error.note}
+    admin = AdminClient(settings)  # describes only as long as it is referred to
+    answers = admin.describe_topics(
+        TopicCollection([*TopicNames.of(conf)]),
+        include_authorized_operations=True,
+        request_timeout=conf.kafka.timeout,
+    )
+    try:
+        operations = {t: a.result().authorized_operations for t, a in answers.items()}
+    except KafkaException as e:
+        raise _failure(conf, e, error) from e
+    denied = [t for t, may in operations.items() if AclOperation.WRITE not in may]
+    if denied:
+        why = f"no right Write on {', '.join(denied)}"
+        raise _denied(conf, why, " --topic ".join(denied))
+
+
+def _settings(conf: cfg.ConfigOpts, error: LastError) -> dict[str, Any]:
+    return {
+        **client_settings(conf),
+        "client.id": "moorage-relay",
+        "transactional.id": conf.relay.name,
+        "error_cb": error.note,
+    }
+
+
+def _failure(conf: cfg.ConfigOpts, error: Exception, last: LastError) -> SchedulerError:
+    cause: Any = error.args[0] if error.args else error
+    if not isinstance(cause, KafkaError):
+        return WriteFailed(f"Writing to Kafka failed: {error}")
+    if cause.code() in _FENCED:
+        return LeaderFenced(f"Another relay has become the leader: {cause.str()}")
+    if cause.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return _denied(conf, cause.str(), conf.relay.name, "transactional-id")
+    if is_denied(cause):
+        return _denied(conf, cause.str(), " --topic ".join(TopicNames.of(conf)))
+    why = "; ".join(dict.fromkeys(filter(None, (cause.str(), last.text))))
+    return WriteFailed(f"Writing to Kafka failed: {why}")
+
+
+def _denied(
+    conf: cfg.ConfigOpts, why: str, name: str, resource: str = "topic"
+) -> MissingRight:
+    command = allow_command(conf, name, "Write", "Describe", resource=resource)
+    return MissingRight(f"The relay may not write: {why}. Allow it: {command}")

@@ -181,7 +181,8 @@ def _report(message: TopicMessage) -> ReceivedReport:
     seen_at = message.received_at
     if "seen_at" in data:
         seen_at = min(seen_at, read_time(data["seen_at"]))
-    return ReceivedReport(primitive, seen_at, message.origin)
+    partition = message.topic, message.partition
+    return ReceivedReport(primitive, seen_at, message.origin, partition)
 
 
 def _node_uuid(message: TopicMessage) -> str:

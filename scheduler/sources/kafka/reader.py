@@ -241,6 +241,10 @@ class TopicReader:
         """
         return min((each.read_until for each in self._progress.values()), default=0.0)
 
+    def read_until_by_partition(self) -> dict[Partition, float]:
+        """Return `read_until` of each partition that it follows."""
+        return {each: p.read_until for each, p in self._progress.items()}
+
     @property
     def positions(self) -> dict[Partition, int]:
         """Where it reads next; below 0 until that is known."""

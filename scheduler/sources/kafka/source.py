@@ -19,6 +19,7 @@ from ...instances import InstanceLocation, InstanceState
 from ...kafka_client import TopicNames, kafka_library, topic_settings
 from ..base import BaseHostSource
 from ..reported.hosts import ReportCounts, ReportedHosts
+from ..reported.revisions import Route
 from .messages import (
     MessageApplier,
     MessageCounts,
@@ -27,7 +28,7 @@ from .messages import (
     list_partitions,
 )
 from .missing import MissingHosts
-from .relay_absence import RelayAbsence
+from .silence import BEHIND_S, ExcusedTime, RelayAbsence
 
 if TYPE_CHECKING:
     from .reader import TopicReader
@@ -38,13 +39,9 @@ _POLL_S: Final = 0.2
 #: How long a broker holds a request for messages that do not exist yet.
 _START_WAIT_MS: Final = 10
 _FOLLOWING_WAIT_MS: Final = 500
-#: Seconds after which messages count as unread; how far it has read is known within
-#: about 2 s.
-_BEHIND_S: Final = 5.0
-#: Seconds of an outage after which they are added to when each host was seen.
-_EXCUSE_EVERY_S: Final = 5.0
 #: After an unexpected error.
 _RETRY_S: Final = 1.0
+_CHECK_SILENCE_EVERY_S: Final = 1.0
 _FORGET_EVERY_S: Final = 10.0
 #: A running host reports the instances claimed on it well within this interval.
 _SETTLE_EVERY_S: Final = 30.0
@@ -95,7 +92,8 @@ class KafkaSource(BaseHostSource):
     """Apply the whole reports, heartbeats and aggregates of three topics.
 
     It stores nothing: a restarted scheduler reads the topics again. While no broker is
-    connected, it keeps all hosts in their last state, and up if they were up.
+    connected, it keeps all hosts in their last state, and up if they were up. While
+    none answers for some partitions, it keeps the hosts of these so.
 
     Parameters
     ----------
@@ -130,7 +128,7 @@ class KafkaSource(BaseHostSource):
         #: Until when all was read, while it is behind; and what was logged about it.
         self._behind_since: float | None = None
         self._outage: _Outage | None = None
-        self._excused_until = clock()
+        self._excused = ExcusedTime()
         self._failure = ""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -166,7 +164,7 @@ class KafkaSource(BaseHostSource):
         self._relay = RelayAbsence(
             self.conf.service_down_time / 2, self.conf.kafka.relay_grace
         )
-        self._check_relay(self._hosts)
+        self._check_silence(self._hosts, {})
         LOG.info(
             "%d hosts read from Kafka in %.1f s",
             len(self._hosts),
@@ -212,8 +210,11 @@ class KafkaSource(BaseHostSource):
     ) -> None:
         steps: tuple[Callable[[], object], ...] = (
             lambda: _apply(applier, reader.read(_POLL_S)),
-            lambda: self._check_progress(reader, hosts),
-            lambda: self._check_relay(hosts),
+            lambda: self._check_progress(reader),
+            _Interval(
+                _CHECK_SILENCE_EVERY_S,
+                lambda: self._check_silence(hosts, reader.read_until_by_partition()),
+            ).run_if_due,
             _Interval(_FORGET_EVERY_S, lambda: self._forget_lost(hosts)).run_if_due,
             _Interval(_SETTLE_EVERY_S, hosts.settle_reported_claims).run_if_due,
         )
@@ -242,31 +243,46 @@ class KafkaSource(BaseHostSource):
         if self._behind_since is None:
             hosts.forget_lost(hosts.last_report_at)
 
-    def _check_progress(self, reader: TopicReader, hosts: ReportedHosts) -> None:
-        """Do not count time whose messages are not read as silence of hosts."""
+    def _check_progress(self, reader: TopicReader) -> None:
+        """Note since when messages are not read, and log it."""
         now, read_until = self._clock(), reader.read_until
-        if now - read_until <= _BEHIND_S:
+        if now - read_until <= BEHIND_S:
             if self._behind_since is not None:
-                self._excuse(hosts, read_until)
                 self._end_outage(now)
-            self._excused_until = read_until
             return
         if self._behind_since is None:
             self._behind_since = read_until
-        if now - self._excused_until >= _EXCUSE_EVERY_S:
-            self._excuse(hosts, now)
         if now - self._behind_since > self.conf.kafka.timeout:
             self._note_outage(reader, now)
 
-    def _check_relay(self, hosts: ReportedHosts) -> None:
-        """Do not count time without a relay as silence of the hosts behind it."""
-        if self._relay is None or hosts.last_relayed_at is None:
+    def _check_silence(
+        self, hosts: ReportedHosts, read_until: Mapping[Partition, float]
+    ) -> None:
+        """Do not count as silence what is not read, nor time without a relay.
+
+        Parameters
+        ----------
+        read_until : mapping
+            Until when each partition is read, seconds since the epoch.
+        """
+        if self._relay is None:
             return
         now = self._clock()
-        if self._behind_since is not None:  # what a relay writes is not read
-            hosts.last_relayed_at = now
-        if seconds := self._relay.excuse(hosts.last_relayed_at, now):
-            hosts.excuse_silence(seconds, only_relayed=True)
+        if hosts.last_relayed_at is not None:
+            self._relay.check(hosts.last_relayed_at, now)
+        is_behind = self._behind_since is not None
+        if not (is_behind or self._relay.since or self._excused.unread):
+            return
+        topics = TopicNames.of(self.conf)
+        routes = {
+            route: _read_until(route, topics, read_until, now)
+            for route in hosts.routes()
+        }
+        if excused := self._excused.find(routes, self._relay, now):
+            hosts.excuse_silence(excused)
+        relayed = {route for route in routes if route.is_relayed}
+        if relayed and relayed <= self._excused.unread and self._relay.since is None:
+            hosts.last_relayed_at = now  # whether a relay writes is unknown
 
     def _note_outage(self, reader: TopicReader, now: float) -> None:
         outage = _Outage.of(reader)
@@ -292,10 +308,6 @@ class KafkaSource(BaseHostSource):
                 now - reader.read_until,
                 reader.n_unread,
             )
-
-    def _excuse(self, hosts: ReportedHosts, until: float) -> None:
-        hosts.excuse_silence(max(0.0, until - self._excused_until))
-        self._excused_until = until
 
     def _end_outage(self, now: float) -> None:
         if self._outage is not None:
@@ -420,6 +432,28 @@ def _apply(applier: MessageApplier, messages: Sequence[TopicMessage]) -> None:
             messages[0].origin,
             messages[-1].origin,
         )
+
+
+def _read_until(
+    route: Route,
+    topics: TopicNames,
+    read_until: Mapping[Partition, float],
+    now: float,
+) -> float:
+    """Return until when all reports and heartbeats of a route are read.
+
+    Its hosts may have messages in any partition of a topic that had none of them yet.
+    """
+    known = {topic for topic, _ in route.partitions}
+    unknown = {topics.hosts, topics.heartbeats} - known
+    return min(
+        (
+            until
+            for partition, until in read_until.items()
+            if partition in route.partitions or partition[0] in unknown
+        ),
+        default=now,
+    )
 
 
 def _store_nothing(_node_uuids: object) -> None:

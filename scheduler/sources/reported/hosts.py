@@ -26,7 +26,13 @@ from ..report_columns import (
 )
 from ..report_images import IMAGE_PROPERTIES, read_image_properties
 from .refusals import Refusals
-from .revisions import ReportedNode, ReportStatus, classify_delta, classify_report
+from .revisions import (
+    ReportedNode,
+    ReportStatus,
+    Route,
+    classify_delta,
+    classify_report,
+)
 from .table_update import TableUpdate
 
 LOG = logging.getLogger(__name__)
@@ -56,11 +62,15 @@ class ReceivedReport(NamedTuple):
         Seconds since the epoch.
     origin : str
         Where it was read from, for log lines; "": there is no such place.
+    partition : (str, int) or None
+        The topic and number of the partition that it was read from; None: it came by a
+        message bus.
     """
 
     report: object
     received_at: float
     origin: str = ""
+    partition: tuple[str, int] | None = None
 
 
 @dataclass(slots=True)
@@ -147,6 +157,7 @@ class ReportedHosts:
             try:
                 for received in reports:
                     batch.now = min(received.received_at, now)
+                    batch.partition = received.partition
                     self._apply(received, batch)
             finally:
                 # Also after an error the table must match the known state.
@@ -238,18 +249,18 @@ class ReportedHosts:
         if node is not None:
             batch.hosts.add(node.host)  # its name may have changed
         values = {**serializable(data, self._table.columns), "uuid": uuid}
-        self._set_node(
-            record,
-            ReportedNode(
-                incarnation,
-                revision,
-                values,
-                instances,
-                seen_at,
-                is_relayed="seen_at" in data,
-                image_properties=images,
-            ),
+        new = ReportedNode(
+            incarnation,
+            revision,
+            values,
+            instances,
+            seen_at,
+            is_relayed="seen_at" in data,
+            image_properties=images,
         )
+        self._set_node(record, new)
+        if batch.partition is not None:
+            new.note_partition(batch.partition)
         batch.replace(record)
         batch.images.update(images)
         self._note_report(batch)
@@ -347,6 +358,8 @@ class ReportedHosts:
     def _mark_alive(self, uuid: str, batch: TableUpdate) -> None:
         node = self._nodes[uuid]
         node.seen_at = _seen_at(node, batch)
+        if batch.partition is not None:
+            node.note_partition(batch.partition)
         self._note_report(batch)
         batch.mark_seen(uuid, node.seen_at)
         if node.seen_at - node.stored_at > _STORED_WITHIN_S:
@@ -542,21 +555,26 @@ class ReportedHosts:
             seen_at = (n.seen_at for n in self._nodes.values() if n.is_relayed)
             return max(seen_at, default=None)
 
-    def excuse_silence(self, seconds: float, *, only_relayed: bool = False) -> None:
-        """Do not count seconds in which no report of any host could be received.
+    def routes(self) -> set[Route]:
+        """Return the routes of all nodes."""
+        with self._lock:
+            return {node.route for node in self._nodes.values()}
+
+    def excuse_silence(self, seconds: Mapping[Route, float]) -> None:
+        """Do not count seconds in which no report of some hosts could be received.
 
         Parameters
         ----------
-        only_relayed : bool
-            Whether that concerns only the hosts behind a relay.
+        seconds : mapping
+            By the route of the hosts; hosts of other routes are left as they are.
         """
         with self._lock:
             now = self._clock()
             changes = {}
             for uuid, node in self._nodes.items():
-                if only_relayed and not node.is_relayed:
+                if node.route not in seconds:
                     continue
-                node.seen_at = min(node.seen_at + seconds, now)
+                node.seen_at = min(node.seen_at + seconds[node.route], now)
                 changes[uuid] = {"last_seen_up": node.seen_at}
             self._table.change_many(changes)
 

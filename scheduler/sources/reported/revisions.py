@@ -6,7 +6,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...hosts import ImageProperties
 from ..report_columns import IDENTITY
@@ -22,6 +22,22 @@ class ReportStatus(enum.Enum):
     UNCHANGED = "it repeats the known state: the node is alive"
     OUTDATED = "the known state is newer"
     GAP = "an earlier report was lost"
+
+
+class Route(NamedTuple):
+    """The way of a node's messages, which nodes share.
+
+    Attributes
+    ----------
+    partitions : frozenset of (str, int)
+        Topic and number of each partition that had messages of it: one a topic. Empty:
+        they come by a message bus.
+    is_relayed : bool
+        Whether a relay writes them.
+    """
+
+    partitions: frozenset[tuple[str, int]]
+    is_relayed: bool
 
 
 @dataclass(slots=True)
@@ -41,6 +57,8 @@ class ReportedNode:
         The `seen_at` that is in the store; 0: none.
     is_relayed : bool
         Whether a relay reports it, which also removes it: its silence does not.
+    partitions : frozenset of (str, int)
+        See `Route`.
     earlier : tuple of str
         Incarnations that this process knew before, the latest first: they order
         incarnations without a clock.
@@ -55,10 +73,12 @@ class ReportedNode:
     is_relayed: bool = False
     earlier: tuple[str, ...] = ()
     image_properties: dict[str, ImageProperties] = field(default_factory=dict)
+    partitions: frozenset[tuple[str, int]] = frozenset()
 
     def succeed(self, before: ReportedNode) -> None:
-        """Copy `stored_at` and the earlier incarnations from the previous state."""
+        """Copy from the previous state what a whole report does not have."""
         self.stored_at = before.stored_at
+        self.partitions = before.partitions
         known = dict.fromkeys((before.incarnation, *before.earlier))
         known.pop(self.incarnation, None)
         self.earlier = tuple(known)[:_MAX_EARLIER]
@@ -70,6 +90,20 @@ class ReportedNode:
             and self.data.keys() <= data.keys()
             and all(data[name] == self.data[name] for name in IDENTITY)
         )
+
+    def note_partition(self, partition: tuple[str, int]) -> None:
+        """Note that a partition had a message of this node, instead of an earlier one.
+
+        Another partition of a topic has a node's messages once partitions were added.
+        """
+        if partition not in self.partitions:
+            others = {each for each in self.partitions if each[0] != partition[0]}
+            self.partitions = frozenset({*others, partition})
+
+    @property
+    def route(self) -> Route:
+        """The way of its messages."""
+        return Route(self.partitions, self.is_relayed)
 
     @property
     def host(self) -> str:

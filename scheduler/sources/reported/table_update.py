@@ -22,10 +22,13 @@ class TableUpdate:
         When the report that is being applied was received.
     applied_at : float
         When the reports are applied.
+    partition : (str, int) or None
+        Where the report that is being applied was read; see `ReceivedReport`.
     """
 
     now: float
     applied_at: float
+    partition: tuple[str, int] | None = None
     records: dict[str, HostRecord] = field(default_factory=dict)
     changes: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: Hosts whose instances changed, and the added instances by node.

@@ -279,20 +279,9 @@ def test_waiting_relay_is_not_ready_while_no_broker_answers(
 def test_missing_rights_are_named_until_they_are_given(
     cloud: RelayedCloud, tmp_path: Path
 ) -> None:
-    kafka, conf, name = cloud.kafka, cloud.conf, cloud.kafka.name
+    kafka, name = cloud.kafka, cloud.kafka.name
     cloud.write(named("h1"))
-    (tmp_path / "password").write_text(PASSWORD)
-    for option, value in {
-        "bootstrap_servers": [kafka.sasl_servers],
-        "security_protocol": "sasl_plaintext",
-        "sasl_mechanism": "PLAIN",
-        "sasl_username": USER,
-        "sasl_password_file": f"{tmp_path}/password",
-    }.items():
-        conf.set_override(option, value, group="kafka")
-    topics = [*topic_settings(conf)]
-    kafka.allow_reading(topics)
-    kafka.allow([name], AclOperation.READ, resource=ResourceType.GROUP)
+    topics = _restrict(cloud, tmp_path)
     command = f"--allow-principal User:{USER} --operation Write --operation Describe"
     of_id = f"{command} --transactional-id {name}"
     with cloud.relay() as relay, cloud.relay() as other:
@@ -314,8 +303,60 @@ def test_missing_rights_are_named_until_they_are_given(
         leader, follower = (relay, other) if is_first else (other, relay)
         wait_until(lambda: leader.status.is_ready)
         wait_until(lambda: follower.status.role is RelayRole.FOLLOWER)
-        assert command in follower.status.trouble, "it has not led since"
-        assert not follower.status.is_ready
+        wait_until(lambda: follower.status.is_ready)
+
+
+def test_follower_names_each_right_until_it_is_given_and_fences_no_leader(
+    cloud: RelayedCloud, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka, name = cloud.kafka, cloud.kafka.name
+    cloud.write(named("h1"))
+    permitted = load([], config_files=[])
+    for option, value in kafka.options().items():
+        several = option == "bootstrap_servers"
+        permitted.set_override(option, [value] if several else value, group="kafka")
+    permitted.set_override("name", name, group="relay")
+    topics = _restrict(cloud, tmp_path)
+    with cloud.relay() as follower:
+        wait_until(lambda: f"--transactional-id {name}" in follower.status.trouble)
+        with contextlib.ExitStack() as stack:
+            source = FileSource(cloud.conf)
+            leader = RunningRelay(Relay(permitted, lambda: source))
+            stack.callback(leader.stop)
+            wait_until(lambda: leader.status.role is RelayRole.LEADER)
+            wait_until(lambda: follower.status.role is RelayRole.FOLLOWER)
+            assert f"--transactional-id {name}" in follower.status.trouble
+            write = AclOperation.WRITE, AclOperation.DESCRIBE
+            kafka.allow([name], *write, resource=ResourceType.TRANSACTIONAL_ID)
+            wait_until(lambda: f"--topic {topics[0]}" in follower.status.trouble)
+            assert not follower.status.is_ready
+            kafka.allow(topics, AclOperation.WRITE)
+            wait_until(lambda: follower.status.is_ready)
+            n_before = cloud.n_messages()
+            cloud.write(named("h1"), named("h2"))
+            leader.refresh()
+            wait_until(lambda: cloud.n_messages() > n_before)
+            assert leader.status.role is RelayRole.LEADER
+    assert "Another relay has become the leader" not in caplog.text
+
+
+def _restrict(cloud: RelayedCloud, folder: Path) -> list[str]:
+    """Connect as `USER`, who may only read; return the names of the topics."""
+    (folder / "password").write_text(PASSWORD)
+    for option, value in {
+        "bootstrap_servers": [cloud.kafka.sasl_servers],
+        "security_protocol": "sasl_plaintext",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": USER,
+        "sasl_password_file": f"{folder}/password",
+    }.items():
+        cloud.conf.set_override(option, value, group="kafka")
+    topics = [*topic_settings(cloud.conf)]
+    cloud.kafka.allow_reading(topics)
+    cloud.kafka.allow(
+        [cloud.kafka.name], AclOperation.READ, resource=ResourceType.GROUP
+    )
+    return topics
 
 
 def test_failing_source_removes_nothing_and_is_retried(cloud: RelayedCloud) -> None:

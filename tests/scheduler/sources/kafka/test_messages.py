@@ -21,6 +21,7 @@ from moorage.scheduler.sources.kafka.messages import (
 )
 from moorage.scheduler.sources.kafka.missing import MissingHosts
 from moorage.scheduler.sources.reported.hosts import ReportedHosts
+from moorage.scheduler.sources.reported.revisions import Route
 from moorage.testing.builders import NOW, host, instance_uuid, node_uuid
 
 from ....fixtures.property_tests import examples
@@ -465,8 +466,37 @@ def test_excused_silence_makes_no_host_newer_than_now() -> None:
     log = Log()
     log.report("h1")
     reading = Reading(log.messages)
-    reading.hosts.excuse_silence(100)
+    [route] = reading.hosts.routes()
+    reading.hosts.excuse_silence({route: 100})
     assert reading.value("last_seen_up") == NOW + 100
     assert reading.hosts.last_report_at == NOW, "the state is as old as before"
-    reading.hosts.excuse_silence(1e6)
+    reading.hosts.excuse_silence({route: 1e6})
     assert reading.value("last_seen_up") == APPLIED_AT
+
+
+def test_silence_is_excused_only_of_hosts_whose_messages_take_that_route() -> None:
+    log = Log()
+    for name in ("h1", "h1", "h2"):  # of h1 a report and a heartbeat
+        log.report(name)
+    report, heartbeat, other = log.messages
+    reading = Reading([report, heartbeat._replace(partition=1), other])
+    of_h1 = Route(frozenset({(TOPICS.hosts, 0), (TOPICS.heartbeats, 1)}), False)
+    of_h2 = Route(frozenset({(TOPICS.hosts, 0)}), False)
+    assert reading.hosts.routes() == {of_h1, of_h2}
+    h1, h2 = node_uuid("h1"), node_uuid("h2")
+    before = {node: reading.value("last_seen_up", node) for node in (h1, h2)}
+    reading.hosts.excuse_silence({of_h1: 5})
+    assert reading.value("last_seen_up", h1) == before[h1] + 5
+    assert reading.value("last_seen_up", h2) == before[h2]
+
+
+def test_route_follows_messages_to_another_partition_and_a_restarted_agent() -> None:
+    log = Log()
+    log.report("h1")
+    log.report("h1")
+    log.restart_agent("h1")
+    log.report("h1")
+    first, heartbeat, restarted = log.messages
+    reading = Reading([first, heartbeat, restarted._replace(partition=2)])
+    partitions = frozenset({(TOPICS.hosts, 2), (TOPICS.heartbeats, 0)})
+    assert reading.hosts.routes() == {Route(partitions, is_relayed=False)}

@@ -8,12 +8,13 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
 from moorage.agent import BusUnavailable, KafkaBus, Reporter
+from moorage.scheduler.kafka_client import TopicNames
 from moorage.scheduler.sources.kafka import reader, source
 from moorage.scheduler.sources.kafka.messages import MessageApplier
 from moorage.testing.builders import host, node_uuid
@@ -189,6 +190,77 @@ def test_partitions_without_a_leader_are_named() -> None:
             )
 
 
+def test_only_hosts_of_partitions_without_a_leader_are_not_silent() -> None:
+    relayed = [f"relayed{i}" for i in range(30)]
+    relayed_at: list[float] = []
+    with KafkaCluster() as kafka:
+        kafka.n_replicas = 1
+        cloud = Cloud(kafka)
+
+        def cast_as_relay(reports: list[dict[str, Any]]) -> None:
+            relayed_at.append(time.time())
+            for report in reports:
+                report["moorage_object.data"]["seen_at"] = relayed_at[-1]
+            cloud.bus.cast(reports)
+
+        relay = Reporter(cast_as_relay, sends_deltas=False)
+
+        def report() -> None:
+            cloud.reporter.report_many((host(host=name), []) for name in NAMES)
+            relay.report_many((host(host=name), []) for name in relayed)
+
+        report()
+        options = cloud.options()
+        options.set_override("service_down_time", 4)
+        scheduler = Scheduler(options, relay_grace=3.0)
+
+        def seen_at(names: Iterable[str]) -> list[float]:
+            nodes = [node_uuid(name) for name in names]
+            return [float(scheduler.value("last_seen_up", node)) for node in nodes]
+
+        scheduler.source.start_polling(scheduler.table)
+        try:
+            before = max(seen_at([*NAMES, *relayed]))
+            report()  # heartbeats
+            wait_until(lambda: min(seen_at([*NAMES, *relayed])) > before)
+            gone = kafka.leaders(cloud.topic)[0]
+            away = _nodes_at(kafka, gone, TopicNames.of(options)[:2])
+            unread, read = (
+                [n for n in (*NAMES, *relayed) if (node_uuid(n) in away) is is_away]
+                for is_away in (True, False)
+            )
+            own = [name for name in read if name in NAMES]
+            behind_relay = [name for name in read if name in relayed]
+            assert own
+            assert behind_relay
+            own_seen_at = seen_at(own)
+            kafka.brokers[gone].end(signal.SIGKILL)
+            wait_until(lambda: min(seen_at(unread)) > relayed_at[-1] + 15)
+            assert max(seen_at(unread)) <= time.time()
+            assert seen_at(own) == own_seen_at, "their silence counts"
+            excused_s = [at - relayed_at[-1] for at in seen_at(behind_relay)]
+            assert min(excused_s) > 2.5, "there is no relay either"
+            assert max(excused_s) < 3.5, "for longer than the grace"
+            kafka.brokers[gone].launch()
+            wait_until(lambda: _troubles(scheduler) == "")
+            back_at = time.time()
+            report()
+            wait_until(lambda: min(seen_at([*NAMES, *relayed])) > back_at)
+        finally:
+            scheduler.source.stop()
+
+
+def _nodes_at(kafka: KafkaCluster, broker: int, topics: Iterable[str]) -> set[str]:
+    """Return the nodes that have messages in a partition that a broker leads."""
+    found = set()
+    for topic in topics:
+        leaders = kafka.leaders(topic)
+        for node, number in kafka.partitions(topic).items():
+            if node is not None and leaders[number or 0] == broker:
+                found.add(node)
+    return found
+
+
 def test_host_is_not_silent_while_its_heartbeats_are_unread(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -207,12 +279,15 @@ def test_host_is_not_silent_while_its_heartbeats_are_unread(
         monkeypatch.setattr(source, "_apply", apply_slowly)
         with _scheduler(cloud, forget_hosts_after=6.0) as scheduler:
             wait_until(lambda: scheduler.source.n_unread() == 0)
+            partitions = cloud.kafka.partitions(cloud.topic)
+            busy_one = partitions[NODES[0]]
+            node = next(n for n in NODES[1:] if partitions[n] == busy_one)
             is_slow.set()
             busy = [(NODES[0], b"{")] * 2_000
-            cloud.kafka.produce(cloud.topic, *busy)
-            seen_at = scheduler.value("last_seen_up", NODES[1])
+            cloud.kafka.produce(cloud.topic, *busy, partition=busy_one)
+            seen_at = scheduler.value("last_seen_up", node)
             wait_until(lambda: "is not read to its end" in _notes(scheduler))
-            wait_until(lambda: scheduler.value("last_seen_up", NODES[1]) > seen_at + 10)
+            wait_until(lambda: scheduler.value("last_seen_up", node) > seen_at + 10)
             assert len(scheduler.table) == len(NAMES), "none is forgotten"
             is_slow.clear()
             wait_until(lambda: _notes(scheduler) == "")
