@@ -12,11 +12,11 @@ from oslo_config import cfg
 
 from ..objects import RequestSpec, Selection
 from . import logs, tracing
-from .drivers.caller import Caller
 from .drivers.claims.peer_claims import ClaimState, PeerClaim, PublishClaims
 from .drivers.decision import Decision
 from .drivers.parts import Parts
 from .drivers.plugins import PluginSet
+from .drivers.prepared import Caller
 from .drivers.record import DecisionRecord
 from .notifications import CallNotifications, Notifier
 from .rpc.endpoints import Destinations

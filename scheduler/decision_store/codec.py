@@ -1,29 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decision records as compressed bytes.
-
-A record and its request are msgpack, compressed by zlib with a preset dictionary: a
-record has few bytes of its own among many names of fields, filters and weighers. The
-UUIDs, which cannot be compressed, follow as 16 bytes each.
-"""
+"""Decision records as bytes: msgpack of a record and its request, and zlib."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import zlib
-from importlib import resources
 from typing import Any, Final
 
 import msgspec
 
 from ...objects import RequestSpec, Serializer
 from ..drivers.record import DecisionRecord, InstanceRecord
-from .uuids import extract_uuids, restore_uuids
 
-#: The first byte: the format, with the dictionary of that number.
-_VERSION: Final = 2
-#: Level 6 takes twice the time for 2 % less.
-_LEVEL: Final = 3
+#: The first byte: the format.
+_VERSION: Final = 3
 #: A record that would need more is stored without its request.
 _MAX_BYTES: Final = 1 << 20
 #: A record of that size is refused: it would hold up whoever reads it.
@@ -89,10 +79,7 @@ def _compressed(stored: _Stored) -> bytes:
         packed = _ENCODER.encode(stored)
     except UnicodeEncodeError:
         packed = _ENCODER.encode(_cleaned(msgspec.to_builtins(stored)))
-    marked, uuids = extract_uuids(packed)
-    compressor = _compressor().copy()
-    compressed = compressor.compress(marked) + compressor.flush()
-    return bytes([_VERSION]) + compressed + uuids
+    return bytes([_VERSION]) + zlib.compress(packed)
 
 
 def _plain(value: object) -> object:
@@ -124,12 +111,11 @@ def decode(data: bytes) -> tuple[DecisionRecord, dict[str, Any] | None]:
     """
     if data[:1] != bytes([_VERSION]):
         raise UnreadableRecord("it has the format of another version of Moorage")
-    decompressor = zlib.decompressobj(wbits=-zlib.MAX_WBITS, zdict=_dictionary())
+    decompressor = zlib.decompressobj()
     try:
-        marked = decompressor.decompress(data[1:], _MAX_UNPACKED)
+        packed = decompressor.decompress(data[1:], _MAX_UNPACKED)
         if decompressor.unconsumed_tail:
             raise UnreadableRecord(f"it has more than {_MAX_UNPACKED} bytes")
-        packed = restore_uuids(marked, decompressor.unused_data)
         stored = _DECODER.decode(packed)
     except UnreadableRecord:
         raise
@@ -149,16 +135,3 @@ def read_request(primitive: dict[str, Any]) -> RequestSpec:
     """
     request: RequestSpec = Serializer().deserialize_entity(None, primitive)
     return request
-
-
-@functools.cache
-def _compressor() -> zlib._Compress:
-    """Return a compressor to copy: reading the dictionary takes most of its time."""
-    return zlib.compressobj(_LEVEL, wbits=-zlib.MAX_WBITS, zdict=_dictionary())
-
-
-@functools.cache
-def _dictionary() -> bytes:
-    """Return the preset dictionary; stored records need it unchanged."""
-    file = resources.files(__package__) / f"dictionary_{_VERSION}.msgpack"
-    return file.read_bytes()

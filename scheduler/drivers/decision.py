@@ -26,7 +26,6 @@ from ..request import Request
 from ..request.checks import instance_uuids_of
 from .attempt import Attempt
 from .base import Selections
-from .caller import Caller
 from .claims.checks import FitCheck, FreshState
 from .claims.claims import Claims, StaleOffer
 from .claims.contention import Contention
@@ -44,7 +43,7 @@ from .placement_queries import (
     query_candidates,
     requery_candidates,
 )
-from .prepared import PreparedRequest
+from .prepared import Caller, PreparedRequest
 from .record import DecisionRecord, Outcome, ReplayKey
 from .restrictions import restrict_hosts
 from .user_reasons import count_causes

@@ -27,9 +27,9 @@ from ..placement.query import Requirements, build_fallback_query, build_query
 from ..prefilters import NetworkLookup, Prefilter, PrefilterRequest
 from ..request import Request
 from .attachment_places import apply_attachments, check_required
-from .caller import Caller
 from .claims.checks import FRESH_S, MAX_RECHECKED
 from .parts import Parts
+from .prepared import Caller
 from .record import DecisionRecord, FilterStep
 from .restrictions import restrict_to_requested_host
 

@@ -24,11 +24,11 @@ from ...filters.numa_topology import NUMATopologyFilter
 from ...filters.pci_passthrough import PciPassthroughFilter
 from ...objects import RequestSpec
 from ..candidates import CandidatesQuery
-from ..drivers.caller import Caller
 from ..drivers.filtering import rejections
 from ..drivers.instances import Needs
 from ..drivers.parts import Parts
 from ..drivers.placement_queries import build_queries, run_prefilters
+from ..drivers.prepared import Caller
 from ..drivers.record import DecisionRecord
 from ..errors import InvalidRequest, NoValidHost, SchedulerError
 from ..hosts import Consumption, HostBatch

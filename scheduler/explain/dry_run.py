@@ -8,10 +8,10 @@ import uuid
 from typing import Final
 
 from ...objects import RequestSpec
-from ..drivers.caller import Caller
 from ..drivers.claims.recorded import RecordedClaims
 from ..drivers.decision import Decision
 from ..drivers.parts import Parts
+from ..drivers.prepared import Caller
 from ..drivers.record import DecisionRecord
 from ..errors import NoValidHost
 

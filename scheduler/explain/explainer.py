@@ -14,10 +14,10 @@ import numpy as np
 from ...objects import RequestSpec
 from ..candidates import CandidatesQuery, DerivedData, Offer
 from ..drivers.attachment_places import RecordedAttachments
-from ..drivers.caller import Caller
 from ..drivers.named_groups import with_current_groups
 from ..drivers.parts import Parts
 from ..drivers.placement_queries import ATTACHMENTS, build_queries, run_prefilters
+from ..drivers.prepared import Caller
 from ..drivers.record import DecisionRecord, Outcome
 from ..drivers.restrictions import requested_host
 from ..errors import InvalidRequest, NoValidHost, SchedulerError, excerpt

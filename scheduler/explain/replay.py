@@ -9,9 +9,9 @@ from typing import Any
 
 from ...objects import RequestSpec
 from ..drivers.attachment_places import RecordedAttachments
-from ..drivers.caller import Caller
 from ..drivers.claims.recorded import RecordedClaims
 from ..drivers.decision import Decision
+from ..drivers.prepared import Caller
 from ..drivers.record import DecisionRecord, Outcome, ReplayKey, WeigherPart
 from ..errors import SchedulerError
 from ..views import OfflineParts, UnreadableView

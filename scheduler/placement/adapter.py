@@ -1,30 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP requests to Placement, and one typed error for each way they can fail."""
+"""The adapter that sends HTTP requests to Placement, as ``[placement]`` says."""
 
 from __future__ import annotations
 
 import enum
-import re
-from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
-import requests
 from keystoneauth1 import exceptions as ksa_errors
 from keystoneauth1 import loading as ks_loading
 from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
-from urllib3.exceptions import NewConnectionError, ProtocolError, ReadTimeoutError
 
-from .. import tracing
 from ..conf.keystoneauth import load_auth
 from ..errors import (
-    InvalidRequest,
-    PlacementError,
     PlacementUnauthorized,
     PlacementUnavailable,
-    shortened,
 )
-from ..failures import Failure, cause_of, one_line
+from ..failures import Failure
 from .allocations.limits import PLACEMENT_TIMEOUT_S
 
 _GROUP: Final = "placement"
@@ -33,7 +25,8 @@ _GROUP: Final = "placement"
 _CONNECTIONS: Final = 64
 _SERVERS: Final = 2
 
-_AUTH_ERRORS: Final = (
+#: What keystoneauth1 raises where it cannot authenticate or finds no endpoint.
+AUTH_ERRORS: Final = (
     ksa_errors.AuthorizationFailure,
     ksa_errors.AuthPluginException,
     ksa_errors.EndpointNotFound,
@@ -42,20 +35,6 @@ _AUTH_ERRORS: Final = (
     ksa_errors.MissingAuthPlugin,
     ksa_errors.Unauthorized,
 )
-#: What HTTP libraries raise for a header or a body that cannot be sent.
-_UNSENDABLE: Final = (
-    UnicodeError,
-    requests.exceptions.InvalidHeader,
-    requests.exceptions.InvalidJSONError,
-)
-_NEVER_CONNECTED: Final = (NewConnectionError, requests.ConnectTimeout)
-_POSSIBLY_SENT: Final = (ProtocolError, ReadTimeoutError, requests.ReadTimeout)
-#: The beginning of urllib3's text in an error of requests.
-_POOL: Final = re.compile(r": HTTPS?ConnectionPool\(")
-
-#: The adapter must not retry a write, whatever [placement] configures: the answer to
-#: the second attempt would hide what the first one did.
-_NO_RETRIES: Final = {"connect_retries": 0, "status_code_retries": 0}
 
 
 class AnswerLost(PlacementUnavailable):
@@ -152,7 +131,7 @@ def make_adapter(conf: cfg.ConfigOpts) -> Adapter:
         session = ks_loading.load_session_from_conf_options(
             conf, _GROUP, auth=auth, timeout=timeout
         )
-    except _AUTH_ERRORS as e:
+    except AUTH_ERRORS as e:
         failure = Failure.of("[placement] auth_type", conf.placement.auth_type, e)
         raise PlacementUnauthorized(f"{failure}") from e
     for each in set(session.session.adapters.values()):
@@ -160,90 +139,3 @@ def make_adapter(conf: cfg.ConfigOpts) -> Adapter:
     return ks_loading.load_adapter_from_conf_options(
         conf, _GROUP, session=session, auth=auth, raise_exc=False
     )
-
-
-def send(
-    adapter: PlacementAdapter,
-    verb: Verb,
-    url: str,
-    body: object = None,
-    *,
-    microversion: str,
-    global_request_id: str | None,
-) -> Response:
-    """Send one request; return the response, whatever its status.
-
-    Raises
-    ------
-    PlacementUnauthorized
-        Keystone refuses the credentials, or knows no endpoint.
-    PlacementUnavailable
-        There was no response; a write was not sent.
-    AnswerLost
-        A write was sent, and there was no response.
-    InvalidRequest
-        HTTP cannot carry the request.
-    """
-    headers = {
-        "Accept": "application/json",
-        "OpenStack-API-Version": f"placement {microversion}",
-    }
-    if global_request_id:
-        headers["X-Openstack-Request-Id"] = global_request_id
-    options: dict[str, Any] = {"headers": headers, "raise_exc": False}
-    if verb is not Verb.GET:
-        options |= _NO_RETRIES
-    if verb in (Verb.PUT, Verb.POST):
-        options["json"] = body
-    try:
-        with tracing.http_call(verb, url) as span:
-            tracing.inject_headers(headers)
-            response: Response = getattr(adapter, verb.lower())(url, **options)
-            span.set("http.response.status_code", response.status_code)
-            return response
-    except _AUTH_ERRORS as e:
-        raise PlacementUnauthorized(
-            f"{verb} {shortened(url)} of Placement failed to authenticate or to find "
-            f"the endpoint: {one_line(e)}. Check auth_type, its options and "
-            "endpoint_override in [placement]."
-        ) from e
-    except Exception as e:
-        # A custom adapter may raise anything, and a write whose outcome is unknown must
-        # be settled whatever was raised.
-        raise _failure(verb, url, e) from e
-
-
-def _failure(verb: Verb, url: str, e: Exception) -> PlacementError | InvalidRequest:
-    request = f"{verb} {shortened(url)} of Placement"
-    causes = list(_causes(e))
-    if any(isinstance(cause, _UNSENDABLE) for cause in causes):
-        return InvalidRequest(f"{request} cannot be sent: {shortened(str(e))}")
-    # The root cause instead of urllib3's wrapping.
-    text = one_line(_POOL.split(str(e), maxsplit=1)[0])
-    root = cause_of(causes[-1])
-    message = (
-        f"{request} got no answer: {text if root in text else f'{text}: {root}'}. "
-        "Check that it runs, and the options endpoint_override, auth_url, timeout and "
-        "those of TLS in [placement]."
-    )
-    # keystoneauth1 chains the errors of its retries: if one attempt had a connection,
-    # the request may have arrived.
-    was_never_sent = any(isinstance(cause, _NEVER_CONNECTED) for cause in causes) and (
-        not any(isinstance(cause, _POSSIBLY_SENT) for cause in causes)
-    )
-    if verb is Verb.GET or was_never_sent:
-        return PlacementUnavailable(message)
-    return AnswerLost(message, is_in_flight=True)
-
-
-def _causes(e: BaseException | None) -> Iterator[BaseException]:
-    """Yield the chain of causes; urllib3 has it in `reason`, requests in `args`."""
-    while e is not None:
-        yield e
-        inner = next((a for a in e.args if isinstance(a, BaseException)), None)
-        if inner is not None:
-            yield inner
-            reason = getattr(inner, "reason", None)
-            if isinstance(reason, BaseException):
-                yield reason
-        e = e.__cause__ or e.__context__

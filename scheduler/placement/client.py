@@ -3,12 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
+import requests
+from urllib3.exceptions import NewConnectionError, ProtocolError, ReadTimeoutError
+
+from .. import tracing
 from ..candidates import MICROVERSION, AllocationCandidates, CandidatesQuery
-from ..errors import PlacementError, PlacementIncompatible, PlacementRejected
-from .adapter import AnswerLost, PlacementAdapter, Response, Verb, send
+from ..errors import (
+    InvalidRequest,
+    PlacementError,
+    PlacementIncompatible,
+    PlacementRejected,
+    PlacementUnauthorized,
+    PlacementUnavailable,
+    shortened,
+)
+from ..failures import cause_of, one_line
+from .adapter import AUTH_ERRORS, AnswerLost, PlacementAdapter, Response, Verb
 from .answers import (
     ConsumerAllocations,
     WriteAnswer,
@@ -23,6 +37,21 @@ from .answers import (
 from .health import CallOutcome, PlacementHealth
 
 _T = TypeVar("_T")
+
+#: What HTTP libraries raise for a header or a body that cannot be sent.
+_UNSENDABLE: Final = (
+    UnicodeError,
+    requests.exceptions.InvalidHeader,
+    requests.exceptions.InvalidJSONError,
+)
+_NEVER_CONNECTED: Final = (NewConnectionError, requests.ConnectTimeout)
+_POSSIBLY_SENT: Final = (ProtocolError, ReadTimeoutError, requests.ReadTimeout)
+#: The beginning of urllib3's text in an error of requests.
+_POOL: Final = re.compile(r": HTTPS?ConnectionPool\(")
+
+#: The adapter must not retry a write, whatever [placement] configures: the answer to
+#: the second attempt would hide what the first one did.
+_NO_RETRIES: Final = {"connect_retries": 0, "status_code_retries": 0}
 
 #: A consumer that does not exist: a GET of its allocations costs next to nothing.
 _NO_CONSUMER = "00000000-0000-0000-0000-000000000000"
@@ -86,7 +115,7 @@ class PlacementClient:
         self, query: CandidatesQuery, *, global_request_id: str | None = None
     ) -> AllocationCandidates:
         """Return a query's candidates; PlacementRejected if the query is malformed."""
-        candidates = self._get(
+        candidates = self._read(
             query.path,
             read_candidates,
             microversion=query.microversion,
@@ -181,22 +210,7 @@ class PlacementClient:
         microversion: str = MICROVERSION,
         global_request_id: str | None = None,
     ) -> _T:
-        return self._get(
-            url,
-            parse,
-            microversion=microversion,
-            global_request_id=global_request_id,
-        )
-
-    def _get(
-        self,
-        url: str,
-        parse: Callable[[object], _T],
-        *,
-        microversion: str,
-        global_request_id: str | None,
-    ) -> _T:
-        """Return the parsed body of an answer."""
+        """Return the parsed body of the answer to a GET."""
         # Parsed inside the guard: a proxy's error page may be JSON too.
         with self.health.guarding(_outcome):
             response = self._call(Verb.GET, url, microversion, None, global_request_id)
@@ -210,15 +224,49 @@ class PlacementClient:
         body: object,
         global_request_id: str | None,
     ) -> Response:
-        """Send one request; a client for conductors changes it here."""
-        return send(
-            self._adapter,
-            verb,
-            url,
-            body,
-            microversion=microversion,
-            global_request_id=global_request_id,
-        )
+        """Send one request; return the response, whatever its status.
+
+        A client for conductors changes the request here.
+
+        Raises
+        ------
+        PlacementUnauthorized
+            Keystone refuses the credentials, or knows no endpoint.
+        PlacementUnavailable
+            There was no response; a write was not sent.
+        AnswerLost
+            A write was sent, and there was no response.
+        InvalidRequest
+            HTTP cannot carry the request.
+        """
+        headers = {
+            "Accept": "application/json",
+            "OpenStack-API-Version": f"placement {microversion}",
+        }
+        if global_request_id:
+            headers["X-Openstack-Request-Id"] = global_request_id
+        options: dict[str, Any] = {"headers": headers, "raise_exc": False}
+        if verb is not Verb.GET:
+            options |= _NO_RETRIES
+        if verb in (Verb.PUT, Verb.POST):
+            options["json"] = body
+        try:
+            with tracing.http_call(verb, url) as span:
+                tracing.inject_headers(headers)
+                send = getattr(self._adapter, verb.lower())
+                response: Response = send(url, **options)
+                span.set("http.response.status_code", response.status_code)
+                return response
+        except AUTH_ERRORS as e:
+            raise PlacementUnauthorized(
+                f"{verb} {shortened(url)} of Placement failed to authenticate or to "
+                f"find the endpoint: {one_line(e)}. Check auth_type, its options and "
+                "endpoint_override in [placement]."
+            ) from e
+        except Exception as e:
+            # A custom adapter may raise anything, and a write whose outcome is unknown
+            # must be settled whatever was raised.
+            raise _failure(verb, url, e) from e
 
 
 def _outcome(e: PlacementError) -> CallOutcome:
@@ -229,3 +277,39 @@ def _outcome(e: PlacementError) -> CallOutcome:
     if isinstance(e, AnswerLost) and not e.is_in_flight:
         return CallOutcome.UNCLEAR
     return CallOutcome.FAILED
+
+
+def _failure(verb: Verb, url: str, e: Exception) -> PlacementError | InvalidRequest:
+    request = f"{verb} {shortened(url)} of Placement"
+    causes = list(_causes(e))
+    if any(isinstance(cause, _UNSENDABLE) for cause in causes):
+        return InvalidRequest(f"{request} cannot be sent: {shortened(str(e))}")
+    # The root cause instead of urllib3's wrapping.
+    text = one_line(_POOL.split(str(e), maxsplit=1)[0])
+    root = cause_of(causes[-1])
+    message = (
+        f"{request} got no answer: {text if root in text else f'{text}: {root}'}. "
+        "Check that it runs, and the options endpoint_override, auth_url, timeout and "
+        "those of TLS in [placement]."
+    )
+    # keystoneauth1 chains the errors of its retries: if one attempt had a connection,
+    # the request may have arrived.
+    was_never_sent = any(isinstance(cause, _NEVER_CONNECTED) for cause in causes) and (
+        not any(isinstance(cause, _POSSIBLY_SENT) for cause in causes)
+    )
+    if verb is Verb.GET or was_never_sent:
+        return PlacementUnavailable(message)
+    return AnswerLost(message, is_in_flight=True)
+
+
+def _causes(e: BaseException | None) -> Iterator[BaseException]:
+    """Yield the chain of causes; urllib3 has it in `reason`, requests in `args`."""
+    while e is not None:
+        yield e
+        inner = next((a for a in e.args if isinstance(a, BaseException)), None)
+        if inner is not None:
+            yield inner
+            reason = getattr(inner, "reason", None)
+            if isinstance(reason, BaseException):
+                yield reason
+        e = e.__cause__ or e.__context__

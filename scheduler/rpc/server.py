@@ -25,7 +25,7 @@ from oslo_messaging.rpc.server import RPCServer
 
 from ...objects import MalformedObject, Serializer
 from .. import logs
-from ..drivers.caller import Caller
+from ..drivers.prepared import Caller
 from ..errors import (
     ConfigurationError,
     InvalidRequest,

@@ -368,7 +368,7 @@ def test_without_levels_hints_about_places_are_not_read(conf: cfg.ConfigOpts) ->
 # -- one host at a time, in plain Python -----------------------------------------------
 
 
-def _allowed(  # noqa: C901 - one branch a rule
+def _allowed(
     name: str,
     places: Mapping[str, Mapping[str, str]],
     on: Mapping[str, list[str]],

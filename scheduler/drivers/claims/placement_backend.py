@@ -28,8 +28,7 @@ from ...placement.allocations.journal_entry import JournalEntry
 from ...placement.answers import ConsumerAllocations
 from ...placement.candidates_source import CountedClaim
 from ...request import Request
-from ..caller import Caller
-from ..prepared import PreparedRequest
+from ..prepared import Caller, PreparedRequest
 from ..restrictions import evacuated_from
 
 LOG = logging.getLogger(__name__)

@@ -200,7 +200,22 @@ class Rewrite:
                 break  # the last read is for writes in doubt only
             if number:
                 self._pause(number)
-            if self._try_once(may_write=number < MAX_WRITES):
+            try:
+                answer = self._attempt(may_write=number < MAX_WRITES)
+            except AllocationUpdateFailed:
+                raise
+            except AnswerLost as e:
+                self._note_loss(e)
+                continue
+            except PlacementError as e:
+                if not (self.is_in_doubt or self.lost or self.is_held):
+                    raise
+                self.error = e
+                continue
+            if answer is None:
+                break
+            self.answer, self.error = answer, None
+            if not answer.is_concurrent_update:
                 break
         if self.is_in_doubt or (self.is_held and not self.answer.is_done):
             raise self._in_doubt() from self.error
@@ -235,25 +250,6 @@ class Rewrite:
     def is_held(self) -> bool:
         """Whether the consumers hold the claim, though perhaps not at rest."""
         return self.takes_over and self.is_reached
-
-    def _try_once(self, *, may_write: bool) -> bool:
-        """Make one attempt; return whether no other one is needed or possible."""
-        try:
-            answer = self._attempt(may_write=may_write)
-        except AllocationUpdateFailed:
-            raise
-        except AnswerLost as e:
-            self._note_loss(e)
-            return False
-        except PlacementError as e:
-            if not (self.is_in_doubt or self.lost or self.is_held):
-                raise
-            self.error = e
-            return False
-        if answer is None:
-            return True
-        self.answer, self.error = answer, None
-        return not answer.is_concurrent_update
 
     def _attempt(self, *, may_write: bool) -> WriteAnswer | None:
         """Read if needed, plan, and write until the consumers are at rest.

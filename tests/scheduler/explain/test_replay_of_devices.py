@@ -14,7 +14,7 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.scheduler.drivers.caller import Caller
+from moorage.scheduler.drivers.prepared import Caller
 from moorage.scheduler.errors import PlacementUnavailable
 from moorage.scheduler.explain import Explainer, Replay, dry_run
 from moorage.scheduler.views import OfflineParts, StoredView

@@ -18,9 +18,8 @@ import pytest
 from moorage.filters.server_group import ServerGroupAffinityFilter
 from moorage.objects import Destination, InstanceGroup, Selection
 from moorage.scheduler import conf as moorage_conf
-from moorage.scheduler.drivers.caller import Caller
 from moorage.scheduler.drivers.claims.groups import GroupCheck
-from moorage.scheduler.drivers.prepared import PreparedRequest
+from moorage.scheduler.drivers.prepared import Caller, PreparedRequest
 from moorage.scheduler.drivers.record import MEMBER_CLAIMED_FIRST, DecisionRecord
 from moorage.scheduler.errors import NoValidHost, PlacementError
 from moorage.scheduler.placement.allocations.claims import ClaimAnswer, ClaimResult

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from moorage.objects import InstanceGroup, RequestSpec
 from moorage.scheduler.conf import load
-from moorage.scheduler.drivers.caller import Caller
 from moorage.scheduler.drivers.plugins import load_driver
+from moorage.scheduler.drivers.prepared import Caller
 from moorage.scheduler.drivers.record import DecisionRecord, Outcome
 from moorage.scheduler.explain.dry_run import dry_run
 from moorage.scheduler.waiting import SystemWaiter

@@ -16,7 +16,7 @@ from moorage.scheduler.candidates import (
     Offer,
 )
 from moorage.scheduler.placement.memory import TableOffer
-from moorage.scheduler.placement.memory.lacking import lacking_room
+from moorage.scheduler.placement.memory.source import lacking_room
 from moorage.scheduler.placement.providers import (
     InventoryRecord,
     ProviderColumns,
