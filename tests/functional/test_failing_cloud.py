@@ -35,7 +35,7 @@ _EXPECTED = {
     FailureCause.DOWN: ("ComputeFilter 20 0", "(last_seen_up) at most 60 s ago 36"),
     FailureCause.HYPERVISOR: (
         "ImagePropertiesFilter 3,330 0",
-        "(hypervisor_version) >= 8000000 6002001",
+        "hypervisor_version is missing or different >= 8000000 6002001",
     ),
 }
 

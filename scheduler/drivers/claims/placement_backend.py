@@ -184,9 +184,12 @@ class PlacementBackend:
         self._parts.orphans.forget_claimed(claims)
         for uuid, mine in claims.items():
             if mine.is_late:
-                self._parts.orphans.add(
-                    uuid, self._parts.journal.watch(uuid, mine, self._owner)
-                )
+                self._watch(uuid, mine)
+
+    def _watch(self, uuid: str, late: Claim) -> None:
+        """Watch for an unanswered write of a claim, which may arrive late."""
+        orphan = self._parts.journal.watch(uuid, late, self._owner)
+        self._parts.orphans.add(uuid, orphan)
 
     def release(self, uuid: str) -> None:
         """Release this request's claim for an instance."""
@@ -195,6 +198,7 @@ class PlacementBackend:
             uuid,
             self._made[uuid],
             rng=self._parts.rng,
+            watch=lambda late: self._watch(uuid, late),
             waiter=self._parts.waiter,
             global_request_id=self._global_request_id,
         )

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -320,12 +320,19 @@ def release(
     claimed: Claim,
     *,
     rng: Rng,
+    watch: Callable[[Claim], None],
     waiter: Waiter | None = None,
     global_request_id: str | None = None,
 ) -> bool:
     """Release a claim, if the consumer still holds it and nothing was written since.
 
     What the consumer held before the claim stays.
+
+    Parameters
+    ----------
+    watch : callable
+        Called with the claim if a write that raises its generation got no answer: it
+        may arrive late, and make the claim again.
 
     Returns
     -------
@@ -351,11 +358,18 @@ def release(
         global_request_id=global_request_id,
         rests=False,
     )
-    answer = rewrite.run().answer
-    if not answer.is_done and not answer.is_concurrent_update:
-        # The provider has shrunk: Placement refuses to write the same amounts again.
-        plan.may_bump = False
-        rewrite.run()
+    try:
+        answer = rewrite.run().answer
+        if not answer.is_done and not answer.is_concurrent_update:
+            # The provider has shrunk: Placement refuses to write the same amounts
+            # again.
+            plan.may_bump = False
+            rewrite.run()
+    finally:
+        # A consumer that keeps what it held before is never at a generation again.
+        lost = [each or 0 for each in rewrite.lost.get(consumer_uuid, ())]
+        if claimed.before is None and (bumps := [each for each in lost if each % 2]):
+            watch(Claim(claimed.request, named=max(bumps), is_late=True))
     rewrite.raise_unless_done(f"Consumer {consumer_uuid} was not released")
     return plan.was_held
 

@@ -152,6 +152,7 @@ class JournalEntry:
             on_settled=self.settle,
             on_released=self.record_release,
             on_suspected=self.mark_suspected,
+            watch=lambda late: self.journal.watch(self.consumer_uuid, late, self.owner),
         )
 
 

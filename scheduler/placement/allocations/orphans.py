@@ -87,6 +87,9 @@ class Orphan:
     on_settled, on_released, on_suspected : callable
         Called once nothing remains to be done about the claim; once it is not held and
         only a late write remains to be watched for; and once it is reported.
+    watch : callable, optional
+        Returns an orphan to watch for a late write, recorded in the journal; None:
+        there is no journal.
     since : float
         When it was added, on the waiter's clock.
     is_suspected : bool
@@ -102,11 +105,18 @@ class Orphan:
     on_settled: Callable[[], None] = _do_nothing
     on_released: Callable[[], None] = _do_nothing
     on_suspected: Callable[[], None] = _do_nothing
+    watch: Callable[[Claim], Orphan] | None = None
     since: float = 0.0
     is_suspected: bool = False
     lock: AbstractContextManager[object] = dataclasses.field(
         default_factory=nullcontext
     )
+
+    def late(self, claim: Claim) -> Orphan:
+        """Return an orphan to watch for a late write of a claim."""
+        if self.watch is not None:
+            return self.watch(claim)
+        return Orphan(claim, self.owner, is_watched=True)
 
 
 class Orphans:
@@ -409,7 +419,12 @@ class Orphans:
             orphan.claim, generation=max(generation, orphan.claim.newest)
         )
         was_held = release(
-            self._client, uuid, claim, rng=self._rng, waiter=self._waiter
+            self._client,
+            uuid,
+            claim,
+            rng=self._rng,
+            watch=lambda late: self.add(uuid, orphan.late(late)),
+            waiter=self._waiter,
         )
         if was_held:
             LOG.info("Released the allocation of consumer %s", uuid)

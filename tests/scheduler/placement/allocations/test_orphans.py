@@ -257,6 +257,30 @@ def test_release_whose_answer_is_lost_spares_a_later_claim(
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
 
+def test_write_of_a_release_that_arrives_late_replaces_no_later_claim(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    """The first one raises the generation, and writes the claim again for that."""
+    consumer, claim = _claimed(placement, HOST)
+    with MisbehavingServer(placement.placement.wsgi_app) as server:
+        watched = Watched(server.client())
+        server.misbehave(Misbehaviour.LATE, verb="PUT", times=1)
+        watched.state = InstanceState.PENDING
+        watched.add(consumer, claim)
+        watched.run_for(TIMEOUT_S)
+        assert _held(placement, consumer) == {}
+        late = watched.orphans.late_generations([consumer])
+        claimed = claim_one(
+            placement.client, consumer, request_of(OTHER), rest_above=late
+        )
+        assert claimed.claims
+        server.let_late_ones_go()
+    assert _held(placement, consumer) == {OTHER: {"VCPU": 1}}
+    watched.run_for(LATE_WRITE_S)
+    assert not watched.orphans
+    assert _held(placement, consumer) == {OTHER: {"VCPU": 1}}
+
+
 # -- what may be claimed late ----------------------------------------------------------
 def test_claim_still_in_transit_is_never_executed(
     placement: EmbeddedPlacementFixture,
