@@ -106,8 +106,6 @@ class Attempt(DecisionSteps):
         self._passing: HostBatch | None = None
         #: The number of the record's steps once the first filters have run.
         self._n_steps = 0
-        #: The number of the record's claims before this attempt.
-        self._n_claims = len(prepared.record.claims)
         #: Weighs hosts instead of the weighers.
         self._weigh: Weigh | None = None
         #: The last weights that the driver asked for.
@@ -222,7 +220,7 @@ class Attempt(DecisionSteps):
         return Tried(
             self._passing,
             self._offer,
-            self._record.claims[self._n_claims :],
+            () if self._claims is None else self._claims.attempts,
             {type(filter_).__name__ for filter_ in filters[n_first:]},
         )
 

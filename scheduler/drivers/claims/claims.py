@@ -71,6 +71,10 @@ class ClaimBackend(Protocol):
     evacuated_from: frozenset[str]
     n_writes: int
 
+    @property
+    def attempts(self) -> Sequence[ClaimAttempt]:
+        """Those of this attempt so far, sent or repeated."""
+
     def claim(
         self,
         requests: dict[str, AllocationRequest],
@@ -388,6 +392,11 @@ class Claims:
         return not self._claim([assignment], eligible, is_held=True)
 
     # -- the end -----------------------------------------------------------------------
+
+    @property
+    def attempts(self) -> Sequence[ClaimAttempt]:
+        """The claims of this attempt so far, sent or repeated."""
+        return self._backend.attempts
 
     def has_claimed(self, uuid: str) -> bool:
         """Return whether this attempt has made a claim for an instance."""

@@ -29,6 +29,7 @@ from ...placement.answers import ConsumerAllocations
 from ...placement.candidates_source import CountedClaim
 from ...request import Request
 from ..prepared import Caller, PreparedRequest
+from ..record import ClaimAttempt
 from ..restrictions import evacuated_from
 
 LOG = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class PlacementBackend:
             name: _owner(request, caller, name) for name in ("project_id", "user_id")
         }
         self._record = prepared.record
+        self._n_recorded = len(prepared.record.claims)
         self.evacuated_from = evacuated_from(request, parts.table)
         self.n_writes = 0
         #: Those that this request made, by instance.
@@ -101,6 +103,11 @@ class PlacementBackend:
             span.set("moorage.answer", answer.result.value)
             span.set("moorage.attempts", answer.n_attempts)
         return answer
+
+    @property
+    def attempts(self) -> Sequence[ClaimAttempt]:
+        """Those of this attempt so far."""
+        return self._record.claims[self._n_recorded :]
 
     def has_claimed(self, instance_uuid: str | None = None) -> bool:
         """Return whether a claim of this attempt is held; None: of any instance."""

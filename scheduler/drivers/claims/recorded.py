@@ -52,6 +52,7 @@ class RecordedClaims(ClaimCheck):
     n_writes = 0
 
     def __init__(self, attempts: Sequence[ClaimAttempt] = ()) -> None:
+        self._recorded = tuple(attempts)
         self._left = deque(attempts)
         #: Instances and service hosts that were outdated: those of all their nodes.
         self._outdated: set[tuple[str, str]] = set()
@@ -93,6 +94,11 @@ class RecordedClaims(ClaimCheck):
         return any(each.result not in (RELEASED, COLLIDED) for each in self._left)
 
     # -- as a backend ------------------------------------------------------------------
+
+    @property
+    def attempts(self) -> Sequence[ClaimAttempt]:
+        """The recorded attempts that were repeated so far."""
+        return self._recorded[: len(self._recorded) - len(self._left)]
 
     def claim(
         self,
