@@ -161,7 +161,7 @@ def _damaged(taken: Path, kind: str) -> bytes:
         ("version", "another version"),
         ("truncated", "damaged or truncated"),
         ("view", "it is truncated"),
-        ("record", "invalid"),
+        ("record", "decompressing"),
         ("plugin", "another version"),
     ],
 )
