@@ -17,7 +17,7 @@ _VERSION: Final = 3
 #: A record that would need more is stored without its request.
 _MAX_BYTES: Final = 1 << 20
 #: A record of that size is refused: it would hold up whoever reads it.
-_MAX_UNPACKED: Final = 1 << 24
+_MAX_UNPACKED: Final = 1 << 25
 #: Seconds since the epoch: later times are no dates of Python.
 _MAX_TIME_S: Final = 1e11
 
