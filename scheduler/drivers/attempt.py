@@ -3,7 +3,7 @@
 
 candidates ─▶ filters ─▶ ranking ─▶ Claims ─▶ placed instances ─▶ selections
                  ▲                    │ refused: the next host
-                 └────────────────────┘ others placed meanwhile: filter again
+                 └────────────────────┘ claims of other requests: filter again
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class Attempt(DecisionSteps):
         return Tried(
             self._passing,
             self._offer,
-            () if self._claims is None else self._claims.attempts,
+            () if self._claims is None else self._claims.backend.attempts,
             {type(filter_).__name__ for filter_ in filters[n_first:]},
         )
 

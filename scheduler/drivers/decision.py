@@ -254,7 +254,7 @@ class Decision:
                 mappings = offer.mappings_of(attempt.placed[-1].candidate)
                 fill_provider_mapping(prepared.request, mappings)
                 self._consume(attempt.placed, claims, offer)
-                claims.mark_answered()
+                claims.backend.mark_answered()
         except BaseException:
             if claims is not None:
                 claims.release()
@@ -274,27 +274,13 @@ class Decision:
         except BaseException:
             for each in placed:
                 # What an earlier request claimed was consumed by that, and stays.
-                if claims.has_claimed(each.instance_uuid):
+                if claims.backend.has_claimed(each.instance_uuid):
                     table.claims.release(each.value("host"), each.instance_uuid)
             raise
-        published = []
-        for each in placed:
-            claim = PeerClaim(
-                node_uuid=each.value("uuid"),
-                instance_uuid=each.instance_uuid,
-                claimed_at=now,
-                consumption=each.consumption,
-                resources=offer.resources_of(each.candidate),
-            )
-            if each.consumption.need is not None:
-                claim = dataclasses.replace(
-                    claim,
-                    spec_obj=self._prepared.request.spec_obj,
-                    limits=each.limits,
-                    mappings=offer.mappings_of(each.candidate),
-                )
-            published.append(claim)
-        self._parts.publish_claims(published)
+        spec_obj = self._prepared.request.spec_obj
+        self._parts.publish_claims(
+            [PeerClaim.of(each, offer, spec_obj, now) for each in placed]
+        )
 
     def last_placement(self) -> tuple[HostBatch, int, Consumption]:
         """Return the hosts before the last instance was placed, its host's index there,

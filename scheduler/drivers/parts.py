@@ -57,7 +57,7 @@ class KeepsViews(Protocol):
         Parameters
         ----------
         is_due : bool
-            Whether one must be stored; otherwise one is from time to time.
+            Whether one must be stored; otherwise that of a share of decisions is.
         """
 
     def capture_failed(self, parts: Parts, read: DecisionInput) -> str | None:

@@ -241,16 +241,9 @@ class FitCheck(ClaimCheck):
             node_uuid, uuid, assignment.consumption, now, self._since
         ):
             return Refusal(OUTDATED, [DEVICES_CLAIMED_FIRST], Excluded.CANDIDATE)
-        claim = PeerClaim(
-            node_uuid=node_uuid,
-            instance_uuid=uuid,
-            claimed_at=now,
-            consumption=assignment.consumption,
-            resources=self._offer.resources_of(assignment.candidate),
-            spec_obj=self._prepared.request.spec_obj,
-            limits=assignment.limits,
-            mappings=self._offer.mappings_of(assignment.candidate),
-            state=ClaimState.RESERVED,
+        spec_obj = self._prepared.request.spec_obj
+        claim = PeerClaim.of(
+            assignment, self._offer, spec_obj, now, ClaimState.RESERVED
         )
         has_fitted = table.claims.has_place(node_uuid, uuid)
         self._reserved[uuid] = _Reserved(claim, host, has_fitted)

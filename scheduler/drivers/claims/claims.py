@@ -133,6 +133,11 @@ class Claims:
         The share of refused claims in this attempt.
     may_give_up : bool
         Whether to raise `StaleOffer` once `MAX_REFUSED` candidates were refused.
+
+    Attributes
+    ----------
+    backend : ClaimBackend
+        Has the claims that are held.
     """
 
     def __init__(
@@ -147,7 +152,7 @@ class Claims:
     ) -> None:
         self._prepared = prepared
         self._offer = offer
-        self._backend = backend
+        self.backend = backend
         self._checks = checks
         self._contentions = [contention]
         if backend.is_live:
@@ -250,9 +255,9 @@ class Claims:
         }
         hosts = [each.value("host") for each in assignments]
         try:
-            answer = self._backend.claim(requests, hosts, is_held=is_held)
+            answer = self.backend.claim(requests, hosts, is_held=is_held)
         except SchedulerError as e:
-            text, n_writes = shortened(str(e), MAX_MESSAGE), self._backend.n_writes
+            text, n_writes = shortened(str(e), MAX_MESSAGE), self.backend.n_writes
             self._report(FAILED, [*requests], hosts, text, n_writes)
             raise
         self._report_answer([*requests], hosts, answer)
@@ -300,7 +305,7 @@ class Claims:
             # Its server group may change the claim at the same time.
             for n_left in reversed(range(GROUP_MAX_RELEASES)):
                 try:
-                    self._backend.release(uuid)
+                    self.backend.release(uuid)
                     break
                 except AllocationUpdateFailed as e:
                     if not n_left:
@@ -319,14 +324,14 @@ class Claims:
         elif refusal.excluded is not Excluded.NOTHING:
             self._offer.mark_refused(assignment.candidate)
         if refusal.excluded is Excluded.CANDIDATE_OF_ANSWER:
-            self._backend.exclude(self._offer, assignment.candidate)
+            self.backend.exclude(self._offer, assignment.candidate)
 
     def _give_up_stale_offer(self) -> None:
         self._n_refused += 1
         if (
             self._may_give_up
             and self._n_refused >= MAX_REFUSED
-            and not self._backend.has_claimed()
+            and not self.backend.has_claimed()
         ):
             raise StaleOffer
 
@@ -360,14 +365,14 @@ class Claims:
     @property
     def may_add(self) -> bool:
         """Whether an instance may keep what it holds, and be granted more."""
-        return bool(self._backend.evacuated_from)
+        return bool(self.backend.evacuated_from)
 
     def held_candidate(self, uuid: str) -> int | None:
         """Return the candidate that an instance has held since an earlier request."""
-        held = self._backend.held(uuid)
+        held = self.backend.held(uuid)
         if held is None:
             return None
-        offer, evacuated_from = self._offer, self._backend.evacuated_from
+        offer, evacuated_from = self._offer, self.backend.evacuated_from
         roots = {root for uuid in held.resources if (root := offer.root_of(uuid))}
         # What it holds on the host that it is evacuated from is no part of a candidate.
         is_partial = bool(evacuated_from & held.resources.keys())
@@ -393,19 +398,6 @@ class Claims:
 
     # -- the end -----------------------------------------------------------------------
 
-    @property
-    def attempts(self) -> Sequence[ClaimAttempt]:
-        """The claims of this attempt so far, sent or repeated."""
-        return self._backend.attempts
-
-    def has_claimed(self, uuid: str) -> bool:
-        """Return whether this attempt has made a claim for an instance."""
-        return self._backend.has_claimed(uuid)
-
-    def mark_answered(self) -> None:
-        """Record that the answer names these claims: they are in use."""
-        self._backend.mark_answered()
-
     def release(self) -> None:
         """Release all claims; those that cannot be released now are released later.
 
@@ -414,7 +406,7 @@ class Claims:
         for uuid in self._prepared.instance_uuids:
             for check in self._checks:
                 check.undo(uuid)
-        released, left = self._backend.release_all()
+        released, left = self.backend.release_all()
         for uuids, when in ((released, ""), (left, "once Placement answers")):
             if uuids:
                 self._report(RELEASED, uuids, (), when)
@@ -452,7 +444,7 @@ class Claims:
         n_attempts: int = 0,
     ) -> None:
         """Record an attempt, and log why it gave no claim, or not for long."""
-        if not self._backend.is_live:
+        if not self.backend.is_live:
             return
         if hosts and (line := _NOT_CLAIMED.get(result)):
             LOG.info(line, ", ".join(hosts), ", ".join(uuids), detail)

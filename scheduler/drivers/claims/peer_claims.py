@@ -6,16 +6,16 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from oslo_config import cfg
 from oslo_utils import uuidutils
 
 from ....objects import RequestSpec
-from ...candidates import AllocationRequest
+from ...candidates import AllocationRequest, Offer
 from ...hosts import Consumption
 from ...request import Request
-from ..instances import Mappings, Needs
+from ..instances import Assignment, Mappings, Needs
 
 #: Upper limit of an amount: what is claimed, in MiB and in total, fits 64 bits.
 _MOST: Final = 2**48
@@ -57,6 +57,33 @@ class PeerClaim:
     limits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     mappings: Mappings = dataclasses.field(default_factory=dict)
     state: ClaimState = ClaimState.GRANTED
+
+    @classmethod
+    def of(
+        cls,
+        assignment: Assignment,
+        offer: Offer,
+        spec_obj: RequestSpec,
+        claimed_at: float,
+        state: ClaimState = ClaimState.GRANTED,
+    ) -> Self:
+        """Return the claim on the candidate of an offer that an instance gets."""
+        claim = cls(
+            node_uuid=assignment.value("uuid"),
+            instance_uuid=assignment.instance_uuid,
+            claimed_at=claimed_at,
+            consumption=assignment.consumption,
+            resources=offer.resources_of(assignment.candidate),
+            state=state,
+        )
+        if assignment.consumption.need is None:
+            return claim
+        return dataclasses.replace(
+            claim,
+            spec_obj=spec_obj,
+            limits=assignment.limits,
+            mappings=offer.mappings_of(assignment.candidate),
+        )
 
     def to_wire(self) -> dict[str, Any]:
         """Return the claim as plain data and versioned objects."""
