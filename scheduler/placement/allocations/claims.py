@@ -366,9 +366,9 @@ def release(
             plan.may_bump = False
             rewrite.run()
     finally:
-        # A consumer that keeps what it held before is never at a generation again.
-        lost = [each or 0 for each in rewrite.lost.get(consumer_uuid, ())]
-        if claimed.before is None and (bumps := [each for each in lost if each % 2]):
+        # The generations of a consumer that keeps what it held before do not restart.
+        lost = rewrite.lost.get(consumer_uuid, []) if claimed.before is None else []
+        if bumps := [named for named in lost if named is not None and named % 2]:
             watch(Claim(claimed.request, named=max(bumps), is_late=True))
     rewrite.raise_unless_done(f"Consumer {consumer_uuid} was not released")
     return plan.was_held

@@ -16,7 +16,8 @@ The rules:
 - Placement deletes a consumer that is emptied, and its generations restart, so a
   generation does not say who wrote. Therefore what is in use *rests* at an odd
   generation, and a release is only ever sent at an even one: a late release does not
-  match what is in use.
+  match what is in use. The write before it, which makes the generation even, writes the
+  claim again: it is watched for as a late claim is.
 - A claim rewrites what it finds already claimed, so that the request that claimed it
   cannot release it any more.
 """
@@ -220,7 +221,7 @@ class Rewrite:
         if self.is_in_doubt or (self.is_held and not self.answer.is_done):
             raise self._in_doubt() from self.error
         if self.lost and not self.answer.is_done:
-            if not self.rests:  # a release: a late one is harmless
+            if not self.rests:  # a release: it can be repeated
                 raise self._in_doubt() from self.error
             self._fence()
         if self.error is not None and not self.answer.is_done:

@@ -92,8 +92,8 @@ ANTI_GROUP_MAX_ROUNDS: Final = 2
 #: Readings of where other instances are until two agree, for rules that compare places.
 GROUP_MAX_READINGS: Final = 4
 #: Seconds before each further reading of a group whose members have to be together and
-#: are not. Those requested at the same time have left by the last one; a group that is
-#: still split cannot be joined.
+#: are not. Claims of members that were requested at the same time are released by the
+#: last one; no host is right for a member of a group that is still split.
 GROUP_SPLIT_PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 #: Releases of a claim that rules about other instances do not allow, each of
 #: `MAX_WRITES` writes: many members that leave a host at once refuse each other.

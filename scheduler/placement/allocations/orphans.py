@@ -71,6 +71,11 @@ def _do_nothing() -> None:
     """Do nothing: the claim has no journal entry to update."""
 
 
+def _watch_unrecorded(claim: Claim) -> Orphan:
+    """Return an orphan to watch for a late write, which no journal records."""
+    return Orphan(claim, is_watched=True)
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class Orphan:
     """A claim that was, or may have been, granted although no answer named it.
@@ -87,9 +92,9 @@ class Orphan:
     on_settled, on_released, on_suspected : callable
         Called once nothing remains to be done about the claim; once it is not held and
         only a late write remains to be watched for; and once it is reported.
-    watch : callable, optional
-        Returns an orphan to watch for a late write, recorded in the journal; None:
-        there is no journal.
+    watch : callable
+        Returns an orphan to watch for a late write of a release, recorded in the
+        journal if there is one.
     since : float
         When it was added, on the waiter's clock.
     is_suspected : bool
@@ -105,18 +110,12 @@ class Orphan:
     on_settled: Callable[[], None] = _do_nothing
     on_released: Callable[[], None] = _do_nothing
     on_suspected: Callable[[], None] = _do_nothing
-    watch: Callable[[Claim], Orphan] | None = None
+    watch: Callable[[Claim], Orphan] = _watch_unrecorded
     since: float = 0.0
     is_suspected: bool = False
     lock: AbstractContextManager[object] = dataclasses.field(
         default_factory=nullcontext
     )
-
-    def late(self, claim: Claim) -> Orphan:
-        """Return an orphan to watch for a late write of a claim."""
-        if self.watch is not None:
-            return self.watch(claim)
-        return Orphan(claim, self.owner, is_watched=True)
 
 
 class Orphans:
@@ -393,7 +392,7 @@ class Orphans:
         is_released = self._release(uuid, orphan, generation)
         held = self._client.allocations(uuid)
         if not is_released and held.matches(orphan.claim.combined_request):
-            # Another request took it over meanwhile: from now on it needs evidence.
+            # Another request took it over first: from now on it needs evidence.
             orphan.claim = dataclasses.replace(orphan.claim, is_ours=False)
             return False
         return self._finish_released(uuid, orphan, held)
@@ -423,7 +422,7 @@ class Orphans:
             uuid,
             claim,
             rng=self._rng,
-            watch=lambda late: self.add(uuid, orphan.late(late)),
+            watch=lambda late: self.add(uuid, orphan.watch(late)),
             waiter=self._waiter,
         )
         if was_held:
