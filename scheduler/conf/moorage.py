@@ -284,7 +284,7 @@ OPTS = (
         help=(
             "Maximum number of stored decisions, of all schedulers that share the "
             "store; the oldest are removed. It may be exceeded for some minutes. 0: no "
-            "maximum. A decision for one instance needs about 1 kB: set it to the disk "
+            "maximum. A decision for one instance needs about 2 kB: set it to the disk "
             "space that there is. Related option: decision_store_max_age."
         ),
     ),

@@ -29,7 +29,7 @@ LOG = logging.getLogger(__name__)
 _MAX_QUEUED: Final = 2000
 #: The length of the queue at which the writer does not wait for its interval.
 _WAKE_AT: Final = 500
-#: Encoded decisions, of about 1 kB, that wait for an unavailable store.
+#: Encoded decisions, of about 2 kB, that wait for an unavailable store.
 _MAX_PENDING: Final = 10_000
 #: Decisions of one transaction.
 _BATCH: Final = 200

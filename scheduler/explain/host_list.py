@@ -41,7 +41,7 @@ class HostSummary:
     Attributes
     ----------
     disabled_reason : str
-        Why it is disabled; "": it is not, or nobody said why.
+        Why it is disabled; empty if it is not, or if no reason was given.
     seen_s : float or None
         Seconds since its service was last seen; None: the source has no heartbeats.
     vcpus, memory_mb, disk_gb : tuple of (int, int)

@@ -185,7 +185,7 @@ def test_killed_worker_is_replaced_and_requests_and_their_store_go_on(
         select(api, [before])
         wait_until(lambda: before in recorded())
         os.kill(first[1], signal.SIGKILL)
-        # The other one answers meanwhile.
+        # Until it is replaced, the other worker answers.
         for uuid in while_one_serves:
             select(api, [uuid])
         scheduler.wait_for(rf"Worker 1, process {first[1]}, was killed by SIGKILL")
