@@ -97,12 +97,15 @@ class Claim:
         return (self.before or NOTHING).request
 
     @property
-    def late_write_generation(self) -> int | None:
-        """The generation at which a late write can succeed, if at all.
+    def late_write_generation(self) -> int:
+        """The highest generation at which a late write can succeed.
 
-        A claim added to an evacuated instance names the generation that it had before.
+        0: only while the consumer does not exist. A claim added to an evacuated
+        instance names the generation that it had before.
         """
-        return self.named if self.before is None else self.before.consumer_generation
+        if self.before is not None:
+            return self.before.consumer_generation or 0
+        return max(self.named or 0, (self.written or 0) - 1)
 
     @property
     def newest(self) -> int:
@@ -286,6 +289,7 @@ class _ClaimPlan:
                 self.requests[uuid],
                 self.before.get(uuid),
                 named=lost[0],
+                written=max(named or 0 for named in lost) + 1,
                 is_late=True,
             )
             for uuid, lost in rewrite.lost.items()

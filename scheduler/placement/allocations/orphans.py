@@ -275,7 +275,7 @@ class Orphans:
         higher one cannot be replaced by such a write.
         """
         return {
-            uuid: max(each.claim.late_write_generation or 0 for each in late)
+            uuid: max(each.claim.late_write_generation for each in late)
             for uuid in consumer_uuids
             if uuid in self._orphans
             and (late := [o for o in self._orphans_of(uuid) if o.claim.is_late])
@@ -473,15 +473,14 @@ class Orphans:
 
     def _watch(self, uuid: str, orphan: Orphan, held: ConsumerAllocations) -> bool:
         """Return whether no late write can take effect any more."""
-        claim, generation = orphan.claim, held.consumer_generation
-        may_be_late = (
-            generation == (claim.late_write_generation or 0) + 1 != claim.generation
-        )
+        claim, generation = orphan.claim, held.consumer_generation or 0
+        newest = claim.late_write_generation + 1
+        may_be_late = generation <= newest and generation != claim.generation
         if may_be_late and held.matches(claim.combined_request):
             if self._location(uuid, orphan).state is InstanceState.GONE:
-                self._release(uuid, orphan, generation or 0)
+                self._release(uuid, orphan, generation)
             return self._is_late_write_over(orphan)
-        if generation is None or generation == claim.late_write_generation:
+        if generation < newest:
             self._refuse_late(uuid, orphan, held)
         return self._is_late_write_over(orphan)
 
@@ -500,7 +499,7 @@ class Orphans:
         if claim.before is not None and held.matches(claim.base_request):
             return self._use_up_generation(uuid, claim, held)
         if held.resources:
-            if held.consumer_generation != claim.late_write_generation:
+            if (held.consumer_generation or 0) > claim.late_write_generation:
                 return True
             # A later claim, of a request that may not have answered yet: only that
             # request may raise its generation, until the instance is on its host.
@@ -517,9 +516,9 @@ class Orphans:
     def _use_up_generation(
         self, uuid: str, claim: Claim, held: ConsumerAllocations
     ) -> bool:
-        """Rewrite allocations in use until a late claim's generation has passed."""
+        """Rewrite allocations in use until a late claim's generations have passed."""
         generation = held.consumer_generation or 0
-        while generation == claim.late_write_generation or generation % 2 == 0:
+        while generation <= claim.late_write_generation or generation % 2 == 0:
             body = DesiredAllocations.unchanged(held).body(generation)
             if not self._client.put_allocations(uuid, body).is_done:
                 return False

@@ -633,6 +633,26 @@ def test_late_write_does_not_replace_a_later_claim_that_is_in_use(
     assert arrived.is_done is not is_in_use
 
 
+def test_rewrite_after_a_lost_claim_may_arrive_late_too(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    """The claim named no generation; the late rewrite of what was found names one."""
+    consumer, client = _consumer(), placement.client
+    with MisbehavingServer(placement.placement.wsgi_app) as server:
+        server.misbehave(Misbehaviour.LOST, verb="PUT")
+        server.misbehave(Misbehaviour.LATE, verb="PUT")
+        claimed = claim_one(server.client(), consumer, request_of(HOST))
+        watched = Watched(client)
+        watched.add(consumer, claimed.claims[consumer])
+        watched.orphans.forget_claimed([consumer])  # the answer named it
+        assert client.delete_allocations(consumer)
+        claim_one(client, consumer, request_of(OTHER))
+        watched.state = InstanceState.ON_HOST
+        watched.run_for(100)
+        server.let_late_ones_go()
+    assert _held(placement, consumer) == {OTHER: {"VCPU": 1}}
+
+
 def test_new_claim_ends_above_the_generation_of_a_late_write(
     placement: EmbeddedPlacementFixture, watched: Watched
 ) -> None:
