@@ -6,15 +6,17 @@ CandidatesQuery ─▶ AllocationCandidates ─▶ QueryOffer ─▶ Offer ─�
 """
 
 from .answer import (
+    ANY_OF_MICROVERSION,
+    MICROVERSION,
     AllocationCandidates,
     AllocationRequest,
     Amounts,
     CandidatesAnswer,
+    CandidatesQuery,
     DerivedData,
     resources_of,
 )
 from .offer import Offer, QueryOffer
-from .query import ANY_OF_MICROVERSION, MICROVERSION, CandidatesQuery
 from .rows import (
     CandidateBodies,
     CandidateRows,

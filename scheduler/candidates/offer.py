@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
 
-from .answer import AllocationRequest, resources_of
-from .query import CandidatesQuery
+from .answer import AllocationRequest, CandidatesQuery, resources_of
 from .rows import CandidateRows, Codes, HostCandidates, HostLayout, ProviderCoder, Rows
 
 #: The numbers of the second offer's candidates begin here, above all of the first's.
@@ -135,10 +134,24 @@ class Offer:
     ----------
     offers : sequence of QueryOffer
         One a query, without what was claimed or refused before the query.
+
+    Attributes
+    ----------
+    began : int
+        The tick at which the first of them began.
+    is_complete, is_truncated : bool
+        Whether all are complete, and any is truncated; see `QueryOffer`.
+    n_open, n_roots : int
+        See `QueryOffer`.
     """
 
     def __init__(self, offers: Sequence[QueryOffer]) -> None:
         self.offers = tuple(offers)
+        self.began = min(offer.began for offer in offers)
+        self.is_complete = all(offer.is_complete for offer in offers)
+        self.is_truncated = any(offer.is_truncated for offer in offers)
+        self.n_open = sum(offer.n_open for offer in offers)
+        self.n_roots = offers[0].n_roots if len(offers) == 1 else len(self.roots)
         self._refused: set[int] = set()
         self._reserved: Counter[tuple[str, str]] = Counter()
 
@@ -147,51 +160,24 @@ class Offer:
         return Offer(self.offers)
 
     @property
-    def began(self) -> int:
-        """The tick at which the first of them began."""
-        return min(offer.began for offer in self.offers)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all are complete; see `QueryOffer`."""
-        return all(offer.is_complete for offer in self.offers)
-
-    @property
-    def is_truncated(self) -> bool:
-        """Whether a limit may have hidden candidates."""
-        return any(offer.is_truncated for offer in self.offers)
-
-    @property
-    def n_open(self) -> int:
-        """The number of candidates that may be claimed; see `QueryOffer`."""
-        return sum(offer.n_open for offer in self.offers)
-
-    @property
     def roots(self) -> Collection[str]:
         """The UUIDs of all root providers that have candidates."""
         if len(self.offers) == 1:
             return self.offers[0].roots
         return dict.fromkeys(root for offer in self.offers for root in offer.roots)
 
-    @property
-    def n_roots(self) -> int:
-        """The number of `roots`."""
-        return self.offers[0].n_roots if len(self.offers) == 1 else len(self.roots)
-
     def on_hosts(self, layout: HostLayout) -> HostCandidates:
         """Return the open candidates of the hosts that have a row."""
-        return _HostsOfOffers(self, [offer.on_hosts(layout) for offer in self.offers])
+        hosts = [offer.on_hosts(layout) for offer in self.offers]
+        return hosts[0] if len(hosts) == 1 else _HostsOfOffers(self, hosts)
 
     def numbers_of(self, root: str) -> Sequence[int]:
         """Return all candidates of a host, including those no longer available."""
         return [
-            number + first
-            for first, offer in self._numbered()
+            number + i * _STRIDE
+            for i, offer in enumerate(self.offers)
             for number in offer.numbers_of(root)
         ]
-
-    def _numbered(self) -> list[tuple[int, QueryOffer]]:
-        return [(i * _STRIDE, offer) for i, offer in enumerate(self.offers)]
 
     def locate(self, number: int) -> tuple[QueryOffer, int]:
         """Return the offer that a candidate belongs to, and its number there."""
@@ -210,41 +196,34 @@ class Offer:
     def next_candidate(
         self, node_uuid: str, among: Sequence[int] | None = None
     ) -> int | None:
-        """Return the first candidate of a host that may still be granted.
+        """Return the first open candidate of a host that what is reserved leaves.
 
         Parameters
         ----------
         among : sequence of int, optional
             The host's candidates that passed the filters; None: all of them.
         """
-        if among is None:
-            among = self.numbers_of(node_uuid)
-        for number in among:
-            if self.is_open(number) and self._fits(number):
+        for number in self.numbers_of(node_uuid) if among is None else among:
+            if not self.is_open(number):
+                continue
+            # Without a reservation, what is open fits.
+            if not self._reserved or all(
+                self.free(provider, name) >= amount
+                for provider, resources in resources_of(self.request(number)).items()
+                for name, amount in resources.items()
+            ):
                 return number
         return None
 
-    def _fits(self, number: int) -> bool:
-        if not self._reserved:
-            return True  # otherwise it would not be open
-        return all(
-            self.free(provider, name) >= amount
-            for provider, resources in self.resources_of(number).items()
-            for name, amount in resources.items()
-        )
-
-    def reserve(self, number: int) -> None:
-        """Reserve a candidate's resources."""
-        self._count(number, 1)
+    def reserve(self, number: int, sign: int = 1) -> None:
+        """Reserve a candidate's resources, or with `sign` -1 release them."""
+        for provider, resources in resources_of(self.request(number)).items():
+            for name, amount in resources.items():
+                self._reserved[provider, name] += sign * amount
 
     def release(self, number: int) -> None:
         """Release a candidate's resources."""
-        self._count(number, -1)
-
-    def _count(self, number: int, sign: int) -> None:
-        for provider, resources in self.resources_of(number).items():
-            for name, amount in resources.items():
-                self._reserved[provider, name] += sign * amount
+        self.reserve(number, -1)
 
     def mark_refused(self, number: int) -> None:
         """Exclude a candidate from now on: Placement refused it."""
@@ -259,15 +238,6 @@ class Offer:
         offer, own = self.locate(number)
         return offer.request(own)
 
-    def resources_of(self, number: int) -> Mapping[str, Mapping[str, int]]:
-        """Return a candidate's resources: {provider UUID: {resource class: amount}}."""
-        return resources_of(self.request(number))
-
-    def mappings_of(self, number: int) -> Mapping[str, Sequence[str]]:
-        """Return a candidate's providers by request group."""
-        mappings: Mapping[str, Sequence[str]] = self.request(number)["mappings"]
-        return mappings
-
     def groups(self) -> Collection[str]:
         """Return the request groups for which candidates have providers."""
         return dict.fromkeys(name for offer in self.offers for name in offer.groups())
@@ -279,8 +249,8 @@ class Offer:
         codes = np.empty(len(numbers), np.int32)
         which, own = np.divmod(numbers, _STRIDE)
         for i, offer in enumerate(self.offers):
-            mine = which == i
-            codes[mine] = offer.provider_codes(group, own[mine], coder)
+            is_of_offer = which == i
+            codes[is_of_offer] = offer.provider_codes(group, own[is_of_offer], coder)
         return codes
 
     def root_of(self, provider_uuid: str) -> str | None:
@@ -300,7 +270,7 @@ class Offer:
     def has_more_than(self, earlier: Offer) -> bool:
         """Return whether it has a candidate that `earlier` did not offer."""
         pairs = zip(self.offers, earlier.offers, strict=True)
-        return any(mine.has_more_than(before) for mine, before in pairs)
+        return any(offer.has_more_than(before) for offer, before in pairs)
 
 
 class _HostsOfOffers:
@@ -318,10 +288,10 @@ class _HostsOfOffers:
         return self._offer.groups()
 
     def within(self, rows: Rows) -> CandidateRows:
-        found = [part.within(rows) for part in self._parts]
-        numbers = [each.numbers + i * _STRIDE for i, each in enumerate(found)]
+        parts = [part.within(rows) for part in self._parts]
+        numbers = [part.numbers + i * _STRIDE for i, part in enumerate(parts)]
         return CandidateRows(
-            np.concatenate([each.rows for each in found]),
+            np.concatenate([part.rows for part in parts]),
             np.concatenate(numbers),
             self._offer,
         )

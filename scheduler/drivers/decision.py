@@ -251,7 +251,7 @@ class Decision:
                 )
             if claims is not None and offer is not None and self._recorded is None:
                 # Not earlier: a request that is decided again must be unchanged.
-                mappings = offer.mappings_of(attempt.placed[-1].candidate)
+                mappings = offer.request(attempt.placed[-1].candidate)["mappings"]
                 fill_provider_mapping(prepared.request, mappings)
                 self._consume(attempt.placed, claims, offer)
                 claims.backend.mark_answered()

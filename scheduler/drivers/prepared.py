@@ -133,7 +133,7 @@ class PreparedRequest:
         limits = self.limits(hosts, index)
         mappings = None
         if offer is not None and candidate != NO_CANDIDATE:
-            mappings = offer.mappings_of(candidate)
+            mappings = offer.request(candidate)["mappings"]
         return Assignment(
             instance_uuid,
             read_attributes(hosts, index),

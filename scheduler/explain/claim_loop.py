@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..candidates import CandidatesQuery, DerivedData, Offer
+from ..candidates import CandidatesQuery, DerivedData, Offer, resources_of
 from ..drivers.filtering import collect_limits, filter_hosts
 from ..drivers.instances import Needs
 from ..drivers.parts import Parts
@@ -108,11 +108,11 @@ class ClaimLoop:
         if candidate is None:
             return None
         limits = collect_limits(self._filters, passed[0], spec_obj, is_rebuild=False)
-        mappings = offer.mappings_of(candidate)
+        request = offer.request(candidate)
         amounts: dict[str, dict[str, int]] = {}
-        for provider, resources in offer.resources_of(candidate).items():
+        for provider, resources in resources_of(request).items():
             for name, amount in resources.items():
                 amounts.setdefault(name, {})[provider] = amount
         table.add_used(amounts)
-        consumption = self._needs.on_host(limits, mappings)
+        consumption = self._needs.on_host(limits, request["mappings"])
         return host.with_instance(0, f"capacity {number}", consumption)

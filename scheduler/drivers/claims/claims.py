@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from ...candidates import AllocationRequest, Offer
+from ...candidates import AllocationRequest, Offer, resources_of
 from ...errors import (
     MAX_MESSAGE,
     AllocationUpdateFailed,
@@ -378,7 +378,7 @@ class Claims:
         is_partial = bool(evacuated_from & held.resources.keys())
         for root in roots - evacuated_from:
             for number in offer.numbers_of(root):
-                granted = offer.resources_of(number)
+                granted = resources_of(offer.request(number))
                 if is_partial and all(
                     held.resources.get(u) == granted[u] for u in granted
                 ):

@@ -12,7 +12,7 @@ from oslo_config import cfg
 from oslo_utils import uuidutils
 
 from ....objects import RequestSpec
-from ...candidates import AllocationRequest, Offer
+from ...candidates import AllocationRequest, Offer, resources_of
 from ...hosts import Consumption
 from ...request import Request
 from ..instances import Assignment, Mappings, Needs
@@ -73,7 +73,7 @@ class PeerClaim:
             instance_uuid=assignment.instance_uuid,
             claimed_at=claimed_at,
             consumption=assignment.consumption,
-            resources=offer.resources_of(assignment.candidate),
+            resources=resources_of(offer.request(assignment.candidate)),
             state=state,
         )
         if assignment.consumption.need is None:
@@ -82,7 +82,7 @@ class PeerClaim:
             claim,
             spec_obj=spec_obj,
             limits=assignment.limits,
-            mappings=offer.mappings_of(assignment.candidate),
+            mappings=offer.request(assignment.candidate)["mappings"],
         )
 
     def to_wire(self) -> dict[str, Any]:
