@@ -52,9 +52,11 @@ class Needs:
 
     def __init__(self, request: Request, conf: cfg.ConfigOpts) -> None:
         flavor = request.spec_obj.flavor
-        self._need = Need(
-            request.numa, request.pci_requests, is_packed=packs_cells(conf)
-        )
+        self._need: Need | None = None
+        if request.numa is not None or request.pci_requests:
+            self._need = Need(
+                request.numa, request.pci_requests, is_packed=packs_cells(conf)
+            )
         self._plain = Consumption(
             memory_mb=flavor.memory_mb,
             disk_mb=(flavor.root_gb + flavor.ephemeral_gb) * _MIB_PER_GIB,
@@ -74,7 +76,7 @@ class Needs:
         mappings : mapping or None
             Those of the claimed candidate; None: nothing was claimed.
         """
-        if not self._need:
+        if self._need is None:
             return self._plain
         need = self._need.assigned(mappings).within(_limits(limits))
         return dataclasses.replace(self._plain, need=need)

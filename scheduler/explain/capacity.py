@@ -246,7 +246,7 @@ class _Counter:
             need = dataclasses.replace(need, guest=None)
         if need.guest is None and PciPassthroughFilter not in kinds:
             need = dataclasses.replace(need, requests=(), providers=())
-        if not need:
+        if need.guest is None and not need.requests:
             return most, np.ones(len(hosts), np.bool_)
         is_limited = NUMATopologyFilter in kinds
         found = count_guests(hosts, need, most, is_limited=is_limited)

@@ -53,7 +53,7 @@ class LevelCheck(ClaimCheck):
             # The filter handles what is decided together.
             others = self._filter.instances - {*prepared.instance_uuids}
         #: Read before the filters run, which therefore count all others.
-        self._unreported = parts.table.unreported(others)
+        self._unreported = parts.table.claims.unreported_instances(others)
         self.is_counting = bool(self._unreported)
         #: The pauses that are left until members of the group are in one place.
         self._split_pauses = iter(GROUP_SPLIT_PAUSES_S)
@@ -137,7 +137,7 @@ class LevelCheck(ClaimCheck):
         """Have the filter count the others where Placement has them now, if at all."""
         assert self._filter is not None
         # Those that a host has reported by now have settled: they count there.
-        unreported = self._parts.table.unreported(self._unreported)
+        unreported = self._parts.table.claims.unreported_instances(self._unreported)
         nodes = {uuid: self._nodes_of(uuid) for uuid in unreported}
         if self._filter.compares_places:
             for _ in range(GROUP_MAX_READINGS - 1):

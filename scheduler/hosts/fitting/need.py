@@ -98,9 +98,6 @@ class Need:
     limits: Limits | None = None
     is_packed: bool = False
 
-    def __bool__(self) -> bool:
-        return self.guest is not None or bool(self.requests)
-
     @property
     def asks_providers(self) -> bool:
         """Whether candidates may assign the devices: they assign none to a port."""
