@@ -5,19 +5,20 @@ CandidatesQuery ─▶ AllocationCandidates ─▶ QueryOffer ─▶ Offer ─�
                    (a GET's answer)        (one query)  (a request)  (on host rows)
 """
 
-from .answer import (
+from .offer import (
     ANY_OF_MICROVERSION,
     MICROVERSION,
     AllocationCandidates,
-    AllocationRequest,
     Amounts,
     CandidatesAnswer,
     CandidatesQuery,
     DerivedData,
+    Offer,
+    QueryOffer,
     resources_of,
 )
-from .offer import Offer, QueryOffer
 from .rows import (
+    AllocationRequest,
     CandidateBodies,
     CandidateRows,
     Codes,

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from .answer import AllocationRequest
-
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
 Codes = npt.NDArray[np.int32]
+
+#: One allocation request as Placement wrote it. It is opaque and sent back unchanged.
+AllocationRequest = Mapping[str, Any]
 
 #: The candidate of a host for which Placement was not asked.
 _NOTHING: AllocationRequest = {"allocations": {}, "mappings": {}}

@@ -27,8 +27,7 @@ from .messages import (
     TopicMessage,
     list_partitions,
 )
-from .missing import MissingHosts
-from .silence import BEHIND_S, ExcusedTime, RelayAbsence
+from .silence import BEHIND_S, ExcusedTime, MissingHosts, RelayAbsence
 
 if TYPE_CHECKING:
     from .reader import TopicReader

@@ -19,7 +19,7 @@ from moorage.scheduler.sources.kafka.messages import (
     MessageApplier,
     TopicMessage,
 )
-from moorage.scheduler.sources.kafka.missing import MissingHosts
+from moorage.scheduler.sources.kafka.silence import MissingHosts
 from moorage.scheduler.sources.reported.hosts import ReportedHosts
 from moorage.scheduler.sources.reported.revisions import Route
 from moorage.testing.builders import NOW, host, instance_uuid, node_uuid
