@@ -145,9 +145,8 @@ class RequestSpec(WireObject):
         filter_properties: dict[str, Any],
     ) -> Self:
         """Create a request from the two dicts that callers before RPC 4.3 send."""
-        return cls(
-            context, **_fields_of_dicts(context, request_spec, filter_properties)
-        )
+        fields = _fields_of_dicts(context, request_spec, filter_properties)
+        return cls(context, **fields)
 
 
 # -- the request as dicts (RPC 4.0 to 4.2), before there were objects ------------------

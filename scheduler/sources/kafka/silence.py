@@ -18,7 +18,7 @@ LOG = logging.getLogger(__name__)
 #: within about 2 s.
 BEHIND_S: Final = 5.0
 #: Seconds that are added at a time to when each host was seen.
-_EXCUSE_EVERY_S: Final = 5.0
+_ADDED_EVERY_S: Final = 5.0
 
 
 class RelayAbsence:
@@ -68,7 +68,7 @@ class RelayAbsence:
             )  # fmt: skip
 
 
-class ExcusedTime:
+class UncountedTime:
     """Finds the time that is no silence of the hosts of each route, each second once.
 
     Attributes
@@ -94,8 +94,11 @@ class ExcusedTime:
         """
         self.unread &= read_until.keys()
         self._until = {r: at for r, at in self._until.items() if r in read_until}
-        found = {r: self._seconds(r, at, relay, now) for r, at in read_until.items()}
-        return {route: seconds for route, seconds in found.items() if seconds}
+        of_routes = {
+            route: self._seconds(route, at, relay, now)
+            for route, at in read_until.items()
+        }
+        return {route: seconds for route, seconds in of_routes.items() if seconds}
 
     def _seconds(
         self, route: Route, read_until: float, relay: RelayAbsence, now: float
@@ -114,7 +117,7 @@ class ExcusedTime:
         else:
             return 0.0
         seconds = until - max(since, found_until)
-        if not 0 < seconds < math.inf or (until == now and seconds < _EXCUSE_EVERY_S):
+        if not 0 < seconds < math.inf or (until == now and seconds < _ADDED_EVERY_S):
             return 0.0
         self._until[route] = until
         return seconds

@@ -11,8 +11,8 @@ from typing import Final
 import sqlalchemy as sa
 from oslo_db.exception import DBDuplicateEntry
 
-from .databases import ApiDatabase, CellDatabase
 from .directory import CellMappingRow
+from .polled_databases import ApiDatabase, CellDatabase
 from .schema import compute_nodes, host_mappings
 
 LOG = logging.getLogger(__name__)

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -15,9 +13,13 @@ from oslo_config import cfg
 
 from ...clock import now_s, utc_text
 from ...hosts import HostTable
-from ...instances import InstanceLocation, InstanceState
-from ..base import BaseHostSource
-from ..reported.hosts import ReportCounts, ReportedHosts
+from ..reported.hosts import ReportedHosts
+from ..reported.source import (
+    CHECK_CLAIMS_EVERY_S,
+    FORGET_EVERY_S,
+    Interval,
+    ReportedSource,
+)
 from .aggregates import StoredAggregates
 from .report_requests import ReportRequester, SendRequest
 from .store import HostStore
@@ -25,16 +27,12 @@ from .write_behind import NO_AGGREGATES, WriteBehind
 
 LOG = logging.getLogger(__name__)
 
-_TICK_S: Final = 0.1
-_FORGET_EVERY_S: Final = 10.0
-#: A running host reports the instances claimed on it well within this interval.
-_SETTLE_EVERY_S: Final = 30.0
+_REQUEST_EVERY_S: Final = 0.1
 #: Wait for a requested report, in seconds, that is mentioned in `notes`.
 _LATE_S: Final = 30.0
-_STOP_S: Final = 10.0
 
 
-class PushSource(BaseHostSource):
+class PushSource(ReportedSource):
     """Apply whole reports and deltas, request missing reports, and store all hosts.
 
     The store also keeps the aggregates that nova's API, or an agent, has cast.
@@ -47,7 +45,6 @@ class PushSource(BaseHostSource):
         Returns now, seconds since the epoch.
     """
 
-    are_zones_checked = False
     has_aggregates = False
 
     def __init__(
@@ -56,19 +53,10 @@ class PushSource(BaseHostSource):
         *,
         clock: Callable[[], float] = now_s,
     ) -> None:
-        super().__init__(conf)
-        self._clock = clock
+        super().__init__(conf, clock=clock)
         self._requester = ReportRequester()
-        self._hosts: ReportedHosts | None = None
         self._writer: WriteBehind | None = None
         self._aggregates: StoredAggregates | None = None
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    @property
-    def counts(self) -> ReportCounts:
-        """The numbers of reports received, by outcome."""
-        return ReportCounts() if self._hosts is None else self._hosts.counts
 
     def connect(self, send: SendRequest) -> None:
         """Set the function that sends requests to agents.
@@ -81,17 +69,6 @@ class PushSource(BaseHostSource):
             get lost: it is repeated. It must not raise.
         """
         self._requester.connect(send)
-
-    def locate_instance(self, instance_uuid: str) -> InstanceLocation:
-        """Return the host that reported an instance, or that it was deleted."""
-        if self._hosts is None:
-            return InstanceLocation(InstanceState.UNKNOWN)
-        return self._hosts.locate(instance_uuid)
-
-    def mark_deleted(self, instance_uuids: Iterable[str]) -> None:
-        """Remember that these instances were deleted for good."""
-        if self._hosts is not None:
-            self._hosts.mark_deleted(instance_uuids)
 
     def start(self, table: HostTable) -> None:
         """Put the stored hosts into the table; warn if the store is unavailable.
@@ -118,26 +95,20 @@ class PushSource(BaseHostSource):
         """Start writing to the store, requesting reports and forgetting hosts."""
         if self._hosts is None or self._writer is None:
             raise RuntimeError("PushSource.start_polling: call start first")
-        self._writer.start()
-        self._thread = threading.Thread(
-            target=self._tick,
-            args=(self._hosts, self._writer),
-            name="moorage-push",
-            daemon=True,
-        )
-        self._thread.start()
+        hosts, writer = self._hosts, self._writer
+        writer.start()
+        self._start_thread("moorage-push", lambda: self._maintain(hosts, writer))
 
-    def _tick(self, hosts: ReportedHosts, writer: WriteBehind) -> None:
-        forget_at = time.monotonic() + _FORGET_EVERY_S
-        settle_at = time.monotonic() + _SETTLE_EVERY_S
-        while not self._stopping.wait(_TICK_S):
+    def _maintain(self, hosts: ReportedHosts, writer: WriteBehind) -> None:
+        """Request missing reports, forget silent hosts and end reported claims."""
+        intervals = (
+            Interval(FORGET_EVERY_S, lambda: writer.mark_deleted(hosts.forget_lost())),
+            Interval(CHECK_CLAIMS_EVERY_S, hosts.end_reported_claims),
+        )
+        while not self._stopping.wait(_REQUEST_EVERY_S):
             self._requester.send_due()
-            if time.monotonic() >= forget_at:
-                forget_at = time.monotonic() + _FORGET_EVERY_S
-                writer.mark_deleted(hosts.forget_lost())
-            if time.monotonic() >= settle_at:
-                settle_at = time.monotonic() + _SETTLE_EVERY_S
-                hosts.settle_reported_claims()
+            for interval in intervals:
+                interval.run_if_due()
 
     def apply(self, reports: Iterable[object]) -> None:
         """Apply reports and deltas in wire format, in order.
@@ -155,14 +126,6 @@ class PushSource(BaseHostSource):
     def is_gone(self, node_uuid: str, cell_uuid: str) -> bool:  # noqa: ARG002 - the base class's
         """Return False: a node that is silent, or was never seen, may still run."""
         return False
-
-    def seen_at(self) -> float | None:
-        """Return when the newest report of any host was received.
-
-        A single silent host counts as down after ``service_down_time``; if all are
-        silent, this scheduler receives nothing.
-        """
-        return None if self._hosts is None else self._hosts.last_report_at
 
     def troubles(self) -> Sequence[str]:
         """Return since when the store cannot be used, and why."""
@@ -203,9 +166,7 @@ class PushSource(BaseHostSource):
 
     def stop(self) -> None:
         """Stop the threads, after writing the remaining reports to the store."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(_STOP_S)
+        super().stop()
         if self._writer is not None:
             self._writer.stop()
 

@@ -560,7 +560,7 @@ class ReportedHosts:
         with self._lock:
             return {node.route for node in self._nodes.values()}
 
-    def excuse_silence(self, seconds: Mapping[Route, float]) -> None:
+    def shorten_silence(self, seconds: Mapping[Route, float]) -> None:
         """Do not count seconds in which no report of some hosts could be received.
 
         Parameters
@@ -578,7 +578,7 @@ class ReportedHosts:
                 changes[uuid] = {"last_seen_up": node.seen_at}
             self._table.change_many(changes)
 
-    def settle_reported_claims(self) -> None:
+    def end_reported_claims(self) -> None:
         """Release the claims whose instances are already in their hosts' reports.
 
         Another scheduler's claim may be received only after the host has reported the
