@@ -89,10 +89,10 @@ def update_provider(client: PlacementClient, provider: Provider) -> bool:
     """
     url = f"/resource_providers/{provider.uuid}"
     query, key = f"/resource_providers?uuid={provider.uuid}", "resource_providers"
-    found = read_body(client, query, key)[key]
-    if not found:
+    providers = read_body(client, query, key)[key]
+    if not providers:
         return seed(client, [provider]) > 0
-    is_renamed = found[0].get("name") != provider.name
+    is_renamed = providers[0].get("name") != provider.name
     if is_renamed:
         answer = client.write(Verb.PUT, url, {"name": provider.name})
         if not answer.is_done:
@@ -104,8 +104,8 @@ def _update_inventories(client: PlacementClient, url: str, provider: Provider) -
     for _ in range(_MAX_ATTEMPTS):
         current = read_body(client, url, "inventories", _GENERATION)
         held = current["inventories"]
-        others = {name: held[name] for name in held.keys() - OWN}
-        wanted = others | {
+        unmanaged = {name: held[name] for name in held.keys() - OWN}
+        wanted = unmanaged | {
             name: {**held.get(name, {}), **inventory}
             for name, inventory in provider.inventories.items()
         }

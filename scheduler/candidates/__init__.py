@@ -19,7 +19,7 @@ from .offer import (
 )
 from .rows import (
     AllocationRequest,
-    CandidateBodies,
+    CandidateContents,
     CandidateRows,
     Codes,
     HostCandidates,
@@ -28,7 +28,7 @@ from .rows import (
     ProviderCoder,
     Rows,
     empty_candidates,
-    places_within,
+    indices_within,
 )
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
     "AllocationCandidates",
     "AllocationRequest",
     "Amounts",
-    "CandidateBodies",
+    "CandidateContents",
     "CandidateRows",
     "CandidatesAnswer",
     "CandidatesQuery",
@@ -51,6 +51,6 @@ __all__ = [
     "QueryOffer",
     "Rows",
     "empty_candidates",
-    "places_within",
+    "indices_within",
     "resources_of",
 ]

@@ -261,8 +261,8 @@ class HostTable:
             and the others keep their value.
         """
         for first in range(0, len(columns["uuid"]), _CHUNK):
-            some = slice(first, first + _CHUNK)
-            self._put({name: values[some] for name, values in columns.items()}, {})
+            chunk = slice(first, first + _CHUNK)
+            self._put({name: values[chunk] for name, values in columns.items()}, {})
 
     def _put(
         self,

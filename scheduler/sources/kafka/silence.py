@@ -187,8 +187,10 @@ class MissingHosts:
             late = sorted(uuid for uuid, h in self._nodes.items() if h.is_late)
         if not late:
             return ""
-        others = f" and {len(late) - _MAX_NAMED} more" if len(late) > _MAX_NAMED else ""
+        unnamed = (
+            f" and {len(late) - _MAX_NAMED} more" if len(late) > _MAX_NAMED else ""
+        )
         return (
             f"hosts send heartbeats, but topic {topic} has no current report of them: "
-            f"{', '.join(late[:_MAX_NAMED])}{others}"
+            f"{', '.join(late[:_MAX_NAMED])}{unnamed}"
         )

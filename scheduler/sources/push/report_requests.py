@@ -112,7 +112,7 @@ class ReportRequester:
 
     def _due(self) -> list[tuple[str, str, str]]:
         now = self._clock()
-        found = []
+        due = []
         with self._lock:
             earned = (now - self._allowed_at) * _RATE
             self._allowance, self._allowed_at = (
@@ -126,5 +126,5 @@ class ReportRequester:
                     self._allowance -= 1
                     pending.due_at = now + pending.wait_s * self._rng.uniform(1, 1.5)
                     pending.wait_s = min(2 * pending.wait_s, _MAX_BACKOFF_S)
-                    found.append((node_uuid, pending.topic, pending.server))
-        return found
+                    due.append((node_uuid, pending.topic, pending.server))
+        return due
