@@ -190,7 +190,7 @@ class CandidatesAnswer:
     Attributes
     ----------
     began : int
-        A tick of the cache's logical clock.
+        A time of the cache's logical clock.
     began_at : float
         Seconds, on the cache's clock.
     is_truncated : bool
@@ -220,7 +220,7 @@ class QueryOffer(ABC):
     ----------
     query : CandidatesQuery
     began : int
-        A tick of the source's logical clock, before the candidates were read.
+        A time of the source's logical clock, before the candidates were read.
     began_at : float
         The same in seconds, on the source's clock.
     is_complete : bool
@@ -326,7 +326,7 @@ class Offer:
     Attributes
     ----------
     began : int
-        The tick at which the first of them began.
+        When the first of them began, by the logical clock.
     is_complete, is_truncated : bool
         Whether all are complete, and any is truncated; see `QueryOffer`.
     n_open, n_roots : int

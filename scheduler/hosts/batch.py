@@ -25,7 +25,6 @@ from ..candidates import (
 from .aggregates import HostAggregate
 from .claims import Consumption
 from .column_arrays import View
-from .fitting.need import Changes, Need
 from .instances import ImageProperty
 from .interning import Codes, ValueArrays
 from .numa import HostTopology
@@ -481,7 +480,9 @@ class HostBatch:
         for name, delta in consumption.deltas():
             changed[name] = getattr(self, name).copy()
             changed[name][index] += delta
-        for name, value in self._devices_after(index, consumption.need):
+        devices = self.value("numa_topology", index), self.value("pci_stats", index)
+        usage = consumption.take(*devices)
+        for name, value in usage.changes() if usage is not None else ():
             changed[name] = self.codes(name).copy()
             changed[name][index] = self._view.interners[name].code(value)
         placed = {instance_uuid: self.value("host", index)}
@@ -529,11 +530,3 @@ class HostBatch:
         # No other code has a reference to this batch yet.
         hosts._offered = other._offered  # noqa: SLF001
         return hosts
-
-    def _devices_after(self, index: int, need: Need | None) -> Changes:
-        """Return the columns of a host's devices after an instance took its need."""
-        if need is None:
-            return ()
-        topology = self.value("numa_topology", index)
-        usage = need.take(topology, self.value("pci_stats", index))
-        return usage.changes() if usage is not None else ()

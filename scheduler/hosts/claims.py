@@ -41,11 +41,17 @@ class Consumption:
     image_properties: ImageProperties = NO_PROPERTIES
     need: Need | None = None
 
+    def take(
+        self, topology: HostTopology | None, pools: HostPools
+    ) -> NumaPciUsage | None:
+        """Return its usage of a host's cells and devices; None: nothing."""
+        return None if self.need is None else self.need.take(topology, pools)
+
     def fits(self, topology: HostTopology | None, pools: HostPools) -> bool:
         """Return whether a host's cells and devices have what it needs."""
         if self.need is None:
             return True
-        usage = self.need.take(topology, pools)
+        usage = self.take(topology, pools)
         return usage is not None and usage.is_complete
 
     def deltas(self) -> tuple[tuple[str, int], ...]:

@@ -95,7 +95,7 @@ class Interner:
     def find(self, value: object) -> int | None:
         """Return the code of a known value, otherwise None."""
         try:
-            return self._codes.get(cast(Hashable, value))
+            return self._codes.get(value)
         except TypeError:
             return self._codes.get(_key(value))
 

@@ -370,7 +370,7 @@ class _Progress:
         self._end_seen_at = now
 
     def note(self, now: float, position: int, end: int) -> None:
-        if end < 0:  # no answer has told it yet
+        if end < 0:  # no broker has answered with it yet
             return
         if self._end is not None and position >= self._end:
             self.read_until = self._end_seen_at

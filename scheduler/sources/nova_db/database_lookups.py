@@ -283,12 +283,12 @@ class DatabaseLookups(BaseHostSource):
                 continue
             if row is None:
                 continue
-            is_settled = not row.task_state
+            has_no_task = not row.task_state
             if row.deleted:
                 return InstanceLocation(InstanceState.GONE)
             if row.host:
-                return InstanceLocation(InstanceState.ON_HOST, row.host, is_settled)
-            if is_settled and row.vm_state in _ON_NO_HOST:
+                return InstanceLocation(InstanceState.ON_HOST, row.host, has_no_task)
+            if has_no_task and row.vm_state in _ON_NO_HOST:
                 return InstanceLocation(InstanceState.GONE)
         if state is InstanceState.PENDING:
             state = self._state_without_host(instance_uuid)

@@ -292,11 +292,11 @@ class MergedCells:
                 or node.seen_at < claim.claimed_at
             ):
                 continue
-            stood_s = began_at - max(node.seen_at, found_at)
+            unchanged_s = began_at - max(node.seen_at, found_at)
             if (
                 found_at < node.seen_at
                 or node.num_instances >= len(here)
-                or stood_s >= _WRITTEN_S
+                or unchanged_s >= _WRITTEN_S
             ):
                 table.claims.mark_reported(claim.node_uuid, [claim.instance_uuid])
                 del waiting[key]

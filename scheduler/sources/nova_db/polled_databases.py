@@ -244,7 +244,7 @@ class PolledDatabases:
             running = database.attempt
             if running is not None:  # it may have begun before the caller's change
                 running.wait(deadline - time.monotonic())
-        # SQLite comes last: it is read in this thread, while others read the rest.
+        # SQLite comes last: it is read in this thread, servers in other threads.
         begun = {
             database: database.start_attempt(
                 self._read_factory(table, database, in_full=is_forced),

@@ -272,7 +272,7 @@ def test_host_is_not_silent_while_its_heartbeats_are_unread(
         applier.apply(messages)
 
     monkeypatch.setattr(reader, "_MAX_AT_A_TIME", 1)
-    monkeypatch.setattr(source, "_FORGET_EVERY_S", 0.1)
+    monkeypatch.setattr(source, "FORGET_EVERY_S", 0.1)
     with Kafka() as kafka:
         cloud = Cloud(kafka)
         cloud.reporter.report_many((host(host=name), []) for name in NAMES)
