@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Self, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Protocol, Self, TypeVar
 
 from oslo_config import cfg
 from oslo_utils import uuidutils
@@ -33,12 +33,20 @@ from ..attachments import (
 from ..conf.locality import BOOT_VOLUME, PORTS
 from ..errors import InvalidRequest
 from ..hosts import HostAggregate, HostTable
-from ..locality import place_of
+from ..locality import Places, place_of
 from ..placement.allocations.limits import MAX_LOOKUPS
+from ..prefilters import no_valid_host
 from ..request import Request
-from ..request.locality import HOST, AttachmentHint, AttachmentKind, Target
+from ..request.locality import (
+    HOST,
+    AttachmentHint,
+    AttachmentKind,
+    InPlaces,
+    Rule,
+    SoftRule,
+    Target,
+)
 from ..waiting import Spawner, SystemWaiter, Waiter
-from .attachment_places import NO_PLACE
 from .record import AttachmentRecord
 
 _KEYS: Final = {
@@ -119,10 +127,10 @@ class AttachmentFinder:
     ) -> Sequence[AttachmentRecord]:
         """Look up what hints name, and what counts automatically."""
         hints = request.attachment_hints(levels)
-        has_volume = bool(request.field("is_bfv")) and self._may_find(
+        has_volume = request.is_bfv and self._may_find(
             BOOT_VOLUME, AttachmentKind.VOLUME, table, conf
         )
-        has_ports = bool(request.field("requested_networks")) and self._may_find(
+        has_ports = bool(request.requested_networks) and self._may_find(
             PORTS, AttachmentKind.PORT, table, conf
         )
         if not (hints or has_volume or has_ports):
@@ -207,7 +215,7 @@ class _Search:
 
     def begin_ports(self) -> None:
         """Start to look up the requested ports, as many as may be."""
-        networks = self._request.field("requested_networks") or ()
+        networks = self._request.requested_networks
         ports = [str(n.port_id) for n in networks if uuidutils.is_uuid_like(n.port_id)]
         for uuid in ports[: max(0, MAX_LOOKUPS - len(self._begun))]:
             self._begin(AttachmentHint(PORTS, AttachmentKind.PORT, uuid))
@@ -215,7 +223,7 @@ class _Search:
     def begin_boot_volume(self) -> None:
         """Start to look up the boot volume, once the source has named it."""
         boot_volumes = self._finder.boot_volumes
-        instance = self._request.field("instance_uuid")
+        instance = self._request.instance_uuid
         if boot_volumes is None or not uuidutils.is_uuid_like(instance):
             return
         reading = boot_volumes.begin(instance)
@@ -244,7 +252,7 @@ class _Search:
         if isinstance(found, LookupFailed):
             problem = _UNKNOWN if found.is_unknown else _UNAVAILABLE
             return _failed(hint, problem, str(found))
-        if found.project_id != self._request.field("project_id"):
+        if found.project_id != self._request.project_id:
             return _failed(hint, _UNKNOWN, f"{hint.kind} of project {found.project_id}")
         return self._located(hint, found)
 
@@ -285,3 +293,110 @@ class _Search:
 
 def _failed(hint: AttachmentHint, problem: str, detail: str) -> AttachmentRecord:
     return AttachmentRecord(hint.hint, hint.uuid, hint.level, (), problem, detail)
+
+
+#: For end users.
+NO_PLACE: Final = "is in no known place"
+
+
+class FindsAttachments(Protocol):
+    """Finds where the volumes and ports of a request are."""
+
+    def find(
+        self,
+        request: Request,
+        levels: Sequence[str],
+        table: HostTable,
+        conf: cfg.ConfigOpts,
+    ) -> Sequence[AttachmentRecord]:
+        """Return the places of each volume and port that counts for a request.
+
+        Raises
+        ------
+        InvalidRequest
+            A hint is malformed, or there are too many.
+        """
+        ...
+
+
+def apply_attachments(
+    finder: FindsAttachments,
+    request: Request,
+    table: HostTable,
+    conf: cfg.ConfigOpts,
+) -> Sequence[AttachmentRecord]:
+    """Set the rules that follow from a request's volumes and ports; return these.
+
+    Raises
+    ------
+    InvalidRequest
+        A hint is malformed, or there are too many.
+    """
+    levels = tuple(dict.fromkeys(conf.locality.levels))
+    found = finder.find(request, levels, table, conf)
+    if not found:
+        return ()
+    required = _Required(Places(table.batch(), levels))
+    found = [required.add(each) if each.level else each for each in found]
+    preferred = [each for each in found if not (each.level or each.problem)]
+    request.set_attachment_rules(
+        list(required.rules()),
+        [SoftRule(True, "", targets=frozenset(each.places)) for each in preferred],
+    )
+    return found
+
+
+def check_required(found: Iterable[AttachmentRecord]) -> None:
+    """Raise if a place that is required could not be found.
+
+    Raises
+    ------
+    NoValidHost
+        The reason names the hint and the volume or port.
+    """
+    for each in found:
+        if each.level and each.problem:
+            kind = each.hint.rpartition("_")[2]
+            raise no_valid_host(f"{each.hint}: {kind} {each.uuid} {each.problem}")
+
+
+class _Required:
+    """The rules of hints that require a place; one of a hint's places is enough."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._named: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+
+    def add(self, found: AttachmentRecord) -> AttachmentRecord:
+        """Add the place of a volume or port; return what is recorded of it."""
+        if found.problem:
+            return found
+        names = self._places.names_around(found.level, found.places)
+        self._named[found.hint, found.level] |= names
+        if names:
+            return found
+        inside = ", ".join(" ".join(place) for place in found.places)
+        detail = f"{inside} is in no {found.level} that is known"
+        return dataclasses.replace(found, problem=NO_PLACE, detail=detail)
+
+    def rules(self) -> Iterator[Rule]:
+        """Yield a rule for each hint."""
+        for (hint, level), names in self._named.items():
+            yield InPlaces(hint, level, frozenset(names), is_allowing=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordedAttachments:
+    """What an earlier decision found, for its replay."""
+
+    attachments: Sequence[AttachmentRecord] = ()
+
+    def find(
+        self,
+        request: Request,  # noqa: ARG002 - it is the same one
+        levels: Sequence[str],  # noqa: ARG002 - the same
+        table: HostTable,  # noqa: ARG002 - the same
+        conf: cfg.ConfigOpts,  # noqa: ARG002 - the same
+    ) -> Sequence[AttachmentRecord]:
+        """Return what was found then."""
+        return self.attachments

@@ -45,7 +45,7 @@ def cells_of_flavor(flavor: Flavor) -> InstanceNUMATopology | None:
         nova's API would refuse the flavor.
     """
     specs = set_field(flavor, "extra_specs") or {}
-    guest = FlavorAndImage(flavor.vcpus, specs, None)
+    guest = FlavorAndImage(flavor.vcpus, specs, {})
     policy = cpu_policy(guest)
     if policy is None and _is_positive(specs.get("resources:PCPU") or ""):
         policy = CPUPolicy.DEDICATED

@@ -201,8 +201,6 @@ def named_uuids(
 
     Malformed values are left out.
     """
-    if not levels or not request.hints:
-        return {}
     own = request.server_group.uuid if request.server_group is not None else None
     names = [
         f"{prefix}{level}" for prefix in ("same_", "different_") for level in levels
