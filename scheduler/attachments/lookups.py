@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to another service that is slow or down at times, which decisions await.
+"""Lookups of volumes and ports in a service that is slow or down at times.
 
-A question runs in a thread of its own, so that a decision waits no longer than it
-wants to. Its answer is kept for a while, a failure for `RETRY_S`. While a service does
-not answer, one question every `RETRY_S` is sent, and all others fail at once.
+Each runs in a thread of its own, so that a decision waits for it no longer than it
+wants to. The answer is kept for a while, a failure for `RETRY_S`. While a service does
+not answer, one lookup every `RETRY_S` is sent, and all others fail at once.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -17,7 +18,65 @@ from cachetools import TTLCache
 
 from ..errors import SchedulerError
 from ..waiting import Event, Spawner, Waiter
-from .answers import LookupFailed
+
+#: The metadata by which an aggregate that is a place is close to storage or a network.
+BACKEND_KEY: Final = "moorage:volume_backend"
+SEGMENT_KEY: Final = "moorage:segment"
+PHYSICAL_NETWORK_KEY: Final = "moorage:physical_network"
+#: The key of a clue whose values are service hosts.
+HOST_CLUE: Final = "host"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Clue:
+    """Something that an operator may have mapped to places.
+
+    Attributes
+    ----------
+    key : str
+        A key of the aggregates' metadata, or `HOST_CLUE`.
+    values : frozenset of str
+        Places of each of them count.
+    """
+
+    key: str
+    values: frozenset[str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attachment:
+    """A volume or a port.
+
+    Attributes
+    ----------
+    project_id : str
+        Its owner.
+    clues : tuple of Clue
+        The first one that leads to a place counts.
+    """
+
+    project_id: str
+    clues: tuple[Clue, ...]
+
+
+class LookupFailed(SchedulerError):
+    """Raised when a volume or port cannot be looked up; names service and cause.
+
+    Attributes
+    ----------
+    is_unknown : bool
+        Whether there is none of that UUID.
+    is_outage : bool
+        Whether questions about others would fail, too, perhaps after a timeout.
+    """
+
+    def __init__(
+        self, message: str, *, is_unknown: bool = False, is_outage: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.is_unknown = is_unknown
+        self.is_outage = is_outage
+
 
 LOG = logging.getLogger(__name__)
 

@@ -23,16 +23,16 @@ from ..conf.neutron import neutron_adapter
 from ..decoding import loads
 from ..failures import cause_of
 from ..waiting import Spawner, Waiter
-from .answers import (
+from .lookups import (
     BACKEND_KEY,
     HOST_CLUE,
+    LOOKUP_MAX_AGE_S,
     PHYSICAL_NETWORK_KEY,
     SEGMENT_KEY,
     Attachment,
     Clue,
     LookupFailed,
 )
-from .lookups import LOOKUP_MAX_AGE_S
 
 _MAX_KEPT: Final = 1000
 _BOUND_TO: Final = "binding:host_id"

@@ -11,6 +11,7 @@ import dataclasses
 import enum
 import functools
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -279,3 +280,48 @@ def _standing(uuid: str, others: Collection[str], n_leaving: int) -> Standing:
         return Standing.STAYS
     n_higher = sum(each > uuid for each in others)
     return Standing.LEAVES if n_higher < n_leaving else Standing.WAITS
+
+
+# -- reasons for end users: no place is named but those of a hint that have no host ---
+
+#: Where groups other than the request's own are unknown instances.
+NO_OTHER_GROUPS: Final = "other server groups are not looked up"
+
+
+def reason_of_unknown(rule: WithInstances, *, are_groups_read: bool) -> str:
+    """Return why hosts are rejected by a rule of whose instances none is known."""
+    more = "" if are_groups_read else f", and {NO_OTHER_GROUPS}"
+    return f"{rule.hint}: no named instance is known{more}"
+
+
+def reason_without_host(rule: InPlaces) -> str:
+    """Return why hosts are rejected by a rule of whose places none has a host."""
+    names = " or ".join(map(repr, sorted(rule.places)))
+    return f"{rule.hint}: no host is in {rule.level} {names}"
+
+
+def reason_of(rules: Collection[Rule]) -> str:
+    """Return why hosts are rejected by one rule, or by one of several."""
+    hints = list(dict.fromkeys(rule.hint for rule in rules))
+    if len(hints) == 1:
+        return f"{hints[0]}: {_of_place(next(iter(rules)))}"
+    return f"the place breaks {', '.join(hints[:-1])} or {hints[-1]}"
+
+
+def _of_place(rule: Rule) -> str:
+    level = rule.level
+    if isinstance(rule, InPlaces):
+        return f"in another {level}" if rule.is_allowing else f"in such a {level}"
+    named = "member of the server group" if rule.is_group else "of the named instances"
+    if isinstance(rule, WithInstances):
+        none = f"no {named}" if rule.is_group else f"none {named}"
+        return f"the {level} has {none}"
+    is_of_request = rule.is_group and not rule.instances
+    members = "instances of this request" if is_of_request else "members"
+    if not isinstance(rule, AtMost):
+        return f"the {level} has more {members} than another"
+    if rule.limit > 1:
+        return f"the {level} has {rule.limit} {members}"
+    if is_of_request:
+        return f"the {level} has an instance of this request"
+    return f"the {level} has {'a' if rule.is_group else 'one'} {named}"
