@@ -76,9 +76,10 @@ def consumption_on_host(
     if consumption.need is None:
         return consumption
     of_cells = limits.get("numa_topology")
-    is_limited = isinstance(of_cells, NUMATopologyLimits)
-    need = consumption.need.assigned(mappings)
-    need = need.within(Limits.read(of_cells) if is_limited else None)
+    cell_limits = None
+    if isinstance(of_cells, NUMATopologyLimits):
+        cell_limits = Limits.read(of_cells)
+    need = consumption.need.assigned(mappings).within(cell_limits)
     return dataclasses.replace(consumption, need=need)
 
 
@@ -161,7 +162,9 @@ class PlacedInstance(Assignment):
 
 def hosts_after(hosts: HostBatch, placed: Iterable[Assignment]) -> HostBatch:
     """Return the hosts with the placed instances counted on them."""
-    for each in placed:
-        [index] = hosts.matches("uuid", [each.value("uuid")]).nonzero()[0]
-        hosts = hosts.with_instance(int(index), each.instance_uuid, each.consumption)
+    for instance in placed:
+        [index] = hosts.matches("uuid", [instance.value("uuid")]).nonzero()[0]
+        hosts = hosts.with_instance(
+            int(index), instance.instance_uuid, instance.consumption
+        )
     return hosts

@@ -142,8 +142,8 @@ def _with_values(
     return copied
 
 
-def _copy(one: _Object) -> _Object:
-    copied = copy.copy(one)
+def _copy(original: _Object) -> _Object:
+    copied = copy.copy(original)
     # A copy shares its set of changes, which has no public name.
-    copied._changed_fields = set(one._changed_fields)  # noqa: SLF001
+    copied._changed_fields = set(original._changed_fields)  # noqa: SLF001
     return copied

@@ -22,7 +22,7 @@ from .joint import (
 from .masks import (
     Finding,
     Masks,
-    Standing,
+    Resolution,
     reason_of,
     reason_of_unknown,
     reason_without_host,
@@ -45,8 +45,8 @@ __all__ = [
     "OnePlace",
     "Places",
     "PlacesUsed",
+    "Resolution",
     "RoomOfPlaces",
-    "Standing",
     "conflicts_of_table",
     "find_conflicts",
     "find_empty_places",

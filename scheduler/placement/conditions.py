@@ -134,8 +134,8 @@ class ProviderReader:
         Several are a provider and its root, whose aggregates apply to the whole tree.
         """
         members = [self._values(provider, "aggregates") for provider in providers]
-        required = [each.uuids for each in conditions if not each.is_forbidden]
-        forbidden = [each.uuids for each in conditions if each.is_forbidden]
+        required = [c.uuids for c in conditions if not c.is_forbidden]
+        forbidden = [c.uuids for c in conditions if c.is_forbidden]
         is_in = any(all(uuids & wanted for wanted in required) for uuids in members)
         return is_in and not any(
             uuids & unwanted for uuids in members for unwanted in forbidden
