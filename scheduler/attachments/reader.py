@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a port and a volume are, as Neutron and Cinder say.
+"""Read where a port and a volume are from Neutron and Cinder.
 
 Of a port: the host that it is bound to, its segment and its physical network. Of a
 volume: its backend, as Cinder names it to administrators.

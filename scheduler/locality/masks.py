@@ -108,7 +108,7 @@ class Masks:
         return ((at >= 0) & is_below) | self._is_on()
 
     def joint(self, rule: Rule) -> JointRule:
-        """Return a rule for all further instances of the request together."""
+        """Return a rule for all further instances of the request at once."""
         at = self.places.at(rule.level)
         if isinstance(rule, WithInstances) and self._is_first(rule):
             return OnePlace(at)

@@ -23,7 +23,7 @@ from .record import DecisionRecord, FilterStep
 _Answer = TypeVar("_Answer", JointRule, PlacesUsed)
 
 
-def eligible_together(
+def eligible_jointly(
     request: Request,
     filters: Sequence[BaseHostFilter],
     weighers: Sequence[BaseHostWeigher],
