@@ -43,9 +43,9 @@ from .instances import (
     read_attributes,
     spec_of_instance,
 )
+from .joint import eligible_jointly, without_joint_rules
 from .prepared import PreparedRequest
 from .record import TOP_INSTANCES, InstanceRecord
-from .together import eligible_together, without_joint_rules
 from .user_reasons import Tried
 from .weighing import Ranking, checked_weights, is_random, rank_hosts
 
@@ -166,7 +166,7 @@ class Attempt(DecisionSteps):
 
     def eligible(self, hosts: HostBatch, instance_uuid: str) -> Eligible:
         """Return the hosts for instances that are placed together, with their rules."""
-        return eligible_together(
+        return eligible_jointly(
             self.request,
             self._prepared.filters,
             self._prepared.weighers,

@@ -8,7 +8,7 @@ from typing import Final
 
 from ..candidates import CandidatesQuery, DerivedData, Offer, resources_of
 from ..drivers.filtering import collect_limits, filter_hosts
-from ..drivers.instances import Needs
+from ..drivers.instances import consumption_of, consumption_on_host
 from ..drivers.parts import Parts
 from ..hosts import HostBatch
 from ..placement.memory import TableOffer
@@ -58,7 +58,7 @@ class ClaimLoop:
         ]
         spec_obj = request.spec_obj
         self._filters = [filter_.prepare(spec_obj) for filter_ in parts.filters]
-        self._needs = Needs(request, parts.conf)
+        self._consumption = consumption_of(request, parts.conf)
         self.n_left = MAX_CLAIMS
 
     def run(self, node_uuid: str, most: int) -> int | None:
@@ -114,5 +114,7 @@ class ClaimLoop:
             for name, amount in resources.items():
                 amounts.setdefault(name, {})[provider] = amount
         table.add_used(amounts)
-        consumption = self._needs.on_host(limits, request["mappings"])
+        consumption = consumption_on_host(
+            self._consumption, limits, request["mappings"]
+        )
         return host.with_instance(0, f"capacity {number}", consumption)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from ....filters.locality import LocalityFilter
 from ...hosts import HostBatch
-from ...locality import Standing
+from ...locality import Resolution
 from ...placement.allocations.claims import ClaimAnswer
 from ...placement.allocations.limits import (
     GROUP_MAX_READINGS,
@@ -123,20 +123,20 @@ class LevelCheck(ClaimCheck):
             if number:
                 self._parts.waiter.sleep(GROUP_PAUSE_S)
             self._locate()
-            standing = rules.standing(
+            resolution = rules.resolution(
                 eligible, node_uuid, spec_obj, is_following=self._has_kept_claim
             )
-            if standing is Standing.STAYS:
+            if resolution is Resolution.KEEP:
                 return None
             why = rules.describe(eligible, node_uuid, spec_obj)
-            if standing is Standing.LEAVES:
+            if resolution is Resolution.MOVE:
                 break
         return why
 
     def _locate(self) -> None:
         """Have the filter count the others where Placement has them now, if at all."""
         assert self._filter is not None
-        # Those that a host has reported by now have settled: they count there.
+        # Those that a host has reported by now count in the table.
         unreported = self._parts.table.claims.unreported_instances(self._unreported)
         nodes = {uuid: self._nodes_of(uuid) for uuid in unreported}
         if self._filter.compares_places:
@@ -147,12 +147,12 @@ class LevelCheck(ClaimCheck):
                 if nodes == before:
                     break
         is_granted = self._parts.table.claims.is_granted
-        settled = {
+        answered = {
             uuid
             for uuid, some in nodes.items()
             if any(is_granted(node, uuid) for node in some)
         }
-        self._filter.locate(nodes, settled)
+        self._filter.locate(nodes, answered)
 
     def _nodes_of(self, uuid: str) -> frozenset[str]:
         """Return the compute nodes on which an instance holds allocations.

@@ -15,7 +15,12 @@ from ....objects import RequestSpec
 from ...candidates import AllocationRequest, Offer, resources_of
 from ...hosts import Consumption
 from ...request import Request
-from ..instances import Assignment, Mappings, Needs
+from ..instances import (
+    Assignment,
+    Mappings,
+    consumption_of,
+    consumption_on_host,
+)
 
 #: Upper limit of an amount: what is claimed, in MiB and in total, fits 64 bits.
 _MOST: Final = 2**48
@@ -133,7 +138,8 @@ class PeerClaim:
             ),
         )
         if spec_obj is not None:
-            consumption = Needs(Request.of(spec_obj), conf).on_host(limits, mappings)
+            consumption = consumption_of(Request.of(spec_obj), conf)
+            consumption = consumption_on_host(consumption, limits, mappings)
         return cls(
             node_uuid=_uuid(message["node_uuid"]),
             instance_uuid=_uuid(message["instance_uuid"]),

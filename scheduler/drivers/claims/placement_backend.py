@@ -256,7 +256,7 @@ class PlacementBackend:
 
 def _owner(request: Request, caller: Caller, name: str) -> str:
     """Return the project or user of the request, otherwise of its context."""
-    owner = request.field(name) or getattr(caller, name)
+    owner = getattr(request, name) or getattr(caller, name)
     if not owner:
         raise InvalidRequest(
             f"Neither RequestSpec nor the request context has a {name}: an allocation "
