@@ -107,12 +107,8 @@ class Notifier:
         self._routes_networks = routes_networks
         self._outbox = Outbox()
 
-    def for_call(
-        self, context: object, spec_obj: RequestSpec
-    ) -> CallNotifications | None:
-        """Return the notifications of a call; None where nothing is published."""
-        if not self._publishers:
-            return None
+    def for_call(self, context: object, spec_obj: RequestSpec) -> CallNotifications:
+        """Return the notifications of a call."""
         return CallNotifications(self, context, spec_obj)
 
     def stop(self) -> None:

@@ -41,17 +41,14 @@ from .checks import ClaimCheck, Excluded, Refusal
 class LevelCheck(ClaimCheck):
     """Ensures that a granted claim conforms to the request's rules about places."""
 
-    def __init__(self, prepared: PreparedRequest) -> None:
+    def __init__(self, prepared: PreparedRequest, rules: LocalityFilter) -> None:
         self._parts = parts = prepared.parts
         self._spec = prepared.request.spec_obj
         self._record = prepared.record
         self._global_request_id = prepared.caller.global_request_id
-        filters = (e for e in prepared.filters if isinstance(e, LocalityFilter))
-        self._filter = next(filters, None)
-        others = frozenset[str]()
-        if self._filter is not None:
-            # The filter handles what is decided together.
-            others = self._filter.instances - {*prepared.instance_uuids}
+        self._filter = rules
+        # The filter handles what is decided together.
+        others = rules.instances - {*prepared.instance_uuids}
         #: Read before the filters run, which therefore count all others.
         self._unreported = parts.table.unreported(others)
         self.is_counting = bool(self._unreported)
@@ -77,7 +74,6 @@ class LevelCheck(ClaimCheck):
         """
         if not self._need_other_host:
             return None
-        assert self._filter is not None
         assert self._eligible is not None
         self._parts.waiter.sleep(GROUP_PAUSE_S)
         self._locate()
@@ -100,11 +96,11 @@ class LevelCheck(ClaimCheck):
         PlacementError
             Placement could not be read.
         """
-        if self._filter is None or not self._unreported:
+        if not self._unreported:
             return None
         uuid = assignment.instance_uuid
         with self._record.timed("group"):
-            why = self._why_not_kept(self._filter, assignment, eligible)
+            why = self._why_not_kept(assignment, eligible)
         if why is None:
             self._has_kept_claim = True
             self._need_other_host.discard(uuid)
@@ -113,12 +109,10 @@ class LevelCheck(ClaimCheck):
         self._need_other_host.add(uuid)
         return Refusal(RELEASED, [f"{OTHER_CLAIMED_FIRST}{why}"], Excluded.NOTHING)
 
-    def _why_not_kept(
-        self, rules: LocalityFilter, assignment: Assignment, eligible: HostBatch
-    ) -> str | None:
+    def _why_not_kept(self, assignment: Assignment, eligible: HostBatch) -> str | None:
         """Return the rule for which a claim is released; None: the claim is kept."""
         spec_obj = spec_of_instance(self._spec, assignment.instance_uuid)
-        node_uuid, why = assignment.value("uuid"), ""
+        rules, node_uuid, why = self._filter, assignment.value("uuid"), ""
         for number in range(GROUP_MAX_READS):
             if number:
                 self._parts.waiter.sleep(GROUP_PAUSE_S)
@@ -135,7 +129,6 @@ class LevelCheck(ClaimCheck):
 
     def _locate(self) -> None:
         """Have the filter count the others where Placement has them now, if at all."""
-        assert self._filter is not None
         # Those that a host has reported by now have settled: they count there.
         unreported = self._parts.table.unreported(self._unreported)
         nodes = {uuid: self._nodes_of(uuid) for uuid in unreported}

@@ -164,7 +164,3 @@ def _uuid(value: object) -> str:
 
 #: Publishes claims to the other schedulers, without waiting for them.
 PublishClaims = Callable[[Sequence[PeerClaim]], None]
-
-
-def publish_nothing(claims: Sequence[PeerClaim]) -> None:
-    """Stand in where there are no other schedulers."""

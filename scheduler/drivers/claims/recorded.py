@@ -46,7 +46,6 @@ class RecordedClaims(ClaimCheck):
         is taken for granted.
     """
 
-    is_live = False
     #: An evacuation may hold another host; what it was granted is in the record.
     evacuated_from: frozenset[str] = frozenset()
     n_writes = 0
@@ -122,6 +121,16 @@ class RecordedClaims(ClaimCheck):
             raise PlacementUnavailable(attempt.detail)
         last = WriteAnswer(0, detail=attempt.detail)
         return ClaimAnswer(ClaimResult(attempt.result), attempt.n_attempts, last)
+
+    def record(
+        self,
+        result: str,
+        uuids: Sequence[str],
+        hosts: Sequence[str],
+        detail: str,
+        n_attempts: int = 0,
+    ) -> None:
+        """Do nothing: the record that is repeated has the attempt."""
 
     def has_claimed(self, instance_uuid: str | None = None) -> bool:
         """Return False: there is nothing to release."""
