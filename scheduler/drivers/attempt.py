@@ -18,21 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ...objects import SchedulerLimits, Selection
-from ..candidates import MICROVERSION, Mask, Offer
+from ..candidates import MICROVERSION, Offer
 from ..errors import (
-    MAX_MESSAGE,
     AllocationUpdateFailed,
     NoValidHost,
-    PluginError,
-    shortened,
 )
 from ..hosts import HostBatch, metadata_values
 from ..placement.allocations.limits import MAX_POSTS
-from ..request import Request
-from .base import Choice, DecisionSteps, Eligible, Selections, Weigh
+from .base import DecisionSteps, Selections, Weigh
 from .claims.claims import Claims
 from .claims.contention import MAX_NEARNESS, Contention
-from .filtering import filter_hosts, passing_again
+from .filtering import filter_hosts
 from .instances import (
     NO_CANDIDATE,
     NOT_ENOUGH,
@@ -44,7 +40,6 @@ from .instances import (
 )
 from .prepared import PreparedRequest
 from .record import TOP_INSTANCES, InstanceRecord
-from .together import eligible_together, without_joint_rules
 from .user_reasons import Tried
 from .weighing import Ranking, checked_weights, rank_hosts
 
@@ -108,39 +103,6 @@ class Attempt(DecisionSteps):
         self._n_steps = 0
         #: Weighs hosts instead of the weighers.
         self._weigh: Weigh | None = None
-        #: The last weights that the driver asked for.
-        self._weighed: Ranking | None = None
-
-    # -- the request -------------------------------------------------------------------
-
-    @property
-    def request(self) -> Request:
-        """The request."""
-        return self._prepared.request
-
-    @property
-    def instance_uuids(self) -> Sequence[str]:
-        """The instances that need a host each."""
-        return self._prepared.instance_uuids
-
-    @property
-    def candidates(self) -> HostBatch:
-        """The hosts, with the instances that have one counted on them."""
-        return self._hosts
-
-    def open_candidates(self, hosts: HostBatch) -> Mask:
-        """Return which candidates may still be claimed."""
-        numbers = hosts.candidates.numbers
-        if self._claims is None or self._offer is None:
-            return np.ones(len(numbers), bool)
-        is_open = map(self._offer.is_open, numbers.tolist())
-        return np.fromiter(is_open, bool, len(numbers))
-
-    def free(self, provider_uuid: str, resource_class: str) -> int:
-        """Return what a provider has left for this request."""
-        if self._offer is None:
-            return 0
-        return self._offer.free(provider_uuid, resource_class)
 
     @functools.cached_property
     def rng(self) -> np.random.Generator:
@@ -148,32 +110,6 @@ class Attempt(DecisionSteps):
         if self.random_seed is None:
             self.random_seed = int(self._parts.rng.integers(2**62))
         return np.random.default_rng(self.random_seed)
-
-    def note(self, text: str) -> None:
-        """Put a line into the record."""
-        self._record.note = shortened(text, MAX_MESSAGE)
-
-    def monotonic(self) -> float:
-        """Return the seconds of a clock that is never set."""
-        return self._parts.waiter.monotonic()
-
-    # -- filters -----------------------------------------------------------------------
-
-    def passing(self, hosts: HostBatch, instance_uuid: str) -> HostBatch:
-        """Return the hosts that pass all enabled filters."""
-        # As for the first instance: filters that run once per request run, too.
-        return self._filter(hosts, instance_uuid, 0)
-
-    def eligible(self, hosts: HostBatch, instance_uuid: str) -> Eligible:
-        """Return the hosts for instances that are placed together, with their rules."""
-        return eligible_together(
-            self.request,
-            self._prepared.filters,
-            self._prepared.weighers,
-            hosts,
-            instance_uuid,
-            self._record,
-        )
 
     def _filter(
         self, hosts: HostBatch, uuid: str, number: int, *, is_again: bool = False
@@ -222,15 +158,6 @@ class Attempt(DecisionSteps):
 
     # -- weighers ----------------------------------------------------------------------
 
-    def weights(self, hosts: HostBatch, instance_uuid: str) -> npt.NDArray[np.float64]:
-        """Return the weight of each host."""
-        self._weighed = self._rank(hosts, instance_uuid)
-        return self._weighed.total
-
-    def ranked(self, hosts: HostBatch, instance_uuid: str) -> HostBatch:
-        """Return the hosts in the order of their weights."""
-        return hosts.take(self._rank(hosts, instance_uuid).order)
-
     def _rank(self, hosts: HostBatch, uuid: str, weigh: Weigh | None = None) -> Ranking:
         """Return hosts in the order of the weights of `weigh`, or of the weighers."""
         conf, n_choices = self._parts.conf, self._contention.n_choices
@@ -260,82 +187,6 @@ class Attempt(DecisionSteps):
                 n_choices=n_choices,
                 nearness=self._contention.share * MAX_NEARNESS,
             )
-
-    # -- claims, for drivers that choose each host -------------------------------------
-
-    def claim(
-        self, hosts: HostBatch, index: int, instance_uuid: str
-    ) -> HostBatch | None:
-        """Claim a host for an instance."""
-        accept = self._reserve if self._claims is None else self._claims.claim_host
-        assignment = accept(instance_uuid, hosts, index, self._eligible)
-        if assignment is None:
-            return None
-        placed = self._place_chosen(hosts, index, assignment, len(self.placed))
-        self.placed.append(placed)
-        self._hosts = hosts_after(self._hosts, [placed])
-        return hosts.with_instance(index, instance_uuid, placed.consumption)
-
-    def n_passing(self, hosts: HostBatch, choices: Sequence[Choice]) -> int:
-        """Return how many of the choices of one host pass the filters."""
-        filters = without_joint_rules(self._prepared.filters)
-        one = hosts.take([choices[0].index])
-        for n_before, choice in enumerate(choices):
-            uuid, number = choice.instance_uuid, choice.candidate
-            if n_before:
-                now = passing_again(
-                    filters,
-                    one,
-                    spec_of_instance(self.request.spec_obj, uuid),
-                    is_rebuild=self.request.is_rebuild,
-                )
-                if number not in now.candidates.numbers:
-                    return n_before
-            if self._claims is None:
-                number = NO_CANDIDATE
-            assignment = self._prepared.assign(uuid, one, 0, self._offer, number)
-            one = one.with_instance(0, uuid, assignment.consumption)
-        return len(choices)
-
-    def claim_together(
-        self, hosts: HostBatch, choices: Sequence[Choice]
-    ) -> tuple[HostBatch, list[str]]:
-        """Claim hosts for several instances at once."""
-        planned: list[PlacedInstance] = []
-        refused: list[str] = []
-        later = hosts
-        for choice in choices:
-            uuid, index = choice.instance_uuid, choice.index
-            among = [choice.candidate]
-            assignment = self._reserve(uuid, later, index, self._eligible, among)
-            if assignment is None:
-                refused.append(uuid)
-                continue
-            n_before = len(self.placed) + len(planned)
-            placed = self._place_chosen(later, index, assignment, n_before)
-            if uuid != self.instance_uuids[-1]:
-                placed = placed.without_ranking()
-            planned.append(placed)
-            later = hosts_after(later, [placed])
-        if planned and self._claims is not None:
-            refused += self._claims.claim_together(planned, later)
-        granted = [each for each in planned if each.instance_uuid not in refused]
-        self.placed += granted
-        self._hosts = hosts_after(self._hosts, granted)
-        return hosts_after(hosts, granted), refused
-
-    def _place_chosen(
-        self, hosts: HostBatch, index: int, assignment: Assignment, n_before: int
-    ) -> PlacedInstance:
-        """Return an instance on a host that the driver chose, with its last weight."""
-        weighed = self._weighed
-        if weighed is not None and not (weighed.hosts.rows == hosts.rows[index]).any():
-            weighed = None
-        return _placed(
-            assignment, _in_order(hosts), index, n_before=n_before, weighed=weighed
-        )
-
-    # -- filter_scheduler --------------------------------------------------------------
 
     def select_by_weight(self, weigh: Weigh | None = None) -> Selections:
         """Place all instances that have no host on those of the highest weight.
@@ -430,10 +281,10 @@ class Attempt(DecisionSteps):
                         ranking = self._rank(passing, uuid, self._weigh)
             if placed and placed[-1].instance_uuid != self._prepared.instance_uuids[-1]:
                 placed[-1] = placed[-1].without_ranking()
-            placed.append(_placed(assignment, ranking, index, n_before=number))
+            placed.append(placed_instance(assignment, ranking, index, n_before=number))
             hosts = self._eligible
             if len(uuids) > 1:
-                at = _index_in(hosts, ranking.hosts, index)
+                at = index_in(hosts, ranking.hosts, index)
                 hosts = hosts.with_instance(at, uuid, assignment.consumption)
         return placed
 
@@ -464,24 +315,6 @@ class Attempt(DecisionSteps):
         if offer is None or held not in offer.numbers_of(hosts.value("uuid", index)):
             return None
         return self._prepared.assign(uuid, hosts, index, offer, held)
-
-    # -- selections --------------------------------------------------------------------
-
-    def selections(self, alternates: HostBatch) -> Selections:
-        """Return the chosen hosts, and alternates in their order.
-
-        Raises
-        ------
-        PluginError
-            Not every instance has exactly one host.
-        """
-        placed = sorted(each.instance_uuid for each in self.placed)
-        if placed != sorted(self.instance_uuids):
-            raise PluginError(
-                f"the driver claimed hosts for {placed}, not for each of "
-                f"{sorted(self.instance_uuids)} once"
-            )
-        return self._make_selections(_in_order(alternates))
 
     def _make_selections(self, ranking: Ranking) -> Selections:
         """Return a list an instance: its host, then alternates; record them.
@@ -547,13 +380,8 @@ class Attempt(DecisionSteps):
         )
 
 
-def _placed(
-    assignment: Assignment,
-    ranking: Ranking,
-    index: int,
-    *,
-    n_before: int,
-    weighed: Ranking | None = None,
+def placed_instance(
+    assignment: Assignment, ranking: Ranking, index: int, *, n_before: int
 ) -> PlacedInstance:
     """Return an instance on a host of a ranking.
 
@@ -561,35 +389,25 @@ def _placed(
     ----------
     n_before : int
         Instances that got a host before: the record has the best hosts of few.
-    weighed : Ranking, optional
-        Has the weights for the record, if not `ranking`.
     """
-    shown, at = ranking, index
-    if weighed is not None:
-        shown, at = weighed, _index_in(weighed.hosts, ranking.hosts, index)
     return PlacedInstance(
         assignment.instance_uuid,
         assignment.host,
         assignment.candidate,
         assignment.limits,
         assignment.consumption,
-        weight=float(shown.total[at]),
-        top_hosts=shown.top() if n_before < TOP_INSTANCES else (),
+        weight=float(ranking.total[index]),
+        top_hosts=ranking.top() if n_before < TOP_INSTANCES else (),
         index=index,
         ranking=ranking,
     )
 
 
-def _index_in(hosts: HostBatch, some: HostBatch, index: int) -> int:
+def index_in(hosts: HostBatch, some: HostBatch, index: int) -> int:
     """Return the index in `hosts` of a host of some of them."""
     if hosts is some:
         return index
     return int(np.flatnonzero(hosts.rows == some.rows[index])[0])
-
-
-def _in_order(hosts: HostBatch) -> Ranking:
-    """Return a ranking that keeps the order of the hosts."""
-    return Ranking(hosts, np.zeros(len(hosts)), np.arange(len(hosts), dtype=float))
 
 
 @functools.lru_cache(maxsize=4)

@@ -24,13 +24,13 @@ from ..placement.allocations.limits import MAX_QUERIES, MAX_REREAD_TREES
 from ..placement.query import Requirements
 from ..request import Request
 from ..request.checks import instance_uuids_of
-from .attempt import Attempt
 from .base import Selections
 from .claims.claims import Claims, StaleOffer, checks_of
 from .claims.contention import Contention
 from .claims.peer_claims import PeerClaim
 from .claims.placement_backend import PlacementBackend
 from .claims.recorded import RecordedClaims
+from .driver_steps import DriverSteps
 from .instances import NOT_ENOUGH, PlacedInstance, fill_provider_mapping
 from .named_groups import with_current_groups
 from .parts import DecisionInput, KeepsViews, Parts
@@ -82,7 +82,7 @@ class Decision:
         self._request: Request | None = None
         self._queries: Sequence[CandidatesQuery] = ()
         self._offer: Offer | None = None
-        self._attempt: Attempt | None = None
+        self._attempt: DriverSteps | None = None
         #: By what the current attempt can be repeated.
         self._key = self._new_key()
         #: What the current attempt has read, and the view of it that is stored.
@@ -222,7 +222,7 @@ class Decision:
             parts.orphans.release_before_new_claim(
                 self._uuids, excluding=backend.evacuated_from
             )
-        attempt = self._attempt = Attempt(
+        attempt = self._attempt = DriverSteps(
             prepared, hosts, offer, claims, contention, key.random_seed
         )
         try:

@@ -8,10 +8,10 @@ hosts, candidates ─▶ Claims ─▶ checks ▸ backend ▸ checks ─▶ gran
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from ....filters.locality import LocalityFilter
-from ...candidates import AllocationRequest, Offer
+from ...candidates import Offer
 from ...errors import AllocationUpdateFailed, PlacementUnavailable
 from ...hosts import HostBatch
 from ...placement.allocations.claims import ClaimAnswer, ClaimResult
@@ -22,14 +22,15 @@ from ...placement.allocations.limits import (
     MAX_REFUSED,
     MAX_ROUNDS,
 )
-from ...placement.answers import ConsumerAllocations
 from ..instances import Assignment
 from ..prepared import PreparedRequest
-from ..record import COLLIDED, RELEASED, ClaimAttempt
+from ..record import COLLIDED, RELEASED
 from .checks import ClaimCheck, Excluded, FitCheck, FreshState, Refusal
 from .contention import Contention
 from .groups import FILTER_OF_POLICY, GroupCheck
 from .levels import LevelCheck
+from .placement_backend import PlacementBackend
+from .recorded import RecordedClaims
 
 _CELLS_FILTER: Final = "NUMATopologyFilter"
 _DEVICES_FILTER: Final = "PciPassthroughFilter"
@@ -37,81 +38,6 @@ _DEVICES_FILTER: Final = "PciPassthroughFilter"
 
 class StaleOffer(Exception):
     """Raised when Placement refuses what it had offered; a new query may help."""
-
-
-class ClaimBackend(Protocol):
-    """Answers claims: Placement, or the record of a decision that is repeated.
-
-    Attributes
-    ----------
-    evacuated_from : frozenset of str
-        Providers whose allocations an instance keeps, in addition to its claim.
-    n_writes : int
-        How many writes the last claim has sent.
-    """
-
-    evacuated_from: frozenset[str]
-    n_writes: int
-
-    @property
-    def attempts(self) -> Sequence[ClaimAttempt]:
-        """Those of this attempt so far, sent or repeated."""
-
-    def claim(
-        self,
-        requests: dict[str, AllocationRequest],
-        hosts: Sequence[str],
-        *,
-        is_held: bool = False,
-    ) -> ClaimAnswer:
-        """Claim for one instance, or for several, all of them or none.
-
-        Parameters
-        ----------
-        requests : dict of str to AllocationRequest
-            By instance.
-        is_held : bool
-            Whether an earlier request has claimed it, so that it is taken over.
-
-        Raises
-        ------
-        PlacementError
-            It is in doubt, or Placement does not answer.
-        """
-
-    def record(
-        self,
-        result: str,
-        uuids: Sequence[str],
-        hosts: Sequence[str],
-        detail: str,
-        n_attempts: int = 0,
-    ) -> None:
-        """Record an attempt, and log why it gave no claim, or not for long."""
-
-    def has_claimed(self, instance_uuid: str | None = None) -> bool:
-        """Return whether a claim of this attempt is held; None: of any instance."""
-
-    def held(self, instance_uuid: str) -> ConsumerAllocations | None:
-        """Return what an instance holds in Placement; None: it is not known."""
-
-    def exclude(self, offer: Offer, candidate: int) -> None:
-        """Exclude a candidate from the answer of Placement that it belongs to."""
-
-    def release(self, instance_uuid: str) -> None:
-        """Release the claim of an instance.
-
-        Raises
-        ------
-        AllocationUpdateFailed, PlacementUnavailable
-            It is not released.
-        """
-
-    def release_all(self) -> tuple[list[str], list[str]]:
-        """Release all claims; return instances: released now, and in the background."""
-
-    def mark_answered(self) -> None:
-        """Record that the answer names these claims: they are in use."""
 
 
 def checks_of(
@@ -159,7 +85,7 @@ class Claims:
 
     Attributes
     ----------
-    backend : ClaimBackend
+    backend : PlacementBackend or RecordedClaims
         Has the claims that are held.
     is_counting : bool
         Whether filters run again before a further round; see `ClaimCheck`.
@@ -171,7 +97,7 @@ class Claims:
         self,
         prepared: PreparedRequest,
         offer: Offer,
-        backend: ClaimBackend,
+        backend: PlacementBackend | RecordedClaims,
         checks: Sequence[ClaimCheck],
         contentions: Sequence[Contention],
         *,

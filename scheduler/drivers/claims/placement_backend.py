@@ -52,11 +52,12 @@ class PlacementBackend:
     """Writes claims to Placement, and knows which of them must be released.
 
     What is in doubt, or cannot be released now, is handed to `Orphans`.
+    `RecordedClaims` has the same methods.
 
     Attributes
     ----------
-    n_writes : int
-        How many writes the last claim has sent.
+    evacuated_from : frozenset of str
+        Providers whose allocations an instance keeps, in addition to its claim.
 
     Raises
     ------
@@ -80,7 +81,8 @@ class PlacementBackend:
         self._record = prepared.record
         self._n_recorded = len(prepared.record.claims)
         self.evacuated_from = evacuated_from(request, parts.table)
-        self.n_writes = 0
+        #: How many writes the last claim has sent.
+        self._n_writes = 0
         #: Those that this request sent, by instance.
         self._claimed: dict[str, Claim] = {}
         #: Those of earlier requests that this one took over.
@@ -96,13 +98,25 @@ class PlacementBackend:
         *,
         is_held: bool = False,
     ) -> ClaimAnswer:
-        """Claim for one instance, or for several in one POST.
+        """Claim for one instance, or for several in one POST, all of them or none.
 
         The claim is in the journal, and counted against cached candidates. Claims in
         doubt, and interrupted ones, are handed to `Orphans`.
+
+        Parameters
+        ----------
+        requests : mapping of str to AllocationRequest
+            By instance.
+        is_held : bool
+            Whether an earlier request has claimed it, so that it is taken over.
+
+        Raises
+        ------
+        PlacementError
+            It is in doubt, or Placement does not answer.
         """
         parts, began = self._parts, self._parts.candidates.tick()
-        self.n_writes = 0
+        self._n_writes = 0
         with (
             self._record.timed("claim"),
             tracing.span("claim", hosts=hosts, instances=list(requests)) as span,
@@ -138,7 +152,7 @@ class PlacementBackend:
                     requests, e.unresolved if isinstance(e, doubtful) else {}
                 )
                 detail = shortened(str(e), MAX_MESSAGE)
-                self.record(FAILED, [*requests], hosts, detail, self.n_writes)
+                self.record(FAILED, [*requests], hosts, detail, self._n_writes)
                 raise
             except BaseException:
                 for uuid in requests:
@@ -197,7 +211,7 @@ class PlacementBackend:
         return instance_uuid in self._claimed
 
     def held(self, instance_uuid: str) -> ConsumerAllocations | None:
-        """Return what an instance holds in Placement."""
+        """Return what an instance holds in Placement; None: it is not known."""
         return self._parts.placement.allocations(
             instance_uuid, global_request_id=self._global_request_id
         )
@@ -210,7 +224,7 @@ class PlacementBackend:
         self, generations: Mapping[str, int | None], held: AllocationsByConsumer
     ) -> None:
         """Record the generation at which a claim is about to be sent again."""
-        self.n_writes += 1
+        self._n_writes += 1
         for uuid, generation in generations.items():
             if generation is None:
                 continue
@@ -244,7 +258,13 @@ class PlacementBackend:
         self._parts.orphans.add(uuid, orphan)
 
     def release(self, uuid: str) -> None:
-        """Release this request's claim for an instance."""
+        """Release this request's claim for an instance.
+
+        Raises
+        ------
+        AllocationUpdateFailed, PlacementUnavailable
+            It is not released.
+        """
         was_held = release(
             self._parts.placement,
             uuid,
@@ -264,7 +284,7 @@ class PlacementBackend:
             self._remove_from_journal([uuid])
 
     def release_all(self) -> tuple[list[str], list[str]]:
-        """Release all claims, now or in the background."""
+        """Release all claims; return instances: released now, and in the background."""
         released: list[str] = []
         with self._record.timed("release"):
             for uuid in list(self._claimed):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ...candidates import AllocationRequest, Offer
@@ -48,7 +48,6 @@ class RecordedClaims(ClaimCheck):
 
     #: An evacuation may hold another host; what it was granted is in the record.
     evacuated_from: frozenset[str] = frozenset()
-    n_writes = 0
 
     def __init__(self, attempts: Sequence[ClaimAttempt] = ()) -> None:
         self._recorded = tuple(attempts)
@@ -101,7 +100,7 @@ class RecordedClaims(ClaimCheck):
 
     def claim(
         self,
-        requests: dict[str, AllocationRequest],
+        requests: Mapping[str, AllocationRequest],
         hosts: Sequence[str],
         *,
         is_held: bool = False,
