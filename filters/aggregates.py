@@ -13,8 +13,9 @@ from ..objects import RequestSpec
 from ..scheduler.hosts import HostAggregate, HostBatch, HostState, metadata_values
 from ..scheduler.request import Request
 from ..scheduler.request.flavor_and_image import FlavorAndImage
-from .base import BaseHostFilter, Mask, Mismatch
+from .base import BaseHostFilter, Mask
 from .extra_specs_ops import ExtraSpecsFilter, match
+from .rejection import Mismatch
 
 LOG = logging.getLogger(__name__)
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
 from ..scheduler.request import Request, set_field
-from .base import BaseHostFilter, Mask, Mismatch, all_hosts
+from .base import BaseHostFilter, Mask, all_hosts
+from .rejection import Mismatch
 
 
 class IsolatedHostsFilter(BaseHostFilter):

@@ -34,7 +34,8 @@ from ..objects import RequestSpec
 from ..scheduler.errors import InvalidRequest, excerpt
 from ..scheduler.hosts import HostBatch, HostState
 from ..scheduler.request import Request
-from .base import BaseHostFilter, Mask, Rejection, all_hosts
+from .base import BaseHostFilter, Mask, all_hosts
+from .rejection import Rejection
 
 REASON = "does not satisfy the JSON query of the hint query"
 

@@ -25,7 +25,8 @@ from ..scheduler.locality import (
 )
 from ..scheduler.request import Request
 from ..scheduler.request.locality import InPlaces, Rule, Spread, WithInstances
-from .base import BaseHostFilter, Mask, Rejection, all_hosts
+from .base import BaseHostFilter, Mask, all_hosts
+from .rejection import Rejection
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
