@@ -39,5 +39,5 @@ class IsolatedHostsFilter(BaseHostFilter):
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
         """Return the image's isolation and the host's."""
         hosts = ", ".join(self.conf.filter_scheduler.isolated_hosts) or "nothing"
-        some = "one of" if self._has_isolated_image(spec_obj) else "none of"
-        return "host", f"{some} isolated_hosts: {hosts}", host_state.host
+        quantifier = "one of" if self._has_isolated_image(spec_obj) else "none of"
+        return "host", f"{quantifier} isolated_hosts: {hosts}", host_state.host

@@ -72,7 +72,7 @@ def set_up(conf: cfg.ConfigOpts) -> None:
         oslo_logging.setup(conf, "moorage")
     except (OSError, oslo_logging.LogConfigError) as e:
         names = ("log_config_append", "log_file", "log_dir")
-        name = next((each for each in names if conf[each]), "log_file")
+        name = next((option for option in names if conf[option]), "log_file")
         failure = Failure.of(f"[DEFAULT] {name}", conf[name], e)
         raise ConfigurationError(f"{failure}") from e
 

@@ -397,5 +397,5 @@ def _views(
 
 def _is_store_named(conf: cfg.ConfigOpts) -> bool:
     """Return whether the store of decisions is not just the default of this machine."""
-    found = conf.get_location("decision_store_connection", group="moorage")
-    return found is None or found.location is not cfg.Locations.opt_default
+    location = conf.get_location("decision_store_connection", group="moorage")
+    return location is None or location.location is not cfg.Locations.opt_default

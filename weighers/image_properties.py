@@ -56,6 +56,6 @@ class ImagePropertiesWeigher(BaseHostWeigher):
             return False
         return not hosts.any_value_in_table(
             "aggregates",
-            lambda mine: any(self.MULTIPLIER in a.metadata for a in mine),
+            lambda of_host: any(self.MULTIPLIER in a.metadata for a in of_host),
             cache_key=("ImagePropertiesWeigher", self.MULTIPLIER),
         )

@@ -112,13 +112,13 @@ class DriverSteps(Attempt):
     def n_passing(self, hosts: HostBatch, choices: Sequence[Choice]) -> int:
         """Return how many of the choices of one host pass the filters."""
         filters = without_joint_rules(self._prepared.filters)
-        one = hosts.take([choices[0].index])
+        host = hosts.take([choices[0].index])
         for n_before, choice in enumerate(choices):
             uuid, number = choice.instance_uuid, choice.candidate
             if n_before:
                 now = passing_again(
                     filters,
-                    one,
+                    host,
                     spec_of_instance(self.request.spec_obj, uuid),
                     is_rebuild=self.request.is_rebuild,
                 )
@@ -126,8 +126,8 @@ class DriverSteps(Attempt):
                     return n_before
             if self._claims is None:
                 number = NO_CANDIDATE
-            assignment = self._prepared.assign(uuid, one, 0, self._offer, number)
-            one = one.with_instance(0, uuid, assignment.consumption)
+            assignment = self._prepared.assign(uuid, host, 0, self._offer, number)
+            host = host.with_instance(0, uuid, assignment.consumption)
         return len(choices)
 
     def claim_together(
@@ -152,7 +152,7 @@ class DriverSteps(Attempt):
             later = hosts_after(later, [placed])
         if planned and self._claims is not None:
             refused += self._claims.claim_together(planned, later)
-        granted = [each for each in planned if each.instance_uuid not in refused]
+        granted = [p for p in planned if p.instance_uuid not in refused]
         self.placed += granted
         self._hosts = hosts_after(self._hosts, granted)
         return hosts_after(hosts, granted), refused
@@ -180,7 +180,7 @@ class DriverSteps(Attempt):
         PluginError
             Not every instance has exactly one host.
         """
-        placed = sorted(each.instance_uuid for each in self.placed)
+        placed = sorted(instance.instance_uuid for instance in self.placed)
         if placed != sorted(self.instance_uuids):
             raise PluginError(
                 f"the driver claimed hosts for {placed}, not for each of "

@@ -196,7 +196,7 @@ class DecisionRecord:
     def summary(self) -> str:
         """Return the record in one line, for operators: it has host names."""
         why = f" ({self.reason.strip()})" if self.reason.strip() else ""
-        dropped = "".join(f"; {each}" for each in self.attachments if each.problem)
+        dropped = "".join(f"; {a}" for a in self.attachments if a.problem)
         note = f"{self.note}; " if self.note else ""
         n_attempts = sum(claim.n_attempts for claim in self.claims)
         claimed = f"{n_attempts} claim attempt(s)" if self.claims else "nothing claimed"
@@ -307,7 +307,7 @@ class DecisionLog:
     def unsubscribe(self, subscriber: Callable[[DecisionRecord], None]) -> None:
         """Stop calling a function."""
         with self._lock:
-            self._subscribers = tuple(t for t in self._subscribers if t != subscriber)
+            self._subscribers = tuple(s for s in self._subscribers if s != subscriber)
 
     def add(self, record: DecisionRecord) -> None:
         """Store a complete record, publish it, and log it at INFO."""
@@ -334,5 +334,5 @@ class DecisionLog:
 
     def find(self, instance_uuid: str) -> DecisionRecord | None:
         """Return the newest record of an instance."""
-        found = (r for r in self.newest() if instance_uuid in r.instance_uuids)
-        return next(found, None)
+        records = (r for r in self.newest() if instance_uuid in r.instance_uuids)
+        return next(records, None)

@@ -74,7 +74,7 @@ class CallNotifications:
             group = request.instance_group if "instance_group" in request else None
             if group is not None:
                 earlier = group.hosts if "hosts" in group else None
-                chosen = (mine[0].service_host for mine in selections)
+                chosen = (of_instance[0].service_host for of_instance in selections)
                 group.hosts = [*(earlier or ()), *chosen]
             if placement is not None and "numa_topology" in request:
                 request.numa_topology = placed_numa_topology(
@@ -178,7 +178,7 @@ def _fill_in(request: RequestSpec) -> None:
         if value is not None and "instance_uuid" not in value:
             value.instance_uuid = request.instance_uuid
     pci_requests = request.pci_requests if "pci_requests" in request else None
-    for each in pci_requests.requests if pci_requests is not None else ():
+    for pci_request in pci_requests.requests if pci_requests is not None else ():
         for name in InstancePCIRequestPayload.fields:
-            if name not in each:
-                setattr(each, name, None)
+            if name not in pci_request:
+                setattr(pci_request, name, None)

@@ -176,12 +176,12 @@ class Claims:
         """
         for check in self._checks:
             check.read(assignments)
-        refusals = {e.instance_uuid: self._check_before(e) for e in assignments}
-        allowed = [e for e in assignments if refusals[e.instance_uuid] is None]
+        refusals = {a.instance_uuid: self._check_before(a) for a in assignments}
+        allowed = [a for a in assignments if refusals[a.instance_uuid] is None]
         for first in range(0, len(allowed), MAX_CLAIMED_TOGETHER):
             part = allowed[first : first + MAX_CLAIMED_TOGETHER]
             refusals.update(self._claim(part, eligible))
-        refused = [e for e in assignments if refusals[e.instance_uuid] is not None]
+        refused = [a for a in assignments if refusals[a.instance_uuid] is not None]
         for assignment in refused:
             self._offer.release(assignment.candidate)
         return [assignment.instance_uuid for assignment in refused]
@@ -207,9 +207,9 @@ class Claims:
         so that the others keep their claims.
         """
         requests = {
-            e.instance_uuid: self._offer.request(e.candidate) for e in assignments
+            a.instance_uuid: self._offer.request(a.candidate) for a in assignments
         }
-        hosts = [each.value("host") for each in assignments]
+        hosts = [assignment.value("host") for assignment in assignments]
         answer = self.backend.claim(requests, hosts, is_held=is_held)
         self._report_answer([*requests], hosts, answer)
         if answer.result is ClaimResult.CLAIMED or len(assignments) == 1:

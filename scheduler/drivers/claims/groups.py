@@ -66,7 +66,7 @@ class GroupCheck(ClaimCheck):
         self._nodes_beside = table.nodes_beside
         self._policy = group.policy
         self._max_per_host = group.max_per_host
-        #: Filters handle what is decided together.
+        #: Filters handle the instances of one request.
         self._requested = frozenset(prepared.instance_uuids)
         self._other_members = group.members - self._requested
         #: Where the table has other members, read before the filters run: they may not
@@ -77,7 +77,7 @@ class GroupCheck(ClaimCheck):
         self._has_hosts = bool(group.hosts)
         #: Providers that the group uses, where the instance must follow it.
         self._allowed_nodes: frozenset[str] = frozenset()
-        #: The pauses that are left until all other members are on one host.
+        #: The remaining pauses until all other members are on one host.
         self._split_pauses = iter(GROUP_SPLIT_PAUSES_S)
         self._is_split = False
         self._has_released = False
@@ -155,11 +155,11 @@ class GroupCheck(ClaimCheck):
         strangers = dict.fromkeys(self._other_members, frozenset[str]())
 
         def elsewhere() -> Set[str]:
-            # Members that are claimed later see this one: check only those seen.
+            # Members that are claimed later see this one: check only those read before.
             held = self._read_allocations(strangers)
-            seen = {u: on for u, on in held.items() if not on & providers}
+            apart = {u: on for u, on in held.items() if not on & providers}
             strangers.clear()
-            strangers.update(seen)
+            strangers.update(apart)
             return strangers.keys()
 
         if self._is_unopposed(uuid, elsewhere):
@@ -169,14 +169,14 @@ class GroupCheck(ClaimCheck):
         return False
 
     def _is_unopposed(self, uuid: str, strangers: Callable[[], Set[str]]) -> bool:
-        """Return whether there is no stranger, or none is left after a short wait."""
+        """Return whether there is no stranger, or none remains after a short wait."""
         for number in range(GROUP_MAX_READS):
             if number:
                 self._waiter.sleep(GROUP_PAUSE_S)
-            others = strangers()
-            if not others:
+            members = strangers()
+            if not members:
                 return True
-            if uuid > min(others):
+            if uuid > min(members):
                 break
         self._has_released = True
         return False
@@ -209,14 +209,14 @@ class GroupCheck(ClaimCheck):
 
     def _read_allocations(self, members: Iterable[str]) -> dict[str, frozenset[str]]:
         """Return the providers by member, for members that hold any."""
-        found = {}
+        providers = {}
         for uuid in sorted(members):
             held = self._placement.allocations(
                 uuid, global_request_id=self._global_request_id
             )
             if held.resources:
-                found[uuid] = frozenset(held.resources)
-        return found
+                providers[uuid] = frozenset(held.resources)
+        return providers
 
     def _host_of_others(self) -> frozenset[str]:
         """Return the nodes of the host that all others are on, once they are."""

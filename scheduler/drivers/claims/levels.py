@@ -47,12 +47,12 @@ class LevelCheck(ClaimCheck):
         self._record = prepared.record
         self._global_request_id = prepared.caller.global_request_id
         self._filter = rules
-        # The filter handles what is decided together.
-        others = rules.instances - {*prepared.instance_uuids}
+        # The filter handles the instances of this request.
+        instances = rules.instances - {*prepared.instance_uuids}
         #: Read before the filters run, which therefore count all others.
-        self._unreported = parts.table.unreported(others)
+        self._unreported = parts.table.unreported(instances)
         self.is_counting = bool(self._unreported)
-        #: The pauses that are left until members of the group are in one place.
+        #: The remaining pauses until members of the group are in one place.
         self._split_pauses = iter(GROUP_SPLIT_PAUSES_S)
         self._has_released = False
         #: The instances whose claims were released and that have no other host yet.
@@ -129,7 +129,7 @@ class LevelCheck(ClaimCheck):
 
     def _locate(self) -> None:
         """Have the filter count the others where Placement has them now, if at all."""
-        # Those that a host has reported by now have settled: they count there.
+        # Those that a host has reported by now are there for good: they count there.
         unreported = self._parts.table.unreported(self._unreported)
         nodes = {uuid: self._nodes_of(uuid) for uuid in unreported}
         if self._filter.compares_places:

@@ -96,9 +96,9 @@ class PeerClaim:
             "disk_mb": consumption.disk_mb,
             "vcpus": consumption.vcpus,
             "image_properties": [
-                list(each) for each in sorted(consumption.image_properties)
+                list(pair) for pair in sorted(consumption.image_properties)
             ],
-            "resources": {u: dict(each) for u, each in self.resources.items()},
+            "resources": {u: dict(amounts) for u, amounts in self.resources.items()},
             "spec_obj": self.spec_obj,
             "limits": dict(self.limits),
             "mappings": {name: list(uuids) for name, uuids in self.mappings.items()},
@@ -140,7 +140,9 @@ class PeerClaim:
             claimed_at=float(message["claimed_at"]),
             consumption=consumption,
             resources={
-                _uuid(uuid): {str(n): _amount(of) for n, of in dict(amounts).items()}
+                _uuid(uuid): {
+                    str(name): _amount(n) for name, n in dict(amounts).items()
+                }
                 for uuid, amounts in dict(message["resources"]).items()
             },
             spec_obj=spec_obj,
