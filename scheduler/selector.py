@@ -12,7 +12,7 @@ from oslo_config import cfg
 
 from ..objects import RequestSpec
 from . import logs, tracing
-from .drivers.claims.peer_claims import ClaimState, PeerClaim, PublishClaims
+from .drivers.claims.peer_claims import PeerClaim, PublishClaims
 from .drivers.decision import Decision
 from .drivers.parts import Parts
 from .drivers.plugins import PluginSet
@@ -184,17 +184,4 @@ class Selector:
                     "Skipping a claim of another scheduler that cannot be read: %r", e
                 )
                 continue
-            if peer.state is ClaimState.WITHDRAWN:
-                parts.table.claims.withdraw(peer.node_uuid, peer.instance_uuid)
-                continue
-            if peer.state is ClaimState.GRANTED:
-                age_s = max(0.0, parts.clock() - peer.claimed_at)
-                parts.candidates.count_claim([peer.allocation_request], age_s=age_s)
-                parts.orphans.forget_claimed([peer.instance_uuid])
-            parts.table.claims.consume(
-                peer.node_uuid,
-                peer.instance_uuid,
-                peer.consumption,
-                peer.claimed_at,
-                is_reserved=peer.state is ClaimState.RESERVED,
-            )
+            peer.apply(parts.table, parts.candidates, parts.orphans, parts.clock())

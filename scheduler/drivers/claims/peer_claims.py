@@ -13,7 +13,9 @@ from oslo_utils import uuidutils
 
 from ....objects import RequestSpec
 from ...candidates import AllocationRequest, Offer
-from ...hosts import Consumption
+from ...hosts import Consumption, HostTable
+from ...placement.allocations.orphans import Orphans
+from ...placement.candidates_source import CandidatesSource
 from ...request import Request
 from ..instances import Assignment, Mappings, Needs
 
@@ -110,6 +112,30 @@ class PeerClaim:
         """What was granted, in Placement's form."""
         held = {uuid: {"resources": dict(r)} for uuid, r in self.resources.items()}
         return {"allocations": held, "mappings": dict(self.mappings)}
+
+    def apply(
+        self,
+        table: HostTable,
+        candidates: CandidatesSource,
+        orphans: Orphans,
+        now: float,
+    ) -> None:
+        """Count what another scheduler has claimed, in the table and of candidates."""
+        node_uuid, uuid = self.node_uuid, self.instance_uuid
+        if self.state is ClaimState.WITHDRAWN:
+            table.claims.withdraw(node_uuid, uuid)
+            return
+        if self.state is ClaimState.GRANTED:
+            age_s = max(0.0, now - self.claimed_at)
+            candidates.count_claim([self.allocation_request], age_s=age_s)
+            orphans.forget_claimed([uuid])
+        table.claims.consume(
+            node_uuid,
+            uuid,
+            self.consumption,
+            self.claimed_at,
+            is_reserved=self.state is ClaimState.RESERVED,
+        )
 
     @classmethod
     def from_wire(cls, message: Mapping[str, Any], conf: cfg.ConfigOpts) -> PeerClaim:
