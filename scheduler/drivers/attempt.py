@@ -156,8 +156,6 @@ class Attempt(DecisionSteps):
             {type(filter_).__name__ for filter_ in filters[n_first:]},
         )
 
-    # -- weighers ----------------------------------------------------------------------
-
     def _rank(self, hosts: HostBatch, uuid: str, weigh: Weigh | None = None) -> Ranking:
         """Return hosts in the order of the weights of `weigh`, or of the weighers."""
         conf, n_choices = self._parts.conf, self._contention.n_choices

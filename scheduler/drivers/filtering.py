@@ -206,24 +206,27 @@ def _checked(filter_: BaseHostFilter, result: Mask, length: int) -> Mask:
 
 def collect_limits(
     filters: Sequence[BaseHostFilter],
-    host_state: HostState,
+    hosts: HostBatch,
+    index: int,
     spec_obj: RequestSpec,
     *,
     is_rebuild: bool,
 ) -> dict[str, object]:
-    """Return the limits that the filters add to a host's selection.
+    """Return the limits that the filters add to the selection of a host.
 
     Raises
     ------
     PluginError
         A filter failed.
     """
-    merged: dict[str, object] = {}
+    limits: dict[str, object] = {}
     for filter_ in _applicable(filters, 0, is_rebuild):
+        if type(filter_).selection_limits is BaseHostFilter.selection_limits:
+            continue  # no host state has to be made for it
         try:
-            merged.update(filter_.selection_limits(host_state, spec_obj))
+            limits.update(filter_.selection_limits(hosts[index], spec_obj))
         except SchedulerError:
             raise
         except Exception as e:
             raise _failed(filter_, e) from e
-    return merged
+    return limits
