@@ -117,23 +117,23 @@ class Decision:
         record.n_instances = len(self._uuids)
         self._request = request
         self._arrived = parts.candidates.tick()
-        may_leave_cell = request.destination.preferred_cell is not None
-        if may_leave_cell and not request.is_rebuild:
-            # Not because the last poll has missed a host in its cell.
+        may_change_cell = request.destination.preferred_cell is not None
+        if may_change_cell and not request.is_rebuild:
+            # Otherwise it may change cells because the last poll missed a host.
             parts.source.poll(parts.table)
         self._refresh_hosts()
         requirements = None
         if not request.is_rebuild:
             requirements = build_requirements(parts, caller, request, record)
         # Not earlier: filters may depend on what the request requires.
-        n_more = parts.conf.scheduler.max_attempts - 1
+        n_alternates = parts.conf.scheduler.max_attempts - 1
         self._prepared = PreparedRequest(
             parts,
             caller,
             request,
             self._uuids,
             record,
-            n_alternates=n_more if self._return_alternates else 0,
+            n_alternates=n_alternates if self._return_alternates else 0,
         )
         if requirements is not None:
             self._queries = build_queries(parts, request, requirements)
@@ -145,7 +145,7 @@ class Decision:
                 record,
                 arrived=self._arrived,
                 n_instances=len(self._uuids),
-                is_current=may_leave_cell,
+                is_current=may_change_cell,
             )
         return requirements
 
@@ -284,7 +284,7 @@ class Decision:
         """
         assert self._attempt is not None
         uuid = self._uuids[-1]
-        [last] = (e for e in self._attempt.placed if e.instance_uuid == uuid)
+        [last] = (p for p in self._attempt.placed if p.instance_uuid == uuid)
         assert last.ranking is not None
         return last.ranking.hosts, last.index, last.consumption
 

@@ -135,15 +135,15 @@ class LevelCheck(ClaimCheck):
         if self._filter.compares_places:
             for _ in range(GROUP_MAX_READINGS - 1):
                 before = nodes
-                # Those that come later see this one.
-                nodes = {u: some and self._nodes_of(u) for u, some in before.items()}
+                # Instances that are claimed later count this one.
+                nodes = {u: on and self._nodes_of(u) for u, on in before.items()}
                 if nodes == before:
                     break
         is_granted = self._parts.table.claims.is_granted
         settled = {
             uuid
-            for uuid, some in nodes.items()
-            if any(is_granted(node, uuid) for node in some)
+            for uuid, of_instance in nodes.items()
+            if any(is_granted(node, uuid) for node in of_instance)
         }
         self._filter.locate(nodes, settled)
 
