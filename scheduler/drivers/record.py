@@ -229,7 +229,7 @@ class DecisionRecord:
 
     def _chosen(self) -> str:
         chosen = "".join(
-            f"; {i.instance_uuid} on {i.place} ({i.weight:.3f}), "
+            f"; {i.instance_uuid} on {i.host_and_node} ({i.weight:.3f}), "
             f"alternates [{', '.join(i.alternates)}]"
             for i in self.instances[:TOP_INSTANCES]
         )

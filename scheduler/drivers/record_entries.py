@@ -115,7 +115,7 @@ class InstanceRecord:
     node: str = ""
 
     @property
-    def place(self) -> str:
+    def host_and_node(self) -> str:
         """The host, with its node unless that is the host's name with a domain."""
         is_own = not self.node or self.node.startswith(f"{self.host}.")
         return self.host if is_own else f"{self.host}/{self.node}"
