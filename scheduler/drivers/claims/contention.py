@@ -30,7 +30,7 @@ MAX_CHOICES: Final = 128
 MAX_NEARNESS: Final = 0.5
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False)
 class Contention:
     """The share of recently refused claims; thread-safe.
 
