@@ -127,7 +127,7 @@ class FreshState(ClaimCheck):
 
     def read(self, assignments: Sequence[Assignment]) -> None:
         """Read the compute services of hosts at once, each of them only once."""
-        hosts = {(a.value("cell_uuid"), a.value("host")) for a in assignments}
+        hosts = {(a.host["cell_uuid"], a.host["host"]) for a in assignments}
         if unread := hosts.difference(self._states):
             with self._prepared.record.timed("recheck"):
                 states = self._prepared.parts.source.service_states(unread)
