@@ -197,6 +197,13 @@ class Decision:
     # -- one attempt -------------------------------------------------------------------
 
     def _decide(self, *, may_give_up: bool) -> Selections:
+        """Attempt the decision once; release all claims if that fails.
+
+        Parameters
+        ----------
+        may_give_up : bool
+            See `Claims`.
+        """
         parts, prepared, offer = self._parts, self._prepared, self._offer
         self._attempt = None
         self._key = key = self._new_key()

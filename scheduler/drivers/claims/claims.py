@@ -187,6 +187,7 @@ class Claims:
         return [assignment.instance_uuid for assignment in refused]
 
     def _check_before(self, assignment: Assignment) -> Refusal | None:
+        """Return why a claim is not sent, after it was recorded."""
         for check in self._checks:
             if (refusal := check.before(assignment)) is not None:
                 self._drop(assignment, refusal)
