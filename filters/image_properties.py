@@ -16,7 +16,8 @@ from ..objects import ImageMetaProps, RequestSpec
 from ..scheduler.errors import ConfigurationError
 from ..scheduler.hosts import HostBatch, HostState
 from ..scheduler.request import Request
-from .base import BaseHostFilter, Mask, Mismatch, all_hosts
+from .base import BaseHostFilter, Mask, all_hosts
+from .rejection import Mismatch
 
 
 def _default_architecture(conf: cfg.ConfigOpts) -> str | None:

@@ -25,7 +25,8 @@ from ..scheduler.locality import (
 )
 from ..scheduler.request import Request
 from ..scheduler.request.locality import InPlaces, Rule, Spread, WithInstances
-from .base import BaseHostFilter, Mask, Rejection, all_hosts
+from .base import BaseHostFilter, Mask, all_hosts
+from .rejection import Rejection
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -102,11 +103,10 @@ class LocalityFilter(BaseHostFilter):
         """Return the hint that places break, and how; of several, those that may."""
         rules = self._rules_of(spec_obj)
         if hosts is not None:
-            every = self.broken(hosts, spec_obj)
-            broken = [each for each in every if each.fails.any()]
+            broken = [b for b in self.broken(hosts, spec_obj) if b.fails.any()]
             if len(broken) == 1:
                 return broken[0].reason(are_groups_read=self._are_groups_read)
-            rules = [each.rule for each in broken] or rules
+            rules = [b.rule for b in broken] or rules
         return reason_of(rules) if rules else self.REASON
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
@@ -117,7 +117,7 @@ class LocalityFilter(BaseHostFilter):
         return self._masks(hosts, spec_obj).all()
 
     def joint_rules(self, hosts: HostBatch, spec_obj: RequestSpec) -> list[JointRule]:
-        """Return the rules for all further instances of the request together."""
+        """Return the rules for all further instances of the request."""
         rules = self._rules_of(spec_obj)
         if not rules or not len(hosts):
             return []
@@ -166,9 +166,9 @@ class LocalityFilter(BaseHostFilter):
 
     @property
     def instances(self) -> frozenset[str]:
-        """The instances of which the rules of the request depend."""
-        some = [r.instances for r in self._rules or () if not isinstance(r, InPlaces)]
-        return frozenset[str]().union(*some)
+        """The instances on which the rules of the request depend."""
+        named = [r.instances for r in self._rules or () if not isinstance(r, InPlaces)]
+        return frozenset[str]().union(*named)
 
     def locate(
         self, nodes: Mapping[str, Collection[str]], answered: Collection[str]
@@ -232,10 +232,10 @@ class LocalityFilter(BaseHostFilter):
 
 def _including(hosts: HostBatch, node_uuid: str) -> HostBatch:
     """Return the hosts with one that a filter may since have rejected for others."""
-    every = hosts.whole()
-    mask = every.matches("uuid", [node_uuid])
+    whole = hosts.whole()
+    mask = whole.matches("uuid", [node_uuid])
     mask[hosts.rows] = True
-    return every.take(mask)
+    return whole.take(mask)
 
 
 def _index(hosts: HostBatch, node_uuid: str) -> int:

@@ -60,7 +60,7 @@ REFUSED_FILTERS: Mapping[str, str] = MappingProxyType(
 )
 
 Clock = Callable[[], float]
-_Made = TypeVar("_Made", BaseHostFilter, BaseHostWeigher, BaseSchedulerDriver)
+_Plugin = TypeVar("_Plugin", BaseHostFilter, BaseHostWeigher, BaseSchedulerDriver)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def load_driver(conf: cfg.ConfigOpts) -> BaseSchedulerDriver:
         raise PluginError(
             f"[moorage] driver: {name!r} is not a subclass of BaseSchedulerDriver"
         )
-    return _made(_make_driver, name, cls, conf, time.time)
+    return _create(_make_driver, name, cls, conf, time.time)
 
 
 def _make_driver(
@@ -140,7 +140,7 @@ def load_filters(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostFilter]:
             f"[filter_scheduler] enabled_filters: there is no filter "
             f"{', '.join(map(repr, unknown))}; there are {listed(known)}"
         )
-    return [_made(make_filter, name, known[name], conf, clock) for name in names]
+    return [_create(make_filter, name, known[name], conf, clock) for name in names]
 
 
 def _without_removed(enabled: Sequence[str], known: Container[str]) -> list[str]:
@@ -177,7 +177,8 @@ def load_weighers(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostWeigher]:
     for path in conf.filter_scheduler.weight_classes:
         wanted.update(_weigher_classes(path, known))
     return [
-        _made(make_weigher, name, wanted[name], conf, clock) for name in sorted(wanted)
+        _create(make_weigher, name, wanted[name], conf, clock)
+        for name in sorted(wanted)
     ]
 
 
@@ -199,20 +200,20 @@ def _classes(path: str) -> Sequence[type]:
     """Import a dotted path: a class, or a function that returns classes."""
     module, _, name = path.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), name)
-        return [found] if inspect.isclass(found) else list(found())
+        plugin = getattr(importlib.import_module(module), name)
+        return [plugin] if inspect.isclass(plugin) else list(plugin())
     except Exception as e:
         # Third-party code may raise anything; the error must stop the start.
         raise PluginError(f"{path} cannot be used: {type(e).__name__}: {e}") from e
 
 
-def _made(
-    wrap: Callable[[type[Any], cfg.ConfigOpts, Clock], _Made],
+def _create(
+    wrap: Callable[[type[Any], cfg.ConfigOpts, Clock], _Plugin],
     name: str,
     plugin: type,
     conf: cfg.ConfigOpts,
     clock: Clock,
-) -> _Made:
+) -> _Plugin:
     try:
         return wrap(plugin, conf, clock)
     except Exception as e:

@@ -141,7 +141,8 @@ class PreparedRequest:
         """Return the limits of a host, as its compute service gets them."""
         return collect_limits(
             self.filters,
-            hosts[index],
+            hosts,
+            index,
             self.request.spec_obj,
             is_rebuild=self.request.is_rebuild,
         )

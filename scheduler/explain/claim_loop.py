@@ -107,7 +107,7 @@ class ClaimLoop:
         candidate = offer.next_candidate(passed.value("uuid", 0), left)
         if candidate is None:
             return None
-        limits = collect_limits(self._filters, passed[0], spec_obj, is_rebuild=False)
+        limits = collect_limits(self._filters, passed, 0, spec_obj, is_rebuild=False)
         request = offer.request(candidate)
         amounts: dict[str, dict[str, int]] = {}
         for provider, resources in resources_of(request).items():

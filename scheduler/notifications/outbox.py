@@ -86,9 +86,10 @@ class Outbox:
         self._pid = os.getpid()
 
     def _run(self, waiting: queue.Queue[Notification | None]) -> None:
-        while (each := waiting.get()) is not None:
+        while (notification := waiting.get()) is not None:
             try:
-                each.publisher.info(each.context, each.event_type, each.payload)
+                publisher, context = notification.publisher, notification.context
+                publisher.info(context, notification.event_type, notification.payload)
             except Exception as e:
                 # A notifier that is handed in may raise anything; the next may succeed.
                 self.failed("%s: %s", type(e).__name__, e)

@@ -251,11 +251,12 @@ class PlacementClient:
         if verb in (Verb.PUT, Verb.POST):
             options["json"] = body
         try:
-            with tracing.http_call(verb, url) as span:
-                tracing.inject_headers(headers)
+            with tracing.http_call(verb, url, headers) as span:
                 send = getattr(self._adapter, verb.lower())
                 response: Response = send(url, **options)
-                span.set("http.response.status_code", response.status_code)
+                if span is not None:
+                    status = response.status_code
+                    span.set_attribute("http.response.status_code", status)
                 return response
         except AUTH_ERRORS as e:
             raise PlacementUnauthorized(
