@@ -21,10 +21,10 @@ from ...placement.allocations.claims import (
     ClaimAnswer,
     ClaimResult,
     claim,
-    release,
 )
 from ...placement.allocations.engine import AllocationsByConsumer, AllocationsInDoubt
 from ...placement.allocations.journal_entry import JournalEntry
+from ...placement.allocations.releases import release
 from ...placement.answers import ConsumerAllocations
 from ...placement.candidates_source import CountedClaim
 from ...request import Request
@@ -96,7 +96,7 @@ class PlacementBackend:
                 global_request_id=self._global_request_id,
                 evacuated_from=self.evacuated_from,
                 before_write=self._record_write,
-                rest_above=self._parts.orphans.late_generations(requests),
+                final_above=self._parts.orphans.late_generations(requests),
                 is_held=is_held,
             )
             self._account(requests, answer, began)

@@ -39,9 +39,10 @@ from ...instances import InstanceLocation, InstanceState
 from ...waiting import Rng, Spawner, SystemWaiter, Task, ThreadSpawner, Waiter
 from ..answers import ConsumerAllocations
 from ..client import PlacementClient
-from .claims import Claim, release
+from .claims import Claim
 from .engine import DesiredAllocations
 from .limits import LATE_WRITE_S, ORPHAN_FIRST_PAUSE_S, ORPHAN_MAX_PAUSE_S
+from .releases import release
 
 LOG = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from ...errors import PlacementError
 from ...waiting import Spawner, ThreadSpawner
 from ..candidates_source import CacheStats, CandidatesSource, CountedClaim
 from ..client import PlacementClient
-from .cached_answer import Account, CachedAnswer, CachedOffer, amounts_of
+from .cached_answer import CachedAnswer, CachedOffer, amounts_of
 from .in_flight import BackgroundRefresh, InFlightGet
 
 LOG = logging.getLogger(__name__)
@@ -185,35 +185,26 @@ class CandidatesCache(CandidatesSource):
             As `PlacementClient.allocation_candidates`, also for another thread's GET.
         """
         canonical, suffixes = query.canonical()
-        offer = self._get(canonical, since, max_age_s, global_request_id)
-        return replace(offer, query=query, suffixes=suffixes) if suffixes else offer
-
-    def _get(
-        self,
-        query: CandidatesQuery,
-        since: int | None,
-        max_age_s: float,
-        global_request_id: str | None,
-    ) -> CachedOffer:
-        while True:
+        cached: CachedAnswer | None = None
+        while cached is None:
+            begun = None
             with self._lock:
-                if self._unlimited and query.unlimited() in self._unlimited:
-                    query = query.unlimited()
-                if cached := self._find(query, since, max_age_s):
+                if self._unlimited and canonical.unlimited() in self._unlimited:
+                    canonical = canonical.unlimited()
+                cached = self._find(canonical, since, max_age_s)
+                pending = self._in_flight.get(canonical)
+                if cached is not None:
                     self._stats.hits += 1
-                    return _offer(cached, since)
-                pending = self._in_flight.get(query)
-                is_mine = pending is None
-                if pending is None:
+                elif pending is None:
                     self._stats.misses += 1
-                    pending = self._begin(query)
-            if is_mine:
-                answer: CachedAnswer | None = self._send(pending, global_request_id)
-            else:
-                answer = self._join(pending, since)
-            if answer is not None:
-                with self._lock:
-                    return _offer(answer, since)
+                    begun = self._begin(canonical)
+            if begun is not None:
+                cached = self._send(begun, global_request_id)
+            elif cached is None and pending is not None:
+                cached = self._join(pending, since)
+        with self._lock:
+            offer = cached.offer() if since is None else cached.complete_offer()
+        return replace(offer, query=query, suffixes=suffixes) if suffixes else offer
 
     def count_claim(
         self,
@@ -314,7 +305,8 @@ class CandidatesCache(CandidatesSource):
         self, query: CandidatesQuery, since: int | None, max_age_s: float
     ) -> CachedAnswer | None:
         cached = self._answers.get(query)
-        if cached is None or self._is_outdated(cached.answer.began, since):
+        first_began = max(since or 0, self._invalid_before)
+        if cached is None or cached.answer.began < first_began:
             return None
         now = self._clock()
         if now - cached.answer.began_at > max_age_s:
@@ -322,9 +314,6 @@ class CandidatesCache(CandidatesSource):
         if now >= cached.refresh_at:
             self._refresh(cached)
         return cached
-
-    def _is_outdated(self, began: int, since: int | None) -> bool:
-        return began < max(since or 0, self._invalid_before)
 
     # -- GETs --------------------------------------------------------------------------
 
@@ -357,10 +346,10 @@ class CandidatesCache(CandidatesSource):
         answer = CandidatesAnswer(
             pending.query, candidates, pending.began, pending.began_at
         )
-        account = Account(candidates)  # too slow to be done under the lock
+        refresh_at = self._refresh_at(pending.began_at)
+        # Too slow to be done under the lock.
+        cached = CachedAnswer(answer, self.tick(), refresh_at)
         with self._lock:
-            refresh_at = self._refresh_at(pending.began_at)
-            cached = CachedAnswer(answer, account, self.tick(), refresh_at)
             for claim in pending.claims:
                 cached.count_claim(claim)
             self._end(pending)
@@ -378,7 +367,7 @@ class CandidatesCache(CandidatesSource):
     def _join(self, pending: InFlightGet, since: int | None) -> CachedAnswer | None:
         """Wait for another thread's GET; None: its answer cannot be used, retry."""
         pending.done.wait()
-        if self._is_outdated(pending.began, since):
+        if pending.began < max(since or 0, self._invalid_before):
             return None  # one GET per query at a time; the next one may be ours
         answer = pending.answer()
         if answer is not None:
@@ -431,7 +420,3 @@ class CandidatesCache(CandidatesSource):
             answer.candidates.n_requests,
             query.path,
         )
-
-
-def _offer(cached: CachedAnswer, since: int | None) -> CachedOffer:
-    return cached.offer() if since is None else cached.complete_offer()

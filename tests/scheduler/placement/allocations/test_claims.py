@@ -15,10 +15,10 @@ from moorage.scheduler.errors import (
 from moorage.scheduler.placement.allocations.claims import (
     ClaimResult,
     claim,
-    release,
 )
 from moorage.scheduler.placement.allocations.engine import AllocationsInDoubt
 from moorage.scheduler.placement.allocations.limits import MAX_WRITES
+from moorage.scheduler.placement.allocations.releases import release
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.waiting import SystemWaiter

@@ -178,7 +178,7 @@ def test_what_is_taken_over_while_it_is_released_needs_evidence(
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
     other, client = placement.client, PlacementClient(placement.adapter)
-    put = client.put_allocations
+    write = client.write
     takes_over = iter([True])
     watched = Watched(client)
 
@@ -186,9 +186,9 @@ def test_what_is_taken_over_while_it_is_released_needs_evidence(
         if next(takes_over, False):
             assert claim_one(other, consumer, request_of(HOST)).is_found
             watched.state = state
-        return put(*args, **more)
+        return write(*args, **more)
 
-    client.put_allocations = after_a_takeover
+    client.write = after_a_takeover
     watched.state = InstanceState.PENDING
     watched.add(consumer, claim)
     watched.run_for(2 * TIMEOUT_S)
@@ -238,17 +238,17 @@ def test_release_whose_answer_is_lost_spares_a_later_claim(
     consumer, claim = _claimed(placement, HOST)
     with MisbehavingServer(placement.placement.wsgi_app) as server:
         client = server.client()
-        put, n_puts = client.put_allocations, itertools.count(1)
+        write, n_writes = client.write, itertools.count(1)
 
         def and_claim_anew(*args: Any, **more: Any) -> Any:
-            number = next(n_puts)
+            number = next(n_writes)
             try:
-                return put(*args, **more)
+                return write(*args, **more)
             finally:
                 if number == 2:
                     claim_one(placement.client, consumer, request_of(HOST))
 
-        client.put_allocations = and_claim_anew
+        client.write = and_claim_anew
         server.misbehave_second(Misbehaviour.LOST, verb="PUT")
         orphans = _orphans(client, waiter=HandTime())
         orphans.add(consumer, _orphaned(claim))
@@ -271,7 +271,7 @@ def test_write_of_a_release_that_arrives_late_replaces_no_later_claim(
         assert _held(placement, consumer) == {}
         late = watched.orphans.late_generations([consumer])
         claimed = claim_one(
-            placement.client, consumer, request_of(OTHER), rest_above=late
+            placement.client, consumer, request_of(OTHER), final_above=late
         )
         assert claimed.claims
         server.let_late_ones_go()
@@ -661,7 +661,7 @@ def test_new_claim_ends_above_the_generation_of_a_late_write(
     watched.add(consumer, Claim(request_of(HOST), named=1, is_late=True))
     above = watched.orphans.late_generations([consumer, "another"])
     assert above == {consumer: 1}
-    answer = claim_one(client, consumer, request_of(OTHER), rest_above=above)
+    answer = claim_one(client, consumer, request_of(OTHER), final_above=above)
     assert not client.put_allocations(consumer, late).is_done
     assert _held(placement, consumer) == {OTHER: {"VCPU": 1}}
     release_all(client, answer.claims)
