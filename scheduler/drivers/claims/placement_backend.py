@@ -141,7 +141,7 @@ class PlacementBackend:
         else:
             self._made.update(answer.claims)
             for uuid, made in answer.claims.items():
-                self._entries[uuid].record_grant(made.generation)
+                self._parts.journal.record_grant(self._entries[uuid], made.generation)
             counted = self._parts.candidates.count_claim(requests.values(), began=began)
             self._counted.append(counted)
 
@@ -173,13 +173,14 @@ class PlacementBackend:
             entry, mine = self._entries[uuid], held[uuid]
             recorded = Claim(entry.request, entry.before)
             if named is not None and mine.matches(recorded.combined_request):
-                entry.record_rewrite(named)
+                self._parts.journal.record_rewrite(entry, named)
             elif named is not None:
-                entry.record_retry(named, mine if mine.resources else None)
+                before = mine if mine.resources else None
+                self._parts.journal.record_retry(entry, named, before)
 
     def _settle(self, uuids: Iterable[str]) -> None:
         entries = [self._entries.pop(uuid) for uuid in uuids if uuid in self._entries]
-        self._parts.journal.settle(entries)
+        self._parts.journal.resolve(entries)
 
     def mark_answered(self) -> None:
         """Record that the answer names these claims: they are in use.
@@ -190,7 +191,7 @@ class PlacementBackend:
         claims = {**self._made, **self._found}
         self._parts.orphans.forget_claimed(claims)
         for uuid, mine in claims.items():
-            if mine.is_late:
+            if mine.is_in_flight:
                 self._watch(uuid, mine)
 
     def _watch(self, uuid: str, late: Claim) -> None:
@@ -210,7 +211,7 @@ class PlacementBackend:
             global_request_id=self._global_request_id,
         )
         made = self._made.pop(uuid)
-        if made.is_late or not was_held:
+        if made.is_in_flight or not was_held:
             # An unanswered write may claim it again. Or another request has taken it
             # over, and leaves it to this one if it fails.
             late = dataclasses.replace(made, generation=None, is_ours=False)
@@ -250,8 +251,7 @@ class PlacementBackend:
     def _hand_to_orphans(self, uuid: str, claimed: Claim | None = None) -> None:
         """Hand a claim to `Orphans`; None: what its journal entry says."""
         if uuid in self._entries:
-            entry = self._parts.journal.detach_from_answer(self._entries.pop(uuid))
-            self._parts.orphans.add(uuid, entry.to_orphan(claimed))
+            self._parts.journal.hand_to_orphans(self._entries.pop(uuid), claimed)
 
 
 def _owner(request: Request, caller: Caller, name: str) -> str:

@@ -62,14 +62,14 @@ class Claim:
     before : ConsumerAllocations or None
         What the consumer held, where the claim was added to it (evacuation).
     generation : int or None
-        The generation at which it rests after our write; None: unknown.
+        The generation at which it is final after our write; None: unknown.
     is_ours : bool
         Whether Placement granted it to us, so that no other request has answered it.
-    named : int or None
+    named_generation : int or None
         The generation that the first unanswered write named.
-    written : int or None
+    written_generation : int or None
         The highest generation that a write of ours can have given the consumer.
-    is_late : bool
+    is_in_flight : bool
         Whether an unanswered write may still arrive.
     is_foreign : bool
         Whether another request made it: no write of ours can have.
@@ -79,9 +79,9 @@ class Claim:
     before: ConsumerAllocations | None = None
     generation: int | None = None
     is_ours: bool = False
-    named: int | None = None
-    written: int | None = None
-    is_late: bool = False
+    named_generation: int | None = None
+    written_generation: int | None = None
+    is_in_flight: bool = False
     is_foreign: bool = False
 
     @property
@@ -105,21 +105,22 @@ class Claim:
         """
         if self.before is not None:
             return self.before.consumer_generation or 0
-        return max(self.named or 0, (self.written or 0) - 1)
+        return max(self.named_generation or 0, (self.written_generation or 0) - 1)
 
     @property
-    def newest(self) -> int:
+    def max_generation(self) -> int:
         """The highest generation that a write of ours can have given the consumer."""
-        return self.generation or self.written or (self.named or 0) + 1
+        first = (self.named_generation or 0) + 1
+        return self.generation or self.written_generation or first
 
-    def is_newest(self, generation: int) -> bool:
+    def is_still_ours(self, generation: int) -> bool:
         """Return whether no other request can have answered the claim since.
 
         At the even generation after ours, a release of ours is in progress, or another
         request takes the claim over and has not answered yet.
         """
-        is_next = generation == self.newest + 1 and generation % 2 == 0
-        return generation <= self.newest or is_next
+        is_next = generation == self.max_generation + 1 and generation % 2 == 0
+        return generation <= self.max_generation or is_next
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +213,13 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         e.unresolved = plan.in_doubt(rewrite)
         raise
     except AllocationUpdateFailed as e:
-        e.unresolved = plan.late(rewrite)  # what others hold is theirs
+        e.unresolved = plan.unanswered_claims(rewrite)  # what others hold is theirs
         raise
     n_writes, last = rewrite.n_writes, rewrite.answer
     if not last.is_done:
         result = claim_result(rewrite, plan.failed())
-        return ClaimAnswer(result, n_writes, last, unresolved=plan.late(rewrite))
+        unresolved = plan.unanswered_claims(rewrite)
+        return ClaimAnswer(result, n_writes, last, unresolved=unresolved)
     return ClaimAnswer(
         ClaimResult.CLAIMED,
         n_writes,
@@ -283,26 +285,26 @@ class _ClaimPlan:
 
     def claims(self, rewrite: Rewrite) -> dict[str, Claim]:
         """Return the granted claims."""
-        late = self.late(rewrite) if rewrite.unanswered else {}
+        unanswered = self.unanswered_claims(rewrite) if rewrite.unanswered else {}
         return {
             uuid: replace(
-                late.get(uuid) or Claim(request, self.before.get(uuid)),
+                unanswered.get(uuid) or Claim(request, self.before.get(uuid)),
                 generation=rewrite.held[uuid].consumer_generation,
                 is_ours=not rewrite.is_found,
-                is_foreign=uuid in rewrite.reached_by_others and uuid not in late,
+                is_foreign=uuid in rewrite.reached_by_others and uuid not in unanswered,
             )
             for uuid, request in self.requests.items()
         }
 
-    def late(self, rewrite: Rewrite) -> dict[str, Claim]:
+    def unanswered_claims(self, rewrite: Rewrite) -> dict[str, Claim]:
         """Return the claims that unanswered writes have made, or may make late."""
         return {
             uuid: Claim(
                 self.requests[uuid],
                 self.before.get(uuid),
-                named=generations[0],
-                written=max(named or 0 for named in generations) + 1,
-                is_late=True,
+                named_generation=generations[0],
+                written_generation=max(named or 0 for named in generations) + 1,
+                is_in_flight=True,
             )
             for uuid, generations in rewrite.unanswered.items()
         }
@@ -313,9 +315,9 @@ class _ClaimPlan:
             uuid: Claim(
                 request,
                 self.before.get(uuid),
-                named=rewrite.unanswered.get(uuid, [None])[0],
-                written=rewrite.max_generations.get(uuid),
-                is_late=True,
+                named_generation=rewrite.unanswered.get(uuid, [None])[0],
+                written_generation=rewrite.max_generations.get(uuid),
+                is_in_flight=True,
             )
             for uuid, request in self.requests.items()
         }

@@ -3,7 +3,7 @@
 
 An orphan is left by a request that failed while Placement was unavailable, by a killed
 process, or by a write without an answer that may arrive late. A thread checks each
-orphan until it is settled:
+orphan until it is resolved:
 
 - The consumer holds something else, or was written since: it belongs to another
   request. The orphan is forgotten.
@@ -90,7 +90,7 @@ class Orphan:
     is_watched : bool
         Whether only a late write of the claim remains to be watched for: an answer
         named the claim, or nothing of it is held.
-    on_settled, on_released, on_suspected : callable
+    on_resolved, on_released, on_suspected : callable
         Called once nothing remains to be done about the claim; once it is not held and
         only a late write remains to be watched for; and once it is reported.
     watch : callable
@@ -108,7 +108,7 @@ class Orphan:
     claim: Claim
     owner: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     is_watched: bool = False
-    on_settled: Callable[[], None] = _do_nothing
+    on_resolved: Callable[[], None] = _do_nothing
     on_released: Callable[[], None] = _do_nothing
     on_suspected: Callable[[], None] = _do_nothing
     watch: Callable[[Claim], Orphan] = _watch_unrecorded
@@ -120,7 +120,7 @@ class Orphan:
 
 
 class Orphans:
-    """Settle orphans in a separate thread, which runs while there are any.
+    """Resolve orphans in a separate thread, which runs while there are any.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ class Orphans:
         return [each for _, all_ in self._snapshot() for each in all_]
 
     def add(self, consumer_uuid: str, orphan: Orphan) -> None:
-        """Check a claim repeatedly until it is settled."""
+        """Check a claim repeatedly until it is resolved."""
         if not orphan.is_watched:
             LOG.warning(
                 "Consumer %s may hold an allocation of a request that failed; it is "
@@ -226,10 +226,10 @@ class Orphans:
         for uuid in consumer_uuids:
             if uuid in self._orphans:
                 for orphan in self._orphans_of(uuid):
-                    if orphan.claim.is_late:
+                    if orphan.claim.is_in_flight:
                         orphan.is_watched = True
                     else:
-                        self._settle(uuid, orphan)
+                        self._resolve(uuid, orphan)
 
     def release_before_new_claim(
         self,
@@ -252,6 +252,8 @@ class Orphans:
         PlacementError
             Placement is unavailable: the request would fail, too.
         """
+        if not self._orphans:
+            return
         self._start_thread()
         for uuid in consumer_uuids:
             if uuid not in self._orphans:
@@ -279,7 +281,7 @@ class Orphans:
             uuid: max(each.claim.late_write_generation for each in late)
             for uuid in consumer_uuids
             if uuid in self._orphans
-            and (late := [o for o in self._orphans_of(uuid) if o.claim.is_late])
+            and (late := [o for o in self._orphans_of(uuid) if o.claim.is_in_flight])
         }
 
     def stop(self) -> None:
@@ -303,7 +305,7 @@ class Orphans:
                     why = f"{type(e).__name__}: {e}"
                     self._note_failed_check(uuid)
                 if orphan.is_watched:
-                    self._settle(uuid, orphan)
+                    self._resolve(uuid, orphan)
                 elif orphan in self._orphans_of(uuid):
                     LOG.error(
                         "Consumer %s may hold an allocation that is not in use: %s",
@@ -363,14 +365,14 @@ class Orphans:
     def _check(
         self, uuid: str, orphan: Orphan, *, has_new_request: bool = False
     ) -> None:
-        """Settle an orphan, if possible now."""
+        """Resolve an orphan, if possible now."""
         with orphan.lock:
-            if orphan in self._orphans_of(uuid) and self._can_settle(
+            if orphan in self._orphans_of(uuid) and self._can_resolve(
                 uuid, orphan, has_new_request=has_new_request
             ):
-                self._settle(uuid, orphan)
+                self._resolve(uuid, orphan)
 
-    def _can_settle(self, uuid: str, orphan: Orphan, *, has_new_request: bool) -> bool:
+    def _can_resolve(self, uuid: str, orphan: Orphan, *, has_new_request: bool) -> bool:
         """Take the next step; return whether nothing remains to be done."""
         held = self._client.allocations(uuid)
         if orphan.is_watched:
@@ -379,7 +381,7 @@ class Orphans:
             return self._finish_released(uuid, orphan, held)
         generation = held.consumer_generation or 0
         # A request that has taken it over since may have answered it.
-        is_ours = orphan.claim.is_ours and orphan.claim.is_newest(generation)
+        is_ours = orphan.claim.is_ours and orphan.claim.is_still_ours(generation)
         if not (is_ours and has_new_request):
             # Generations restart with a new consumer: even a claim that was granted to
             # us may be a later request's by now.
@@ -398,7 +400,7 @@ class Orphans:
             return False
         return self._finish_released(uuid, orphan, held)
 
-    def _settle(self, uuid: str, orphan: Orphan) -> None:
+    def _resolve(self, uuid: str, orphan: Orphan) -> None:
         with self._lock:
             mine = self._orphans.get(uuid, [])
             is_there = orphan in mine
@@ -408,7 +410,7 @@ class Orphans:
                 self._orphans.pop(uuid, None)
                 self._failing.discard(uuid)
         if is_there:
-            orphan.on_settled()
+            orphan.on_resolved()
 
     def _release(self, uuid: str, orphan: Orphan, generation: int) -> bool:
         """Release a claim, unless the consumer was written after that generation.
@@ -416,7 +418,7 @@ class Orphans:
         Return whether it was held and is released.
         """
         claim = dataclasses.replace(
-            orphan.claim, generation=max(generation, orphan.claim.newest)
+            orphan.claim, generation=max(generation, orphan.claim.max_generation)
         )
         was_held = release(
             self._client,
@@ -461,7 +463,7 @@ class Orphans:
         Placement refuses an unanswered write as long as the consumer does not change.
         It may change until the write arrives, so the claim stays watched.
         """
-        if not orphan.claim.is_late:
+        if not orphan.claim.is_in_flight:
             return True
         if orphan.claim.is_ours:
             orphan.claim = dataclasses.replace(
@@ -508,7 +510,7 @@ class Orphans:
             return location.state is InstanceState.ON_HOST and self._use_up_generation(
                 uuid, claim, held
             )
-        if claim.named is not None:
+        if claim.named_generation is not None:
             return False
         body = {"allocations": {}, **orphan.owner, "consumer_generation": None}
         answer = self._client.put_allocations(uuid, body)

@@ -69,7 +69,8 @@ def release(
             unanswered = rewrite.unanswered.get(consumer_uuid, [])
             bumps = [generation for generation in unanswered if (generation or 0) % 2]
             if bumps:
-                watch(Claim(claimed.request, named=max(bumps), is_late=True))
+                bump = max(bumps)
+                watch(Claim(claimed.request, named_generation=bump, is_in_flight=True))
     rewrite.raise_unless_done(f"Consumer {consumer_uuid} was not released")
     return plan.was_held
 
@@ -94,7 +95,7 @@ class _ReleasePlan:
         if generation < self.max_generation:
             return {}
         self.max_generation = generation
-        if not self.claimed.is_newest(generation):
+        if not self.claimed.is_still_ours(generation):
             self.was_held = False
             return {}  # another request has taken it over
         self.was_held = True
