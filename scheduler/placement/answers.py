@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement's answers: their bodies, checked for shape, and its refusals and errors."""
+"""What Placement answers, checked for shape; and the allocations of a consumer."""
 
 from __future__ import annotations
 
@@ -91,6 +91,50 @@ class ConsumerAllocations:
         allocations = request["allocations"]
         wanted = {u: dict(part["resources"]) for u, part in allocations.items()}
         return wanted == self.resources
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredAllocations:
+    """The allocations that one consumer should hold.
+
+    Attributes
+    ----------
+    request : mapping
+        An allocation request.
+    owner : ConsumerAllocations
+        The consumer gets its project and user.
+    consumer_type : str, optional
+        For clients that use microversion 1.38; None: the body does not name it.
+    """
+
+    request: AllocationRequest
+    owner: ConsumerAllocations
+    consumer_type: str | None = None
+
+    @classmethod
+    def unchanged(
+        cls, held: ConsumerAllocations, consumer_type: str | None = None
+    ) -> DesiredAllocations:
+        """Return a consumer's allocations, for itself or for another consumer."""
+        return cls(held.request, held, consumer_type)
+
+    @classmethod
+    def empty(
+        cls, held: ConsumerAllocations, consumer_type: str | None = None
+    ) -> DesiredAllocations:
+        """Return no allocations, in place of what a consumer holds."""
+        return cls({"allocations": {}}, held, consumer_type)
+
+    def body(self, generation: int | None) -> dict[str, Any]:
+        """Return the request body for one consumer."""
+        body = {
+            **self.request,
+            "project_id": self.owner.project_id,
+            "user_id": self.owner.user_id,
+            "consumer_generation": generation,
+        }
+        typed = self.consumer_type
+        return body if typed is None else {**body, "consumer_type": typed}
 
 
 def combine_allocations(

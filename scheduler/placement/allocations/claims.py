@@ -12,14 +12,18 @@ from types import MappingProxyType
 from ...candidates import AllocationRequest
 from ...errors import AllocationUpdateFailed
 from ...waiting import Rng, SystemWaiter, Waiter
-from ..answers import ConsumerAllocations, WriteAnswer, combine_allocations
+from ..answers import (
+    ConsumerAllocations,
+    DesiredAllocations,
+    WriteAnswer,
+    combine_allocations,
+)
 from ..client import PlacementClient
 from .engine import (
     NOTHING,
     AllocationsByConsumer,
     AllocationsInDoubt,
     BeforeWrite,
-    DesiredAllocations,
     Rewrite,
 )
 

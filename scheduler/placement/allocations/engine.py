@@ -30,11 +30,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self
 
-from ...candidates import AllocationRequest
 from ...errors import AllocationUpdateFailed, PlacementError, PlacementRejected
 from ...waiting import Rng, Waiter
 from ..adapter import AnswerLost, Verb
-from ..answers import ConsumerAllocations, WriteAnswer
+from ..answers import ConsumerAllocations, DesiredAllocations, WriteAnswer
 from ..client import PlacementClient
 from .limits import (
     FIRST_PAUSE_AFTER_LOSS_S,
@@ -53,50 +52,6 @@ Resources = Mapping[str, Mapping[str, int]]
 AllocationsByConsumer = Mapping[str, ConsumerAllocations]
 
 NOTHING = ConsumerAllocations({})
-
-
-@dataclass(frozen=True, slots=True)
-class DesiredAllocations:
-    """The allocations that one consumer should hold.
-
-    Attributes
-    ----------
-    request : mapping
-        An allocation request.
-    owner : ConsumerAllocations
-        The consumer gets its project and user.
-    consumer_type : str, optional
-        For clients that use microversion 1.38; None: the body does not name it.
-    """
-
-    request: AllocationRequest
-    owner: ConsumerAllocations
-    consumer_type: str | None = None
-
-    @classmethod
-    def unchanged(
-        cls, held: ConsumerAllocations, consumer_type: str | None = None
-    ) -> DesiredAllocations:
-        """Return a consumer's allocations, for itself or for another consumer."""
-        return cls(held.request, held, consumer_type)
-
-    @classmethod
-    def empty(
-        cls, held: ConsumerAllocations, consumer_type: str | None = None
-    ) -> DesiredAllocations:
-        """Return no allocations, in place of what a consumer holds."""
-        return cls({"allocations": {}}, held, consumer_type)
-
-    def body(self, generation: int | None) -> dict[str, Any]:
-        """Return the request body for one consumer."""
-        body = {
-            **self.request,
-            "project_id": self.owner.project_id,
-            "user_id": self.owner.user_id,
-            "consumer_generation": generation,
-        }
-        typed = self.consumer_type
-        return body if typed is None else {**body, "consumer_type": typed}
 
 
 #: Returns the allocations to write, given those held; empty where the goal is reached.

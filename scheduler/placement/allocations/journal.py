@@ -291,7 +291,9 @@ class Journal:
             on_resolved=lambda: self.resolve([entry]),
             on_released=lambda: self.record_release(entry),
             on_suspected=lambda: self.record_suspicion(entry),
-            watch=lambda late: self.watch(entry.consumer_uuid, late, entry.owner),
+            watch=lambda unanswered: self.watch(
+                entry.consumer_uuid, unanswered, entry.owner
+            ),
         )
 
     def write(self, entries: Iterable[JournalEntry]) -> None:

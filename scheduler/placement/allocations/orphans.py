@@ -37,10 +37,9 @@ from ...errors import (
 )
 from ...instances import InstanceLocation, InstanceState
 from ...waiting import Rng, Spawner, SystemWaiter, Task, ThreadSpawner, Waiter
-from ..answers import ConsumerAllocations
+from ..answers import ConsumerAllocations, DesiredAllocations
 from ..client import PlacementClient
 from .claims import Claim
-from .engine import DesiredAllocations
 from .limits import LATE_WRITE_S, ORPHAN_FIRST_PAUSE_S, ORPHAN_MAX_PAUSE_S
 from .releases import release
 
@@ -159,7 +158,7 @@ class Orphans:
 
     def __len__(self) -> int:
         """Return how many allocations may be held that no answer named."""
-        return sum(not each.is_watched for each in self._all())
+        return sum(not orphan.is_watched for orphan in self._all())
 
     @property
     def note(self) -> str:
@@ -172,16 +171,16 @@ class Orphans:
         return [
             uuid
             for uuid, orphans in self._snapshot()
-            for each in orphans
-            if each.is_suspected and not each.is_watched
+            for orphan in orphans
+            if orphan.is_suspected and not orphan.is_watched
         ]
 
     def _snapshot(self) -> list[tuple[str, list[Orphan]]]:
         with self._lock:
-            return [(uuid, list(all_)) for uuid, all_ in self._orphans.items()]
+            return [(uuid, list(orphans)) for uuid, orphans in self._orphans.items()]
 
     def _all(self) -> list[Orphan]:
-        return [each for _, all_ in self._snapshot() for each in all_]
+        return [orphan for _, orphans in self._snapshot() for orphan in orphans]
 
     def add(self, consumer_uuid: str, orphan: Orphan) -> None:
         """Check a claim repeatedly until it is resolved."""
@@ -274,15 +273,17 @@ class Orphans:
     def late_generations(self, consumer_uuids: Iterable[str]) -> dict[str, int]:
         """Return the highest generation that a late write names, by consumer.
 
-        Generations restart once a consumer is deleted. A new claim that rests at a
+        Generations restart once a consumer is deleted. A new claim that is final at a
         higher one cannot be replaced by such a write.
         """
-        return {
-            uuid: max(each.claim.late_write_generation for each in late)
-            for uuid in consumer_uuids
-            if uuid in self._orphans
-            and (late := [o for o in self._orphans_of(uuid) if o.claim.is_in_flight])
-        }
+        generations = {}
+        for uuid in consumer_uuids:
+            if uuid in self._orphans:
+                claims = [orphan.claim for orphan in self._orphans_of(uuid)]
+                in_flight = [c.late_write_generation for c in claims if c.is_in_flight]
+                if in_flight:
+                    generations[uuid] = max(in_flight)
+        return generations
 
     def stop(self) -> None:
         """Check all orphans one last time, and report those that remain."""
@@ -334,12 +335,12 @@ class Orphans:
     def _next_due_s(self) -> float:
         """Return the seconds until the next orphan reaches its evidence timeout."""
         limit_s, now = self._evidence_timeout_s(), self._waiter.monotonic()
-        left = [
-            each.since + limit_s - now
-            for each in self._all()
-            if not each.is_suspected and each.since + limit_s > now
+        due_s = [
+            orphan.since + limit_s - now
+            for orphan in self._all()
+            if not orphan.is_suspected and orphan.since + limit_s > now
         ]
-        return max(min(left, default=ORPHAN_MAX_PAUSE_S), 0.05)
+        return max(min(due_s, default=ORPHAN_MAX_PAUSE_S), 0.05)
 
     def _check_all(self) -> None:
         for uuid, orphans in self._snapshot():
@@ -402,14 +403,14 @@ class Orphans:
 
     def _resolve(self, uuid: str, orphan: Orphan) -> None:
         with self._lock:
-            mine = self._orphans.get(uuid, [])
-            is_there = orphan in mine
-            if is_there:
-                mine.remove(orphan)
-            if not mine:
+            orphans = self._orphans.get(uuid, [])
+            is_unresolved = orphan in orphans
+            if is_unresolved:
+                orphans.remove(orphan)
+            if not orphans:
                 self._orphans.pop(uuid, None)
                 self._failing.discard(uuid)
-        if is_there:
+        if is_unresolved:
             orphan.on_resolved()
 
     def _release(self, uuid: str, orphan: Orphan, generation: int) -> bool:
@@ -425,7 +426,7 @@ class Orphans:
             uuid,
             claim,
             rng=self._rng,
-            watch=lambda late: self.add(uuid, orphan.watch(late)),
+            watch=lambda claim: self.add(uuid, orphan.watch(claim)),
             waiter=self._waiter,
         )
         if was_held:

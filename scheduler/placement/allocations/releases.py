@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...waiting import Rng, SystemWaiter, Waiter
+from ..answers import DesiredAllocations
 from ..client import PlacementClient
 from .claims import Claim
-from .engine import AllocationsByConsumer, DesiredAllocations, Rewrite
+from .engine import AllocationsByConsumer, Rewrite
 
 
 def release(

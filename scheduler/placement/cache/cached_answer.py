@@ -13,12 +13,13 @@ from __future__ import annotations
 import copy
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from cachetools import Cache, TTLCache
 
 from ...candidates import (
     AllocationCandidates,
@@ -169,6 +170,34 @@ def _demand(candidates: AllocationCandidates, provider: str) -> _Demand:
         name: [(amount, np.array(i, np.intp)) for amount, i in by_amount.items()]
         for name, by_amount in found.items()
     }
+
+
+class CachedAnswers(TTLCache[CandidatesQuery, CachedAnswer]):
+    """One answer per query; the size of each is its number of allocation requests."""
+
+    def __init__(
+        self,
+        max_requests: int,
+        max_age_s: float,
+        clock: Callable[[], float],
+        on_eviction: Callable[[], object],
+    ) -> None:
+        super().__init__(max_requests, max_age_s, timer=clock, getsizeof=_n_counted)
+        self._on_eviction = on_eviction
+
+    def popitem(self) -> tuple[CandidatesQuery, CachedAnswer]:
+        """Evict the least recently used answer; called where there is no room."""
+        self._on_eviction()
+        return super().popitem()
+
+    def unexpired(self) -> Iterator[CachedAnswer]:
+        """Yield all answers; this does not count as a use of them."""
+        for query in self:
+            yield Cache.__getitem__(self, query)
+
+
+def _n_counted(cached: CachedAnswer) -> int:
+    return max(1, cached.answer.candidates.n_requests)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

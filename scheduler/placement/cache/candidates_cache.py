@@ -16,11 +16,11 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from cachetools import Cache, LRUCache, TTLCache
+from cachetools import LRUCache, TTLCache
 
 from ...candidates import (
     AllocationCandidates,
@@ -33,7 +33,7 @@ from ...errors import PlacementError
 from ...waiting import Spawner, ThreadSpawner
 from ..candidates_source import CacheStats, CandidatesSource, CountedClaim
 from ..client import PlacementClient
-from .cached_answer import CachedAnswer, CachedOffer, amounts_of
+from .cached_answer import CachedAnswer, CachedAnswers, CachedOffer, amounts_of
 from .in_flight import BackgroundRefresh, InFlightGet
 
 LOG = logging.getLogger(__name__)
@@ -49,34 +49,6 @@ _REFRESH_MARGIN: Final = 1.5
 UNLIMITED_FOR_S: Final = 60.0
 #: How many such queries, and queries that were warned of, are remembered.
 _MAX_REMEMBERED: Final = 1000
-
-
-class _Answers(TTLCache[CandidatesQuery, CachedAnswer]):
-    """One answer per query; the size of each is its number of allocation requests."""
-
-    def __init__(
-        self,
-        max_requests: int,
-        max_age_s: float,
-        clock: Callable[[], float],
-        on_eviction: Callable[[], object],
-    ) -> None:
-        super().__init__(max_requests, max_age_s, timer=clock, getsizeof=_size)
-        self._on_eviction = on_eviction
-
-    def popitem(self) -> tuple[CandidatesQuery, CachedAnswer]:
-        """Evict the least recently used answer; called where there is no room."""
-        self._on_eviction()
-        return super().popitem()
-
-    def unexpired(self) -> Iterator[CachedAnswer]:
-        """Yield all answers; this does not count as a use of them."""
-        for query in self:
-            yield Cache.__getitem__(self, query)
-
-
-def _size(cached: CachedAnswer) -> int:
-    return max(1, cached.answer.candidates.n_requests)
 
 
 class CandidatesCache(CandidatesSource):
@@ -123,8 +95,8 @@ class CandidatesCache(CandidatesSource):
         self._supply_revision = 0
         self._invalid_before = 0
 
-    def _new_answers(self, max_age_s: float, max_requests: int) -> _Answers:
-        return _Answers(max_requests, max_age_s, self._clock, self._count_evicted)
+    def _new_answers(self, max_age_s: float, max_requests: int) -> CachedAnswers:
+        return CachedAnswers(max_requests, max_age_s, self._clock, self._count_evicted)
 
     def set_limits(self, max_age_s: float, max_requests: int) -> None:
         """Change the limits; see the parameters above. A change empties the cache."""
