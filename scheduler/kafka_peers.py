@@ -25,6 +25,7 @@ from .kafka_client import (
     client_settings,
     kafka_library,
 )
+from .periodic import Outage
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
@@ -82,8 +83,8 @@ class KafkaPeers:
         self.counts = dict.fromkeys(
             ("sent", "failed", "received", "outdated", "unreadable"), 0
         )
-        self._n_failing = 0
-        self._problem = ""
+        self._sending_outage = Outage(LOG)
+        self._reading_outage = Outage(LOG, logs_causes=True)
         self._sending: _Sending | None = None
         self._reader: TopicReader | None = None
         self._stopping = threading.Event()
@@ -156,20 +157,19 @@ class KafkaPeers:
         failure : str
             Empty: a broker has it.
         """
+        outage = self._sending_outage
         with self._lock:
             self.counts["failed" if failure else "sent"] += 1
-            n_before = self._n_failing
-            self._n_failing = n_before + 1 if failure else 0
-        if failure and not n_before:
-            LOG.warning(
+        if failure:
+            outage.fail(
+                failure,
                 "Claims cannot be announced in the Kafka topic %r: %s; other "
                 "schedulers learn of them from the reports of hosts, until a broker "
                 "takes them again",
-                self._topic,
-                failure,
-            )
-        elif n_before and not failure:
-            LOG.info("Claims are announced again; %d were not", n_before)
+                self._topic, failure,
+            )  # fmt: skip
+        else:
+            outage.end("Claims are announced again; %d were not", outage.n_failures)
 
     # -- following -----------------------------------------------------------------
 
@@ -192,9 +192,11 @@ class KafkaPeers:
         except Exception as e:  # claims of later messages must be read
             problem = f"{e!r}"
             self._stopping.wait(_RETRY_S)
-        if problem and problem != self._problem:
-            LOG.warning("Following the claims of other schedulers failed: %s", problem)
-        self._problem = problem
+        if problem:
+            text = "Following the claims of other schedulers failed: %s"
+            self._reading_outage.fail(problem, text, problem)
+        else:
+            self._reading_outage.end()
 
     def _receive(self, message: TopicMessage) -> None:
         limit_s = self._max_age_s()
