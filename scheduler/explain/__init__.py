@@ -26,7 +26,7 @@ from .cloud_fill import (
 from .dry_run import dry_run
 from .explainer import Explainer, UnknownHost
 from .flavors import FlavorRequest, request_of_flavor, requests_of_decisions
-from .funnel import FunnelStep, funnel, with_funnel
+from .funnel import FunnelStep, RejectionCount, count_rejections, funnel, with_funnel
 from .host_list import (
     HostCondition,
     HostPage,
@@ -35,9 +35,7 @@ from .host_list import (
     summarize,
 )
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
-from .rejections import RejectionCount, count_rejections
-from .replay import Difference, Replay, replay
-from .replay_summary import ReplaySummary
+from .replay import Difference, Replay, ReplaySummary, replay
 from .tree_checks import HostTree
 from .why_not import host_reasons
 

@@ -1,23 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP API and the page as a WSGI application: paths, bounds and errors."""
+"""The HTTP API and the page as a WSGI application, and its server on ``[web] port``."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from flask import Flask, Response, request
+from oslo_config import cfg
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, UnsupportedMediaType
 
 from ..decision_store import DecisionQuery
-from ..errors import InvalidRequest, excerpt
+from ..errors import ConfigurationError, InvalidRequest, excerpt
+from ..http_server import WebServer, listen
+from ..placement.allocations.limits import WEB_THREADS
 from .answers import Answers, finite
 from .openapi import BODIES, PARAMETERS, document
 from .page import failed, make_page
 from .specs import check
 from .statuses import describe
+
+if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
 
 #: Bytes of a body.
 _MAX_BODY: Final = 256 * 1024
@@ -220,3 +226,25 @@ def _said_of(error: HTTPException) -> str:
 def _failed(error: Exception) -> Response:
     status, text = describe(error, f"{request.method} {request.path}")
     return _error(text, status)
+
+
+def make_web_server(conf: cfg.ConfigOpts, app: WSGIApplication) -> WebServer:
+    """Return a server that listens already.
+
+    Parameters
+    ----------
+    app : WSGI application
+        Restricted already; see `make_access`.
+
+    Raises
+    ------
+    ConfigurationError
+        The port is not set, or cannot be listened on.
+    """
+    options = conf.web
+    if options.port is None:
+        raise ConfigurationError(
+            "[web] port is not set: set the port on which to serve the HTTP API"
+        )
+    listening = listen(options.address, options.port, option="[web] port")
+    return WebServer(listening, app, threads=WEB_THREADS, name="moorage web")

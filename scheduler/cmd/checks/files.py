@@ -19,7 +19,7 @@ _MIN_LENGTH: Final = 4
 
 
 class FileOptions:
-    """The options that some files set, as texts; later files win.
+    """The options that some files set, as texts; later files take precedence.
 
     Raises
     ------
@@ -58,12 +58,12 @@ class FileOptions:
         return redacted
 
     def _secrets(self) -> set[str]:
-        found: set[str] = set()
+        secrets: set[str] = set()
         for (_, name), values in self._values.items():
             if is_secret(name):
                 for value in values:
-                    found |= {value, *_passwords(value)}
-        return {text for text in found if len(text) >= _MIN_LENGTH}
+                    secrets |= {value, *_passwords(value)}
+        return {text for text in secrets if len(text) >= _MIN_LENGTH}
 
 
 def is_secret(name: str) -> bool:

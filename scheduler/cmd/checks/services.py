@@ -28,8 +28,7 @@ from ...sources.nova_db.old_computes import (
 )
 from .files import FileOptions
 from .places import OfPlacement, place_findings
-from .result import CheckResult
-from .timed_call import TimedCall
+from .result import CheckResult, TimedCall
 
 #: Time limit in seconds for both requests to Placement.
 PLACEMENT_S: Final = 10.0

@@ -20,8 +20,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wrappers import Request, Response
 
 from ...clock import now_s
-from .headers import HEADERS
-from .rendering import render
+from .rendering import HEADERS, render
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment

@@ -21,10 +21,9 @@ from ..answers import MAX_WHOLE, Answers, finite
 from ..statuses import describe
 from . import forms
 from .charts import minutes_bars
-from .headers import HEADERS
 from .heat_map import HeatLayout, heat_data, heat_maps
 from .last_hour import LastHour
-from .rendering import render
+from .rendering import HEADERS, render
 
 _STATIC: Final = "/static"
 _HOSTS: Final = 100
