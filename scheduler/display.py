@@ -32,8 +32,8 @@ def _visible(character: str) -> str:
 
 def listed(names: Sequence[str], most: int) -> str:
     """Return names as a list: of more than `most` the first, and how many more."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
+    suffix = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{suffix}"
 
 
 def number(value: float | None, digits: int = 4) -> str:

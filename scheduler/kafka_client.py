@@ -87,7 +87,7 @@ def client_settings(conf: cfg.ConfigOpts) -> dict[str, Any]:
 def _refuse_ignored(options: cfg.ConfigOpts.GroupAttr) -> None:
     """Raise ConfigurationError if the protocol ignores an option that is set."""
     protocol = options.security_protocol
-    for prefix, has_effect, others in (
+    for prefix, has_effect, protocols in (
         ("sasl", protocol.startswith("sasl"), "sasl_ssl or sasl_plaintext"),
         ("ssl", protocol.endswith("ssl"), "ssl or sasl_ssl"),
     ):
@@ -95,7 +95,7 @@ def _refuse_ignored(options: cfg.ConfigOpts.GroupAttr) -> None:
         if names and not has_effect:
             raise ConfigurationError(
                 f"[kafka] {names[0]} has no effect with [kafka] security_protocol = "
-                f"{protocol}: set security_protocol = {others}, or remove {names[0]}"
+                f"{protocol}: set security_protocol = {protocols}, or remove {names[0]}"
             )
 
 
@@ -237,12 +237,12 @@ def partitions_of(
             f"No broker of [kafka] bootstrap_servers = {servers} answers within "
             f"{conf.kafka.timeout:g} s: {error.text or e.args[0].str()}"
         ) from e
-    found = {}
+    partitions = {}
     for topic, settings in topics.items():
         if topic not in known or not known[topic].partitions:
             raise ConfigurationError(_missing(conf, topic, settings))
-        found[topic] = sorted(known[topic].partitions)
-    return found
+        partitions[topic] = sorted(known[topic].partitions)
+    return partitions
 
 
 def _missing(conf: cfg.ConfigOpts, topic: str, settings: str) -> str:
@@ -263,7 +263,7 @@ def allow_command(
     """Return how to give the user of these options rights on a topic, or another."""
     options = conf.kafka
     server = options.bootstrap_servers[0]
-    wanted = " ".join(f"--operation {each}" for each in operations)
+    wanted = " ".join(f"--operation {operation}" for operation in operations)
     user = options.sasl_username or "USER"
     return (
         f"kafka-acls.sh --bootstrap-server {server} --add --allow-principal "

@@ -100,10 +100,10 @@ class KafkaPeers:
         """
         reader = self._open()
         try:
-            found = reader.partitions(claims_topic_settings(self._conf))
+            partitions = reader.partitions(claims_topic_settings(self._conf))
         finally:
             reader.close()
-        self._partitions = found[self._topic]
+        self._partitions = partitions[self._topic]
 
     def start(self) -> PublishClaims:
         """Follow the topic from its end on; return what announces claims.
@@ -113,7 +113,9 @@ class KafkaPeers:
         origin = f"{uuid.uuid4()}".encode()
         self._sending = _Sending(self._conf, origin, self._note_result)
         reader = self._reader = self._open()
-        reader.follow_from_end((self._topic, each) for each in self._partitions)
+        reader.follow_from_end(
+            (self._topic, partition) for partition in self._partitions
+        )
         self._thread = threading.Thread(
             target=self._follow,
             args=(reader, self._sending, origin),
@@ -279,4 +281,4 @@ class _Sending:
             self._note("")
             return
         causes = (error.str(), self._error.text)
-        self._note("; ".join(each for each in causes if each))
+        self._note("; ".join(cause for cause in causes if cause))

@@ -76,7 +76,7 @@ def run(argv: Sequence[str]) -> int:
             stack.callback(gauge.stop)
             app = make_app(answers)
             app.register_blueprint(
-                telemetry.pages(has_reasons=is_open(conf), others=[gauge])
+                telemetry.pages(has_reasons=is_open(conf), collectors=[gauge])
             )
             server = make_web_server(conf, access(app))
             signals = Signals((*STOPPING, RELOADING))

@@ -41,8 +41,8 @@ def encode(record: DecisionRecord) -> bytes:
     too large, is left out; and the parts of weights after the first instance, except
     those of the chosen host: most of a record of many instances.
     """
-    first, others = record.instances[:1], record.instances[1:]
-    instances = first + [_without_parts(each) for each in others]
+    first, later = record.instances[:1], record.instances[1:]
+    instances = first + [_without_parts(instance) for instance in later]
     alone = dataclasses.replace(record, request=None, instances=instances)
     stored = _Stored(alone, _request_of(record))
     try:
@@ -98,7 +98,7 @@ def _cleaned(value: object) -> object:
     if isinstance(value, dict):
         return {_cleaned(k): _cleaned(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_cleaned(each) for each in value]
+        return [_cleaned(entry) for entry in value]
     return value
 
 

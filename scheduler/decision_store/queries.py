@@ -79,7 +79,7 @@ class DecisionQuery:
             (self.instance_uuid, decision.instance_uuids),
             (self.host, decision.hosts),
         )
-        return all(name in found for name, found in names if name)
+        return all(name in stored_names for name, stored_names in names if name)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def find_page(connection: Connection, query: DecisionQuery) -> DecisionPage:
     rows = connection.execute(_statement(query)).all()
     is_full = len(rows) == _limit(query) > 0
     return DecisionPage(
-        [each for each in _read(rows) if query.matches(each)],
+        [decision for decision in _read(rows) if query.matches(decision)],
         rows[-1].id if is_full else None,
     )
 

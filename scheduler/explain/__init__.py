@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why there, why not there: explanations of decisions, hosts and requests.
+"""Explain decisions, hosts and requests: why an instance is on a host, or on none.
 
-They claim and change nothing. `funnel` needs a record only; the others need the hosts
-and, for Placement's part, its providers: the copy in memory or, without one, Placement.
+Explanations claim and change nothing. `funnel` needs a record only; the others need the
+hosts and, for Placement's part, its providers: the copy in memory or, without one,
+Placement.
 """
 
 from .capacity import (
     CapacityReport,
     FlavorCapacity,
     NoProviders,
-    PlaceCapacity,
+    ZoneCapacity,
     capacity,
 )
 from .changes import Change
@@ -62,13 +63,13 @@ __all__ = [
     "HostTree",
     "HostVerdict",
     "NoProviders",
-    "PlaceCapacity",
     "ProvidersFrom",
     "RejectionCount",
     "Replay",
     "ReplaySummary",
     "ResourceFill",
     "UnknownHost",
+    "ZoneCapacity",
     "capacity",
     "cloud_fill",
     "count_rejections",

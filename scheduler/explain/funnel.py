@@ -35,23 +35,23 @@ class FunnelStep:
 def funnel(record: DecisionRecord) -> list[FunnelStep]:
     """Return the steps of a decision, Placement's answer first.
 
-    Of several instances the first one is shown: hosts that later ones lose are mostly
-    those that the request itself has filled. If the request failed, the steps of the
-    instance that found no host follow. Each is shown as the filters ran for it last.
+    Of several instances the first one is shown: later ones mostly lose the hosts that
+    the request itself has filled. If the request failed, the steps of the instance that
+    found no host follow. Of each instance, the last run of the filters is shown.
     """
     placement = _placement(record)
-    found = [] if placement is None else [placement]
+    steps = [] if placement is None else [placement]
     runs = record.runs()
     if not runs:
-        return found
+        return steps
     of_first = [run for run in runs if _instance(run) == _instance(runs[0])]
-    if _instance(runs[0]) is None:  # what later runs were for is not recorded
+    if _instance(runs[0]) is None:  # later runs may be for another instance
         del of_first[1:]
-    found += _steps(_with_restrictions(runs[0], of_first[-1]), 1)
+    steps += _steps(_with_restrictions(runs[0], of_first[-1]), 1)
     last = _instance(runs[-1])
     if record.outcome is Outcome.NO_VALID_HOST and last not in (None, 0):
-        found += _steps(runs[-1], last + 1)
-    return found
+        steps += _steps(runs[-1], last + 1)
+    return steps
 
 
 def _instance(run: list[FilterStep]) -> int | None:
@@ -129,17 +129,17 @@ class RejectionCount:
 
 def count_rejections(records: Iterable[DecisionRecord]) -> list[RejectionCount]:
     """Return the steps that rejected hosts, those that left no host first."""
-    found: dict[tuple[str, str], RejectionCount] = {}
+    counts: dict[tuple[str, str], RejectionCount] = {}
     for record in records:
-        left_none = _count_steps(record, found)
+        left_none = _count_steps(record, counts)
         if not left_none and record.outcome is Outcome.NO_VALID_HOST:
-            _entry(found, _CLAIM, _NOT_GRANTED).n_requests += 1
-    order = sorted(found.values(), key=lambda each: (each.step, each.reason))
+            _entry(counts, _CLAIM, _NOT_GRANTED).n_requests += 1
+    order = sorted(counts.values(), key=lambda count: (count.step, count.reason))
     return sorted(order, key=lambda e: (e.n_requests, e.n_hosts), reverse=True)
 
 
 def _count_steps(
-    record: DecisionRecord, found: dict[tuple[str, str], RejectionCount]
+    record: DecisionRecord, counts: dict[tuple[str, str], RejectionCount]
 ) -> bool:
     """Count the steps of one record; return whether one left no host."""
     for step in funnel(record):
@@ -148,10 +148,10 @@ def _count_steps(
         if not n_rejected and not left_none:
             continue
         if step.instance > 1 and not left_none:
-            continue  # its hosts were counted for the first instance
+            continue  # the first instance has counted these hosts
         is_first = step.instance == 1
         reason = step.reason if is_first else _LATER.format(step.reason)
-        entry = _entry(found, step.name, reason)
+        entry = _entry(counts, step.name, reason)
         entry.n_hosts += n_rejected * is_first
         entry.n_decisions += 1
         if left_none:
@@ -161,6 +161,6 @@ def _count_steps(
 
 
 def _entry(
-    found: dict[tuple[str, str], RejectionCount], step: str, reason: str
+    counts: dict[tuple[str, str], RejectionCount], step: str, reason: str
 ) -> RejectionCount:
-    return found.setdefault((step, reason), RejectionCount(step, reason))
+    return counts.setdefault((step, reason), RejectionCount(step, reason))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts as an operator asks for them: state, age, fill, pending claims."""
+"""List hosts for an operator: state, age, fill, pending claims."""
 
 from __future__ import annotations
 
@@ -108,16 +108,16 @@ def summarize(
     """
     hosts = table.batch()
     names = zip(hosts.host.tolist(), hosts.nodename.tolist(), strict=True)
-    places = [f"{host}/{node}" for host, node in names]
-    left = [i for i, place in enumerate(places) if place > after]
-    left.sort(key=places.__getitem__)
+    keys = [f"{host}/{node}" for host, node in names]
+    following = [i for i, key in enumerate(keys) if key > after]
+    following.sort(key=keys.__getitem__)
     claims = Counter(claim.node_uuid for claim in table.claims.unreported())
-    page = left[:limit]
+    page = following[:limit]
     conditions = host_conditions(hosts, now, conf.service_down_time)
     return HostPage(
         tuple(_summary(hosts, i, conditions[i], conf, now, claims) for i in page),
         len(hosts),
-        places[page[-1]] if len(left) > len(page) else None,
+        keys[page[-1]] if len(following) > len(page) else None,
     )
 
 

@@ -22,9 +22,9 @@ class ProvidersFrom(enum.StrEnum):
 
     #: The copy of Placement's providers in this process.
     MEMORY = "memory"
-    #: Placement's HTTP API: slower, and of this moment.
+    #: Placement's HTTP API, which is slower and has the current state.
     PLACEMENT = "placement"
-    #: Placement has no part in it: a rebuild, or a prefilter rejects the request.
+    #: Placement is not asked: it is a rebuild, or a prefilter rejects the request.
     NOT_ASKED = "not asked"
 
 

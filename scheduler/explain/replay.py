@@ -21,7 +21,7 @@ from .funnel import with_funnel
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that a replay decided otherwise.
+    """A value that differs between a decision and its replay.
 
     Attributes
     ----------
@@ -64,7 +64,9 @@ class Replay:
         return {
             "recorded": with_funnel(self.recorded),
             "replayed": with_funnel(self.replayed),
-            "differences": [dataclasses.asdict(each) for each in self.differences],
+            "differences": [
+                dataclasses.asdict(difference) for difference in self.differences
+            ],
             "identical": self.is_identical,
             "assumed_claims": self.n_assumed,
         }
@@ -143,15 +145,17 @@ def _compare(one: DecisionRecord, other: DecisionRecord) -> Iterator[Difference]
     """Yield how a replay differs, the outcome first."""
     yield from _unequal("outcome", one.outcome, other.outcome)
     yield from _unequal("hosts", hosts_of(one), hosts_of(other))
-    nodes = ([each.node for each in record.instances] for record in (one, other))
+    nodes = (
+        [instance.node for instance in record.instances] for record in (one, other)
+    )
     yield from _unequal("nodes", *nodes)
     if Outcome.SELECTED not in (one.outcome, other.outcome):
         yield from _unequal("reason", one.reason, other.reason)
         yield from _unequal("message", one.user_message, other.user_message)
     yield from _unequal(
         "alternates",
-        [list(each.alternates) for each in one.instances],
-        [list(each.alternates) for each in other.instances],
+        [list(instance.alternates) for instance in one.instances],
+        [list(instance.alternates) for instance in other.instances],
     )
     for name in ("n_candidates", "is_truncated", "n_hosts", "n_without_row"):
         what = name.replace("_", " ").removeprefix("n ").removeprefix("is ")
@@ -171,7 +175,7 @@ def _compare_steps(one: DecisionRecord, other: DecisionRecord) -> Iterator[Diffe
         counts = before.get((run, name)), after.get((run, name))
         again = f", run {run + 1}" if run else ""
         yield from _unequal(f"filter {name}{again}", *counts)
-    order = [[name for run, name in each if not run] for each in (before, after)]
+    order = [[name for run, name in steps if not run] for steps in (before, after)]
     if sorted(order[0]) == sorted(order[1]):
         yield from _unequal("order of filters", *order)
 
@@ -192,10 +196,10 @@ def _compare_scores(one: DecisionRecord, other: DecisionRecord) -> Iterator[Diff
         yield from _unequal(f"weight{whom}", before.weight, after.weight)
         yield from _unequal(
             f"ranking{whom}",
-            [[each.host, each.weight] for each in before.top_hosts],
-            [[each.host, each.weight] for each in after.top_hosts],
+            [[scored.host, scored.weight] for scored in before.top_hosts],
+            [[scored.host, scored.weight] for scored in after.top_hosts],
         )
-        parts = {each.node: each.parts for each in after.top_hosts}
+        parts = {scored.node: scored.parts for scored in after.top_hosts}
         for host in before.top_hosts:
             was = {part.name: part for part in host.parts}
             now = {part.name: part for part in parts.get(host.node, ())}
@@ -216,7 +220,7 @@ def _score(part: WeigherPart | None) -> dict[str, float] | None:
 
 def hosts_of(record: DecisionRecord) -> list[str]:
     """Return the host of each instance; none: no host was found."""
-    return [each.host for each in record.instances]
+    return [instance.host for instance in record.instances]
 
 
 @dataclasses.dataclass(slots=True)
@@ -252,7 +256,7 @@ class ReplaySummary:
         default_factory=lambda: (set(), set())
     )
 
-    def add(self, made: Replay, offline: OfflineParts, memory_mb: int) -> None:
+    def add(self, replayed: Replay, offline: OfflineParts, memory_mb: int) -> None:
         """Count a replay.
 
         Parameters
@@ -261,11 +265,11 @@ class ReplaySummary:
             Of the request's flavor.
         """
         self.n_replayed += 1
-        if made.replayed.outcome is Outcome.FAILED:
-            self.fail(made.replayed.reason)
+        if replayed.replayed.outcome is Outcome.FAILED:
+            self.fail(replayed.replayed.reason)
             return
-        was, now = hosts_of(made.recorded), hosts_of(made.replayed)
-        self.n_identical += made.is_identical
+        was, now = hosts_of(replayed.recorded), hosts_of(replayed.replayed)
+        self.n_identical += replayed.is_identical
         self.n_elsewhere += bool(was and now and was != now)
         self.n_found += bool(now and not was)
         self.n_lost += bool(was and not now)

@@ -74,7 +74,7 @@ class Metrics:
         self,
         status: SchedulerStatus,
         folder: str | None,
-        others: Iterable[Collector] = (),
+        collectors: Iterable[Collector] = (),
     ) -> None:
         if folder:
             _check_import()
@@ -86,8 +86,8 @@ class Metrics:
         if folder:
             registry = CollectorRegistry()
             MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
-        for each in others:
-            registry.register(each)
+        for collector in collectors:
+            registry.register(collector)
         self._serve: WSGIApplication = prometheus_client.make_wsgi_app(registry)
         self._lock = threading.Lock()
         status.decisions.subscribe(self._decisions.count)
@@ -158,9 +158,9 @@ class _Pending:
         self.n_candidates += record.n_candidates or 0
         for step, elapsed_ms in record.times_ms.items():
             self.times_ms[step].append(elapsed_ms)
-        for each in record.steps:
-            self.hosts_in[each.name] += each.n_in
-            self.hosts_out[each.name] += each.n_out
+        for filter_step in record.steps:
+            self.hosts_in[filter_step.name] += filter_step.n_in
+            self.hosts_out[filter_step.name] += filter_step.n_out
         for claim in record.claims:
             self.claims[claim.result] += 1
             self.n_attempts += claim.n_attempts
@@ -301,12 +301,12 @@ class _StateMetrics:
         )
         self._gauges = [
             prometheus_client.Gauge(
-                each.name,
-                each.documentation,
-                multiprocess_mode=each.mode,
+                gauge.name,
+                gauge.documentation,
+                multiprocess_mode=gauge.mode,
                 registry=registry,
             )
-            for each in _GAUGES
+            for gauge in _GAUGES
         ]
         self._cells: set[str] = set()
 
@@ -324,8 +324,8 @@ class _StateMetrics:
             self._stored.set_total(
                 {"written": store.n_written, "dropped": store.n_dropped}
             )
-        for each, gauge in zip(_GAUGES, self._gauges, strict=True):
-            gauge.set(each.read(status))
+        for spec, gauge in zip(_GAUGES, self._gauges, strict=True):
+            gauge.set(spec.read(status))
         hosts = status.hosts_by_cell_and_state()
         # A cell without hosts is reported as 0 if it had some before.
         self._cells |= {cell for cell, _ in hosts}

@@ -140,7 +140,7 @@ class ProcessTelemetry:
         self._stack.callback(callback)
 
     def pages(
-        self, *, has_reasons: bool = True, others: Iterable[Collector] = ()
+        self, *, has_reasons: bool = True, collectors: Iterable[Collector] = ()
     ) -> Blueprint:
         """Count decisions; return the pages with metrics and probes.
 
@@ -148,13 +148,13 @@ class ProcessTelemetry:
         ----------
         has_reasons : bool
             Whether /readyz says why requests cannot be served.
-        others : iterable of Collector
+        collectors : iterable of Collector
             Further metrics of this process.
         """
         from .metrics import Metrics
         from .pages import make_pages
 
-        metrics = Metrics(self._status, os.environ.get(VARIABLE), others)
+        metrics = Metrics(self._status, os.environ.get(VARIABLE), collectors)
         self.on_stop(metrics.stop)
         refreshing = Periodic(
             metrics.refresh,

@@ -78,11 +78,11 @@ class _Read:
         if isinstance(offer, TableOffer):
             return self.providers is not None and self.providers.state is offer.state
         return isinstance(offer, CachedOffer) and any(
-            offer.query == each.query
-            and offer.answer is each.answer
-            and offer.claimed == each.claimed
-            and np.array_equal(offer.is_open, each.is_open)
-            for each in self.offers
+            known.query == offer.query
+            and known.answer is offer.answer
+            and known.claimed == offer.claimed
+            and np.array_equal(known.is_open, offer.is_open)
+            for known in self.offers
         )
 
 

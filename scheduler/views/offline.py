@@ -138,14 +138,16 @@ class _NoPlacement(PlacementClient):
     def is_empty(self) -> bool:
         return self._is_empty
 
-    def _read(self, url: str, *_args: object, **_more: object) -> NoReturn:
+    def _read(self, url: str, *_args: object, **_keywords: object) -> NoReturn:
         raise PlacementUnavailable(
             f"A view has no Placement that could answer GET {url.partition('?')[0]}: "
             "it was made without a copy of the providers ([moorage] candidates = "
             "memory)"
         )
 
-    def write(self, verb: Verb, url: str, *_args: object, **_more: object) -> NoReturn:
+    def write(
+        self, verb: Verb, url: str, *_args: object, **_keywords: object
+    ) -> NoReturn:
         raise PlacementUnavailable(f"A view has no Placement for {verb} {url}")
 
 

@@ -58,11 +58,11 @@ def frames_of_offers(offers: Sequence[CachedOffer]) -> Iterator[Frame]:
         ]
         yield Frame(OFFER, name, data)
         requests = iter(answer.candidates.allocation_requests)
-        while some := list(itertools.islice(requests, _CHUNK)):
-            yield Frame(REQUESTS, name, some)
+        while chunk := list(itertools.islice(requests, _CHUNK)):
+            yield Frame(REQUESTS, name, chunk)
         summaries = iter(answer.candidates.provider_summaries.items())
-        while found := dict(itertools.islice(summaries, _CHUNK)):
-            yield Frame(SUMMARIES, name, found)
+        while part := dict(itertools.islice(summaries, _CHUNK)):
+            yield Frame(SUMMARIES, name, part)
 
 
 def empty_offer(query: CandidatesQuery) -> CachedOffer:
@@ -174,9 +174,9 @@ class CapturedView:
             Those for which Placement had no candidate.
         """
         read = () if offer is None else offer.offers
-        cached = [each for each in read if isinstance(each, CachedOffer)]
+        cached = [offer for offer in read if isinstance(offer, CachedOffer)]
         providers = parts.candidates.provider_view()
-        states = [each.state for each in read if isinstance(each, TableOffer)]
+        states = [offer.state for offer in read if isinstance(offer, TableOffer)]
         if providers is not None and states:
             providers = dataclasses.replace(providers, state=states[-1])
         if providers is None:
@@ -279,5 +279,5 @@ def _read_header(
         int(header["tie_seed"]),
         options,
         bool(header["are_zones_checked"]),
-        [str(each) for each in header["unknowns"]],
+        [str(text) for text in header["unknowns"]],
     )

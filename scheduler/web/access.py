@@ -163,8 +163,10 @@ def _keystone(conf: cfg.ConfigOpts) -> Access:
 
     def restrict(app: WSGIApplication) -> WSGIApplication:
         settings = {"oslo_config_config": conf}
-        made: WSGIApplication = auth_token.AuthProtocol(_admins_only(app), settings)
-        return made
+        protected: WSGIApplication = auth_token.AuthProtocol(
+            _admins_only(app), settings
+        )
+        return protected
 
     return lambda app: with_login(app, restrict, KeystoneSession())
 

@@ -121,14 +121,14 @@ def _arguments(path: str) -> dict[str, Any]:
         One is unknown, repeated or invalid.
     """
     schemas = PARAMETERS[path]
-    found = {n: s["default"] for n, s in schemas.items() if "default" in s}
+    arguments = {n: s["default"] for n, s in schemas.items() if "default" in s}
     for name, values in request.args.lists():
         if name not in schemas:
             raise InvalidRequest(f"There is no parameter {name[:50]!r} of {path}")
         if len(values) > 1:
             raise InvalidRequest(f"{name}: it is given {len(values)} times")
-        found[name] = _converted(name, values[0], schemas[name])
-    return found
+        arguments[name] = _converted(name, values[0], schemas[name])
+    return arguments
 
 
 def _converted(name: str, text: str, schema: Mapping[str, Any]) -> object:
@@ -169,8 +169,8 @@ def _body(path: str) -> dict[str, Any]:
         raise InvalidRequest("the body: it is nested too deeply") from e
     except ValueError as e:
         raise InvalidRequest(f"the body is no JSON: {e}") from e
-    found: dict[str, Any] = _with_integers(body)
-    return found
+    converted: dict[str, Any] = _with_integers(body)
+    return converted
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -182,9 +182,9 @@ def _with_integers(value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {name: _with_integers(each) for name, each in value.items()}
+        return {name: _with_integers(entry) for name, entry in value.items()}
     if isinstance(value, list):
-        return [_with_integers(each) for each in value]
+        return [_with_integers(entry) for entry in value]
     return value
 
 

@@ -142,7 +142,7 @@ def _lists(hints: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 
 
 def check(document: object, schema: Mapping[str, Any], name: str = "the body") -> None:
-    """Raise InvalidRequest, with the place, unless a document matches a schema.
+    """Raise InvalidRequest, with the path of the part, unless a document matches a schema.
 
     Parameters
     ----------
@@ -153,8 +153,8 @@ def check(document: object, schema: Mapping[str, Any], name: str = "the body") -
     error = next(iter(validator.iter_errors(document)), None)
     if error is not None:
         path = [*error.absolute_path]
-        place = excerpt(".".join(map(str, path)))[1:-1] if path else name
-        raise InvalidRequest(f"{place}{_named(document, path)}: {_message(error)}")
+        where = excerpt(".".join(map(str, path)))[1:-1] if path else name
+        raise InvalidRequest(f"{where}{_named(document, path)}: {_message(error)}")
 
 
 def _named(document: Any, path: Sequence[str | int]) -> str:  # noqa: ANN401 - JSON
@@ -162,12 +162,12 @@ def _named(document: Any, path: Sequence[str | int]) -> str:  # noqa: ANN401 - J
 
     A number in the path says less to whoever wrote a list.
     """
-    found = None
+    name = None
     for key in path:
         document = document[key]
         if isinstance(document, dict) and isinstance(document.get("name"), str):
-            found = document["name"]
-    return "" if found is None else f" (named {excerpt(found)})"
+            name = document["name"]
+    return "" if name is None else f" (named {excerpt(name)})"
 
 
 def _message(error: jsonschema.ValidationError) -> str:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check that Placement's providers match the hosts, and can be read from its
-database."""
+"""Check that Placement's providers match the hosts and can be read."""
 
 from __future__ import annotations
 

@@ -50,8 +50,7 @@ def edit_inventory(path: Path, host: str, *, disabled: bool, reason: str) -> boo
 
 
 def edited(text: str, host: str, *, disabled: bool, reason: str) -> str:
-    """Return the text of a file, with its comments, in which a host is disabled or
-    not."""
+    """Return the text of a file, with its comments, with another state of a host."""
     if disabled:
         # A text of JSON is one of YAML, too.
         text = _with_value(text, host, "disabled_reason", json.dumps(reason))

@@ -138,8 +138,7 @@ class ComputePlaces:
                 )
 
     def create(self, places: Collection[Place]) -> None:
-        """Create an aggregate for each place, or set the metadata of one that lacks
-        it."""
+        """Create an aggregate for each place, or complete one that lacks metadata."""
         for place in places:
             aggregate = self._by_name.get(_name(place)) or self._create(_name(place))
             metadata = dict(zip((LEVEL_KEY, PLACE_KEY), place, strict=True))
