@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 LOG = logging.getLogger(__name__)
 
-#: What oslo.config registers by itself.
+#: Options that oslo.config registers by itself.
 _BUILT_IN: Final = frozenset(
     {"config_file", "config_dir", "config_source", "shell_completion"}
 )
@@ -209,7 +209,7 @@ def _values(conf: cfg.ConfigOpts) -> _Values:
 
 @contextlib.contextmanager
 def _muted(logger: logging.Logger) -> Iterator[None]:
-    """Mute a logger, because it omits defaults and logs secrets."""
+    """Mute oslo.config's logger, which omits defaults and logs secrets."""
     logger.addFilter(_reject)
     try:
         yield

@@ -39,7 +39,7 @@ class Worker:
     number : int
         0 for the first worker, and so on; a replacement has its predecessor's.
     is_first : bool
-        Whether it has no predecessor.
+        Whether it replaces no earlier process.
     signals : Signals
         The signals of the worker.
     lifeline : int

@@ -16,9 +16,9 @@ from ..drivers.record import DecisionRecord, InstanceRecord
 _VERSION: Final = 3
 #: A record that would need more is stored without its request.
 _MAX_BYTES: Final = 1 << 20
-#: A record of that size is refused: it would hold up whoever reads it.
+#: A record of that size is refused: reading it would take too long.
 _MAX_UNPACKED: Final = 1 << 25
-#: Seconds since the epoch: later times are no dates of Python.
+#: Seconds since the epoch up to which Python has dates.
 _MAX_TIME_S: Final = 1e11
 
 
@@ -83,7 +83,7 @@ def _compressed(stored: _Stored) -> bytes:
 
 
 def _plain(value: object) -> object:
-    """Return what stands for a value of another library, such as a number of NumPy."""
+    """Return plain data for a value of another library, such as a number of NumPy."""
     item = getattr(value, "item", None)
     return item() if callable(item) else str(value)
 
@@ -92,7 +92,7 @@ _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_plain)
 
 
 def _cleaned(value: object) -> object:
-    """Return plain data without lone surrogates, which JSON can hold and UTF-8 not."""
+    """Return plain data without lone surrogates, which UTF-8 cannot represent."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
@@ -103,7 +103,7 @@ def _cleaned(value: object) -> object:
 
 
 def decode(data: bytes) -> tuple[DecisionRecord, dict[str, Any] | None]:
-    """Return a record, and its request in wire form.
+    """Return a record and its request, which is in wire form.
 
     Raises
     ------

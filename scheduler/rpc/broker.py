@@ -99,7 +99,7 @@ class BrokerWatch:
 
     def record(self, problem: str) -> None:
         """Record why the broker cannot be used, or, with an empty text, that it can."""
-        # Not inside `except`: the log would repeat the error.
+        # Not logged inside `except`: oslo.log would append the error once more.
         if problem:
             text = problem.rstrip(".")
             self._outage.fail(problem, "%s; retrying", text, level=logging.ERROR)

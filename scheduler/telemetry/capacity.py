@@ -36,7 +36,7 @@ class CapacityGauge(Collector):
     names : collection of str
         The names of the flavors.
     compute : callable
-        Returns the capacity of those that it finds, one for each name.
+        Returns the capacity of the flavors of these names that it finds.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class CapacityGauge(Collector):
 
 
 def _numbers(report: CapacityReport) -> Iterator[tuple[str, str, int]]:
-    """Return flavors, zones and instances, of full zones too."""
+    """Yield flavor, zone and number of instances, also for full zones."""
     for flavor in report.flavors:
         of_zones = Counter(dict.fromkeys(report.zones, 0))
         for place in flavor.places:

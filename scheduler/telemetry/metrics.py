@@ -41,7 +41,7 @@ from ..status import SchedulerStatus
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-#: Seconds, from a decision on a few hosts without Placement to a GET of 10,000.
+#: Buckets in seconds: from a decision on a few hosts to a GET of 10,000 candidates.
 _BUCKETS_S: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
     10.0, 30.0,
@@ -60,7 +60,7 @@ class Metrics:
         Its decisions are counted from now on.
     folder : str or None
         Where several processes store their metrics; None: there is only one.
-    others : iterable of Collector
+    collectors : iterable of Collector
         Metrics of this process alone.
 
     Raises
@@ -446,6 +446,6 @@ class _LabelledCounter:
             self._counter.labels(label.replace(" ", "_")).inc(count)
 
     def set_total(self, counts: Mapping[str, int]) -> None:
-        """Raise to totals that another part counts, by label."""
+        """Set the counts, by label, to totals that another part counts."""
         self.add({k: max(0, count - self._total[k]) for k, count in counts.items()})
         self._total = Tally(counts)

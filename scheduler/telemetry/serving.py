@@ -40,7 +40,7 @@ LOG = logging.getLogger(__name__)
 VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 #: Seconds for which the metrics of a worker that is not scraped may be stale.
 _REFRESH_EVERY_S: Final = 5.0
-#: Pages that are served at the same time; others wait.
+#: Threads that serve pages.
 _THREADS: Final = 4
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of interned columns as plain data, exactly; faster than their reports.
+"""Convert values of interned columns to plain data and back, without any loss.
 
 A topology or pool is written as its fields, so that reading it gives an equal value
 also where claims have changed it. CPUs are bits of integers of any size: hexadecimal.
@@ -29,13 +29,13 @@ Convert = Callable[[Any], Any]
 
 
 def writer_of(column: Column) -> Convert:
-    """Return what makes plain data of a column's value."""
+    """Return the function that converts a column's value to plain data."""
     write, _ = _KINDS.get(column.kind, _OF_TEXTS)
     return write
 
 
 def reader_of(column: Column) -> Convert:
-    """Return what reads it again; it raises TypeError, ValueError or LookupError."""
+    """Return its inverse, which raises TypeError, ValueError or LookupError."""
     _, read = _KINDS.get(column.kind, _OF_TEXTS)
     return read
 

@@ -40,7 +40,7 @@ AGGREGATES: Final = "aggregates"
 INSTANCES: Final = "instances"
 PROPERTIES: Final = "properties"
 CLAIMS: Final = "claims"
-#: The column that the table derives, and that cannot be made of the others.
+#: A column that is not reported, and cannot be derived from the reported ones.
 _PLACEMENT_PLACES: Final = "placement_places"
 
 
@@ -88,7 +88,7 @@ def _chunks(values: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 def _packed(uuids: Sequence[str]) -> bytes | Sequence[str]:
-    """Return UUIDs as 16 bytes each; the texts themselves if they are no UUIDs."""
+    """Return UUIDs as 16 bytes each; if one is not a UUID, return the texts."""
     digits = "".join(uuids).replace("-", "")
     try:
         data = bytes.fromhex(digits)

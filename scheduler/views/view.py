@@ -45,7 +45,7 @@ _CHUNK: Final = 500
 
 
 def frames_of_offers(offers: Sequence[CachedOffer]) -> Iterator[Frame]:
-    """Yield the frames of answers, with what was claimed and refused since."""
+    """Yield the frames of answers, with the claims and refusals since the reading."""
     for number, offer in enumerate(offers):
         name, answer = str(number), offer.answer
         claimed = [[*key, amount] for key, amount in offer.claimed.items()]
@@ -138,10 +138,10 @@ class CapturedView:
     at : float
         Seconds since the epoch.
     providers : ProviderView or None
-        None: they are not in memory, and `offers` is all that is known of Placement.
+        None: they are not in memory; only `offers` have data of Placement.
     are_zones_checked : bool
     unknowns : sequence of str
-        As the source of hosts says then.
+        What the source of hosts did not know then.
     offers : sequence of CachedOffer
         The answers that one decision read.
     """
@@ -223,7 +223,7 @@ class StoredView:
         Values by group and option, for `apply_options`.
     are_zones_checked : bool
     unknowns : sequence of str
-        As the source of hosts said then.
+        What the source of hosts did not know then.
     """
 
     at: float
@@ -242,7 +242,7 @@ class StoredView:
         Raises
         ------
         UnreadableView
-            The message, one line, goes on from "… cannot be read: ".
+            The message is one line that continues "… cannot be read: ".
         """
         header: Any = None
         hosts = HostsReader(load_columns())

@@ -34,9 +34,9 @@ from .specs import notes_on, read_flavor, read_request
 NOW: Final = "now"
 #: Decisions of one request or instance that are returned whole.
 MAX_WHOLE: Final = 20
-#: Recent decisions whose flavors the capacity is computed for.
+#: Recent decisions; the capacity is computed for their flavors.
 MAX_DECISIONS: Final = 200
-#: Reads of the store at the same time, and seconds that others wait for them.
+#: Concurrent reads of the store, and seconds that a further read waits for one to end.
 _MAX_READS: Final = 3
 _WAIT_S: Final = 0.2
 
@@ -59,7 +59,7 @@ class ReadsDecisions(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _BoundedReads:
-    """Reads of a store, so many at once: one that hangs leaves threads for the rest.
+    """Limits concurrent reads of a store: one that hangs does not take all threads.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class _BoundedReads:
         try:
             return reading.result(left_s)
         except FutureTimeout:
-            if reading.done():  # it ended just now, or failed with a timeout itself
+            if reading.done():  # it has just ended, or has raised a timeout itself
                 return reading.result()
             raise late from None
 
@@ -125,7 +125,7 @@ class _BoundedReads:
 
 
 class Answers:
-    """Answers to the paths of the API.
+    """Builds the answers of the API.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class Answers:
             self._given_store = _BoundedReads(store, free)
 
     def within(self, wait_s: float) -> Answers:
-        """Return answers that wait for the store so many seconds from now, in all."""
+        """Return answers that wait for the store until `wait_s` seconds from now."""
         other = copy.copy(self)
         if self._given_store is not None:
             other._given_store = dataclasses.replace(  # noqa: SLF001 - its own class
@@ -298,8 +298,8 @@ class Answers:
     def capacity_of(self, names: Collection[str]) -> CapacityReport:
         """Return the capacity of the flavors of these names that are found.
 
-        They are nova's or, if the source of hosts knows none, those of recent
-        decisions, of each name the newest.
+        They are flavors of nova's database or, if the source of hosts knows none, the
+        newest flavor of each name in recent decisions.
         """
         try:
             flavors = self.explainer.nova_flavors(names)

@@ -118,7 +118,7 @@ def _arguments(path: str) -> dict[str, Any]:
     Raises
     ------
     InvalidRequest
-        One is unknown, repeated or invalid.
+        A parameter is unknown, repeated or invalid.
     """
     schemas = PARAMETERS[path]
     arguments = {n: s["default"] for n, s in schemas.items() if "default" in s}
@@ -154,9 +154,9 @@ def _body(path: str) -> dict[str, Any]:
     Raises
     ------
     UnsupportedMediaType
-        It has the header of something else.
+        Its Content-Type is not JSON.
     InvalidRequest
-        It is no JSON, or does not match.
+        It is not JSON, or does not match the schema.
     """
     if not request.is_json:
         raise UnsupportedMediaType(
@@ -204,7 +204,7 @@ def _of_http(error: HTTPException) -> Response:
     if not request.path.startswith("/v1/"):
         return failed(error)
     response = _error(_said_of(error), error.code or 500)
-    # A 405 names the methods that there are.
+    # The header Allow of a 405 names the methods.
     for name, value in error.get_headers():
         if name == "Allow":
             response.headers[name] = value
@@ -212,7 +212,7 @@ def _of_http(error: HTTPException) -> Response:
 
 
 def _said_of(error: HTTPException) -> str:
-    """Return a text that names what a client sent, where werkzeug's does not."""
+    """Return the text of an error; it names what the client sent."""
     path = excerpt(request.path)
     if isinstance(error, MethodNotAllowed):
         return f"{path} takes {' or '.join(sorted(error.valid_methods or ()))} only"
@@ -234,7 +234,7 @@ def make_web_server(conf: cfg.ConfigOpts, app: WSGIApplication) -> WebServer:
     Parameters
     ----------
     app : WSGI application
-        Restricted already; see `make_access`.
+        With access control; see `make_access`.
 
     Raises
     ------

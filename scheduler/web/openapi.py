@@ -131,7 +131,7 @@ BODIES["/v1/capacity"] = {
 
 _TEXT: Final[Schema] = {"type": "string"}
 _OPTIONAL_TEXT: Final[Schema] = {"type": ["string", "null"]}
-#: A number that JSON does not have, such as infinity, is null.
+#: Null stands for a number that JSON does not have, such as infinity.
 _NUMBER: Final[Schema] = {"type": ["number", "null"]}
 _COUNT: Final[Schema] = {"type": "integer"}
 _BOOLEAN: Final[Schema] = {"type": "boolean"}

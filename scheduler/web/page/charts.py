@@ -12,7 +12,7 @@ from markupsafe import Markup
 from ...display import number, safe
 from .formats import milliseconds
 
-#: Colors of weighers; those after the last share one.
+#: The number of colors; all further weighers share the last one.
 N_COLORS: Final = 8
 _WIDTH: Final = 320
 _HEIGHT: Final = 14
@@ -43,7 +43,7 @@ def _rect(name: str, x: float, width: float, title: str = "") -> Markup:
 
 
 def _least(width: float) -> float:
-    """Return a width that can be seen."""
+    """Return a width, large enough to be visible."""
     return max(width, 1.5) if width > 0 else 0.0
 
 
@@ -170,14 +170,14 @@ def claims_line(at_ms: Sequence[float | None], total_ms: float) -> Markup:
     # As wide as `times_bar`, with room for half a circle on each side.
     width, height, room = 2 * _WIDTH, 28, 8
     content = Markup('<path class="axis" d="M0 14H{}"/>').format(width)
-    for number, at in enumerate(at_ms, start=1):
+    for order, at in enumerate(at_ms, start=1):
         if at is None:
             continue
         x = min(1.0, max(0.0, at / (total_ms or 1.0))) * width
         content += Markup(
             '<circle class="moment" cx="{x}" cy="14" r="8"/>'
-            '<text x="{x}" y="18" text-anchor="middle">{number}</text>'
-        ).format(x=f"{x:.1f}", number=number)
+            '<text x="{x}" y="18" text-anchor="middle">{order}</text>'
+        ).format(x=f"{x:.1f}", order=order)
     return Markup(
         '<svg class="claims" aria-hidden="true" viewBox="-{} 0 {} {}" width="{}" '
         'height="{}">{}</svg>'

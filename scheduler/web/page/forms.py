@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the forms of the page send, as the API takes it."""
+"""Convert what the forms of the page send to the arguments of the API."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class HeatLayout:
 
     @classmethod
     def of(cls, n_hosts: int) -> HeatLayout:
-        """Return a layout in which that many hosts are not too high."""
+        """Return a layout whose height stays within the limit for so many hosts."""
         fitting = math.isqrt(_WIDTH * _HEIGHT // max(1, n_hosts))
         return cls(min(_MAX_PITCH, max(_MIN_PITCH, fitting)))
 
@@ -153,7 +153,7 @@ def _lines(n: int, layout: HeatLayout) -> Sequence[str]:
 
 
 def heat_data(groups: Sequence[FillGroup], layout: HeatLayout) -> Markup:
-    """Return what the script needs to name a square, as JSON for an element."""
+    """Return the data with which the script names a square, as JSON in an element."""
     shown = [
         {
             "name": group.label,
@@ -174,7 +174,7 @@ def heat_data(groups: Sequence[FillGroup], layout: HeatLayout) -> Markup:
         "groups": shown,
     }
     text = json.dumps(data, separators=(",", ":"))
-    # An element ends at "</", whatever it holds.
+    # "</" would end the element, even within a string.
     return Markup(text.replace("<", "\\u003c"))
 
 

@@ -21,7 +21,7 @@ _MINUTES: Final = 60
 _MOST: Final = 1000
 #: Seconds for which browsers share one reading.
 _SHARED_S: Final = 5.0
-#: Seconds that one browser waits for the reading of another.
+#: Seconds that a request waits while another one reads.
 _WAIT_S: Final = 1.0
 
 
@@ -99,7 +99,7 @@ class LastHour:
             self._summary = self._summarized(self._clock())
         except (SchedulerError, StoreUnavailable) as e:
             self._summary = e
-        # A reading may have taken long: its failure is kept from its end.
+        # Counted from the end of the reading, which may have taken long.
         self._read_at = self._clock()
 
     def _summarized(self, now: float) -> HourSummary:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paths of the page."""
+"""The views of the page, by path."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ class _Views:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PageError:
-    """An error that a page shows beside what it has."""
+    """An error that a page shows beside its other content."""
 
     status: HTTPStatus
     text: str
