@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write to a store in the background, in batches, whatever its database does."""
+"""Write to a store in the background, in batches; retry while its database fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOG = logging.getLogger(__name__)
 
 #: Seconds between batches; what was queued since the last one is lost by a kill.
 _INTERVAL_S: Final = 1.0
-#: Longest backoff, in intervals, while the store is unavailable.
+#: The longest backoff while the store is unavailable, in intervals.
 _MAX_BACKOFF: Final = 31
 #: Seconds that `stop` waits for a write in progress.
 _STOP_S: Final = 15.0
@@ -140,7 +140,7 @@ class BackgroundWriter(abc.ABC):
             )  # fmt: skip
 
     def _failure_of_write(self) -> str:
-        # A line logged inside of `except` has the error repeated at its end.
+        # Not logged inside `except`: oslo.log would append the error once more.
         try:
             self.write()
         except StoreUnavailable as e:

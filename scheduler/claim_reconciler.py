@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pending claims compared with Placement: released once their allocations are gone."""
+"""Compare pending claims with Placement; release those whose allocations are gone."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ class ClaimReconciler:
         for claim in due[:RECONCILE_MAX_READS]:
             if self._checking.is_stopping:
                 return
-            # Set first: a claim that cannot be checked must not hold up the others.
+            # Set before the check: a claim that cannot be checked must not delay the
+            # others.
             self._checked_at[claim] = now
             try:
                 self._check(claim, now)
@@ -171,7 +172,7 @@ class ClaimReconciler:
         return self.max_age_s is not None and now - claim.since > self.max_age_s
 
     def _may_be_on(self, node_uuid: str, held: ConsumerAllocations) -> bool:
-        """Return whether a consumer may still hold something of a host.
+        """Return whether a consumer may still have an allocation on a host.
 
         Allocations of child providers alone do not name the host: they are assumed to
         be its, unless the consumer holds something of another host.

@@ -26,7 +26,7 @@ _LOCK_WAIT_S: Final = 60
 _CONNECT_S: Final = 10
 #: Longer than an upgrade may wait for the lock.
 _ANSWER_S: Final = 90
-#: What reads is waited for by a user, or holds up what a process serves.
+#: Seconds for a read: a user waits for it, or a thread that serves requests.
 _READ_S: Final = 10
 _IS_READING: Final = "moorage_is_reading"
 _REMEDY: Final = (
@@ -259,7 +259,7 @@ def _isolation(url: URL) -> dict[str, Any]:
 
 
 def _prepare_file(url: URL) -> None:
-    """Make a file that only its owner can read: it describes a whole cloud."""
+    """Create the file, readable by its owner only: it describes a whole cloud."""
     path = _file_of(url)
     if path is None:
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plugins of all kinds by the names of their entry points."""
+"""Load plugins of all kinds by the names of their entry points."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def load_plugins(group: str) -> dict[str, Any]:
 
 
 def load_plugin(group: str, name: str, *, option: str = "") -> Any:  # noqa: ANN401 - a class or a function
-    """Return the plugin of that name; the others need not be fit to be imported.
+    """Return the plugin of that name; no other one of its group is imported.
 
     Parameters
     ----------
@@ -34,8 +34,8 @@ def load_plugin(group: str, name: str, *, option: str = "") -> Any:  # noqa: ANN
     Raises
     ------
     PluginError
-        There is none, the message has the names that exist; or it cannot be imported,
-        or two distributions have that name.
+        There is no such plugin, and the message has the names that exist; or it cannot
+        be imported, or two distributions have that name.
     """
     plugins = _loaded(
         stevedore.NamedExtensionManager,
@@ -90,5 +90,5 @@ def _described(entry_point: importlib.metadata.EntryPoint) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names as an error lists them."""
+    """Return names as a list, sorted, for an error."""
     return ", ".join(sorted(names))

@@ -18,14 +18,14 @@ _SECRET_IN_QUERY: Final = re.compile(
 )
 #: "password@HOST:PORT,user:" between two servers of one URL.
 _NEXT_SERVER: Final = re.compile(r"[^,:/]*(?::\d+)?,[^,:/]*(?=:)")
-#: Of a value whose scheme is mistyped.
+#: A password in a value whose scheme is mistyped.
 _PASSWORD: Final = re.compile(r"(?<!/):(?!//)[^:@/\s][^@\s]*@")
 _MAX_CHARACTERS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """What a cause means.
+    """A kind of cause, by a pattern of the message, and what an operator can do.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class _Rule:
         return cls(re.compile(pattern, re.IGNORECASE), remedy, is_refusal)
 
 
-#: The first one that matches counts.
+#: The first rule whose pattern matches applies.
 _RULES: Final = (
     _Rule.of(
         r"login was refused|password authentication failed|authentication mechanism"

@@ -40,7 +40,7 @@ _POLL_S: Final = 0.2
 _WAIT_MS: Final = 500
 #: After an unexpected error.
 _RETRY_S: Final = 1.0
-#: How long the end waits for announcements, and for the thread.
+#: Seconds that `stop` waits for queued announcements, and for the thread.
 _STOP_S: Final = 5.0
 
 #: Applies the claims of another scheduler, in the form of `PeerClaim.to_wire`.
@@ -127,7 +127,7 @@ class KafkaPeers:
 
     @property
     def is_following(self) -> bool:
-        """Whether the end is known, after which all announcements are read."""
+        """Whether the end of the topic was found; announcements after it are read."""
         return self._reader is not None and self._reader.knows_its_positions
 
     def _open(self) -> TopicReader:
@@ -212,7 +212,7 @@ class KafkaPeers:
                 raise ValueError(f"version {version}, not {_VERSION}")
             self._apply([self._serializer.deserialize_entity({}, claim)])
             self.counts["received"] += 1
-        except Exception as e:  # a plugin's rule may fail on a claim of a newer one
+        except Exception as e:  # a plugin may fail on a claim of its newer version
             self.counts["unreadable"] += 1
             if self.counts["unreadable"] == 1:
                 LOG.warning(
@@ -243,7 +243,7 @@ class _Sending:
             {
                 **client_settings(conf),
                 "client.id": "moorage-claims",
-                # One that is lost with a broker does no harm.
+                # An announcement that is lost with a broker does no harm.
                 "acks": 1,
                 "delivery.timeout.ms": int(conf.kafka.timeout * 1000),
                 "queue.buffering.max.messages": 10_000,

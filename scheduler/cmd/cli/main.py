@@ -114,14 +114,17 @@ def cli(
     context.obj = CommandSession(url, token_file, config_files, snapshot)
 
 
-cli.add_command(explaining.explain)
-cli.add_command(explaining.why_not)
-cli.add_command(hosts)
-cli.add_command(replaying.replay)
-cli.add_command(snapshotting.snapshot)
-cli.add_command(what_if.closest)
-cli.add_command(what_if.capacity)
-cli.add_command(locality)
+for _command in (
+    explaining.explain,
+    explaining.why_not,
+    what_if.closest,
+    what_if.capacity,
+    hosts,
+    replaying.replay,
+    snapshotting.snapshot,
+    locality,
+):
+    cli.add_command(_command)
 
 
 @cli.command()
