@@ -9,6 +9,7 @@ from typing import Final
 
 from oslo_config import cfg
 
+from ...conf.keystoneauth import has_endpoint
 from ...errors import ConfigurationError, PlacementError
 from ...hosts import HostAggregate, PlacementPlace
 from ...locality import (
@@ -54,13 +55,9 @@ class PlacementMembers:
     def __init__(self, conf: cfg.ConfigOpts, files: FileOptions) -> None:
         self.findings: list[CheckResult] = []
         self.places: OfPlacement = {}
-        options = conf.placement
-        is_configured = (
-            options.auth_type or options.auth_section or options.endpoint_override
-        )
         try:
             wanted = places_of_conf(conf)
-            if wanted and is_configured:
+            if wanted and has_endpoint(conf, "placement"):
                 pending = TimedCall(lambda: self._read(conf, wanted))
                 self.findings.append(pending.result(_READING_S))
         except ConfigurationError as e:

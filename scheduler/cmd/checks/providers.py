@@ -10,6 +10,7 @@ from os_traits import MISC_SHARES_VIA_AGGREGATE
 from oslo_config import cfg
 
 from ...clock import now_s
+from ...conf.keystoneauth import has_endpoint
 from ...conf.moorage import MEMORY, PLACEMENT
 from ...entry_points import load_plugin
 from ...errors import ConfigurationError, PlacementError
@@ -35,11 +36,7 @@ def provider_findings(
 ) -> Iterator[CheckResult]:
     """Check that the database is readable, and belongs to the same Placement."""
     has_database = bool(conf.placement_database.connection)
-    options = conf.placement
-    has_placement = bool(
-        options.auth_type or options.auth_section or options.endpoint_override
-    )
-    if conf.moorage.candidates == PLACEMENT or not has_placement:
+    if conf.moorage.candidates == PLACEMENT or not has_endpoint(conf, "placement"):
         return
     if not has_database:
         if conf.moorage.candidates == MEMORY:

@@ -22,6 +22,7 @@ from oslo_upgradecheck.upgradecheck import Code
 from oslo_utils import strutils
 
 from ...conf import list_opts, registered_opts
+from ...conf.keystoneauth import has_endpoint
 from ...conf.values import wrong_value
 from ...drivers.plugins import load_driver
 from ...entry_points import load_plugin
@@ -117,10 +118,9 @@ def _connected(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[CheckResult
 
 def _is_comparable(conf: cfg.ConfigOpts, connected: Collection[CheckResult]) -> bool:
     """Return whether hosts and providers can be read, as far as the checks found."""
-    options = conf.placement
-    return bool(
-        options.auth_type or options.auth_section or options.endpoint_override
-    ) and not any(finding.code is Code.FAILURE for finding in connected)
+    return has_endpoint(conf, "placement") and not any(
+        finding.code is Code.FAILURE for finding in connected
+    )
 
 
 def _is_any_in(wrong: Mapping[Key, str], *groups: str) -> bool:

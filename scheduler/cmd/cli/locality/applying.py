@@ -19,6 +19,7 @@ from oslo_config import cfg
 from rich.console import Console
 from rich.progress import track
 
+from ....conf.keystoneauth import has_endpoint
 from ....display import listed
 from ....errors import (
     ConfigurationError,
@@ -68,8 +69,7 @@ class AggregatePlaces:
     name = "Placement"
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
-        options = conf.placement
-        if not (options.auth_type or options.auth_section or options.endpoint_override):
+        if not has_endpoint(conf, "placement"):
             raise ConfigurationError(
                 "[placement] has none of auth_type, auth_section and endpoint_override"
             )

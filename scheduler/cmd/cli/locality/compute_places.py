@@ -14,9 +14,9 @@ from keystoneauth1 import loading as ks_loading
 from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
 
-from ....conf.keystoneauth import load_auth
+from ....conf.keystoneauth import has_endpoint, load_session
 from ....errors import ConfigurationError, SchedulerError, shortened
-from ....failures import Failure, one_line
+from ....failures import one_line
 from ....locality import LEVEL_KEY, PLACE_KEY, place_of
 from .changes import HostRefused, Members
 from .host_file import Place
@@ -64,22 +64,14 @@ def make_compute_adapter(conf: cfg.ConfigOpts) -> Adapter:
     ConfigurationError
         The group has no endpoint, or auth_type or one of its options is invalid.
     """
-    options = conf.nova
-    if not (options.auth_type or options.auth_section or options.endpoint_override):
+    if not has_endpoint(conf, _GROUP):
         raise ConfigurationError(
             "[nova] has none of auth_type, auth_section and endpoint_override: set "
             "them, for example auth_section = placement, or pass --placement"
         )
-    try:
-        auth = load_auth(conf, _GROUP)
-    except (ksa_errors.AuthPluginException, ksa_errors.ClientException) as e:
-        failure = Failure.of("[nova] auth_type", options.auth_type, e)
-        raise ConfigurationError(f"{failure}") from e
-    session = ks_loading.load_session_from_conf_options(
-        conf, _GROUP, auth=auth, timeout=options.timeout or _TIMEOUT_S
-    )
+    session = load_session(conf, _GROUP, timeout_s=_TIMEOUT_S)
     return ks_loading.load_adapter_from_conf_options(
-        conf, _GROUP, session=session, auth=auth, raise_exc=False
+        conf, _GROUP, session=session, raise_exc=False
     )
 
 
