@@ -35,10 +35,9 @@ from .host_list import (
     host_conditions,
     summarize,
 )
-from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
+from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom, host_reasons
 from .replay import Difference, Replay, ReplaySummary, replay
 from .tree_checks import HostTree
-from .why_not import host_reasons
 
 __all__ = [
     "BY_CELL",

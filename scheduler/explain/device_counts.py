@@ -207,7 +207,7 @@ def _placed(
     n_guests = limits.copy()
     is_exact = np.ones(len(hosts), np.bool_)
     known: dict[tuple[object, ...], tuple[int, bool]] = {}
-    n_left = MAX_PLACED
+    n_placeable = MAX_PLACED
     keys = zip(
         hosts.codes("numa_topology").tolist(),
         hosts.codes("pci_stats").tolist(),
@@ -219,13 +219,13 @@ def _placed(
         limit = int(limits[index])
         placed = known.get(key)
         if placed is None or (not placed[1] and placed[0] < limit):
-            if n_left <= 0:
+            if n_placeable <= 0:
                 is_exact[index] = limit == 0
                 continue
-            limits = Limits(*key[2:]) if is_limited else None
-            placed = _place_all(hosts, index, need.within(limits), limit)
+            ratios = Limits(*key[2:]) if is_limited else None
+            placed = _place_all(hosts, index, need.within(ratios), limit)
             known[key] = placed
-            n_left -= placed[0] + 1
+            n_placeable -= placed[0] + 1
         n_guests[index] = min(placed[0], limit)
     return DeviceCounts(n_guests, is_exact)
 

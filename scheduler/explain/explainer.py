@@ -41,9 +41,8 @@ from .dry_run import dry_run
 from .flavors import FlavorRequest, request_of_flavor
 from .host_checks import HostChecks, NamedNode
 from .host_list import HostPage, HostSummary, summarize
-from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
+from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom, host_reasons
 from .tree_checks import HostTree
-from .why_not import host_reasons
 
 _FIRST: Final = "of several forced hosts only the first is considered"
 #: Compute nodes of one service host that are explained; ironic has more.

@@ -19,7 +19,7 @@ from ...locality import (
     places_of_host,
 )
 from ...locality.following import (
-    aggregatesof_members,
+    aggregates_of_members,
     places_by_node,
     places_of_conf,
 )
@@ -74,7 +74,7 @@ class PlacementMembers:
             place.aggregate: root_providers(client, place.aggregate).values()
             for place in wanted
         }
-        self.places = places_by_node(wanted, aggregatesof_members(members))
+        self.places = places_by_node(wanted, aggregates_of_members(members))
         empty = [place for place in wanted if not members[place.aggregate]]
         if empty:
             names = ", ".join(f"{' '.join(p.place)} ({p.aggregate})" for p in empty)
