@@ -43,7 +43,7 @@ class HostSummary:
     disabled_reason : str
         Why it is disabled; empty if it is not, or if no reason was given.
     seen_s : float or None
-        Seconds since its service was last seen; None: the source has no heartbeats.
+        Seconds since the last heartbeat of its service; None: the source has none.
     vcpus, memory_mb, disk_gb : tuple of (int, int)
         Used by instances and pending claims, and the total without overcommitment.
     allocation_ratios : tuple of (float, float, float)
@@ -174,7 +174,7 @@ def host_conditions(
 ) -> npt.NDArray[Any]:
     """Return the `HostCondition` of each host, shape (n_hosts,)."""
     seen_at = hosts.last_seen_up
-    # As in ComputeFilter: infinity is a source without heartbeats, NaN never seen.
+    # As in ComputeFilter: infinity: the source has no heartbeats; NaN: there was none.
     with np.errstate(invalid="ignore"):
         is_up = np.isposinf(seen_at) | (np.abs(now - seen_at) <= down_after_s)
     codes = np.where(is_up, _UP, _DOWN)

@@ -192,10 +192,10 @@ def _counts(record: DecisionRecord) -> dict[tuple[int, str], list[int]]:
 def _compare_scores(one: DecisionRecord, other: DecisionRecord) -> Iterator[Difference]:
     """Yield which weigher gives a host another weight, and how the ranking moved."""
     for before, after in zip(one.instances, other.instances, strict=False):
-        whom = f" of {before.instance_uuid}" if len(one.instances) > 1 else ""
-        yield from _unequal(f"weight{whom}", before.weight, after.weight)
+        of_instance = f" of {before.instance_uuid}" if len(one.instances) > 1 else ""
+        yield from _unequal(f"weight{of_instance}", before.weight, after.weight)
         yield from _unequal(
-            f"ranking{whom}",
+            f"ranking{of_instance}",
             [[scored.host, scored.weight] for scored in before.top_hosts],
             [[scored.host, scored.weight] for scored in after.top_hosts],
         )
@@ -206,7 +206,7 @@ def _compare_scores(one: DecisionRecord, other: DecisionRecord) -> Iterator[Diff
             # The store leaves out the parts of most instances of a large request.
             for name in dict.fromkeys((*was, *now)) if was and now else ():
                 yield from _unequal(
-                    f"{name} on {host.host}{whom}",
+                    f"{name} on {host.host}{of_instance}",
                     _score(was.get(name)),
                     _score(now.get(name)),
                 )

@@ -66,7 +66,7 @@ class _BoundedReads:
     free : threading.BoundedSemaphore
         Counts the reads that may begin.
     wait_s : float or None
-        Seconds until the reader gives up, from `since_s` on; the read goes on in its
+        Seconds until the reader gives up, from `since_s` on; the read continues in its
         own thread until the database's timeout. None: it waits for the database's.
     """
 

@@ -73,8 +73,8 @@ def is_secret(name: str) -> bool:
 
 def _passwords(value: str) -> Iterator[str]:
     """Yield the possible passwords in a URL, which may name several servers."""
-    _, _, rest = value.partition("://")
-    for server in rest.split("/")[0].split(","):
+    _, _, address = value.partition("://")
+    for server in address.split("/")[0].split(","):
         userinfo, at, _ = server.rpartition("@")
         _, colon, password = userinfo.partition(":")
         if at and colon:

@@ -20,7 +20,7 @@ from .formats import percent
 
 #: The shares at which the next shade begins.
 SHADES: Final = (0.2, 0.4, 0.6, 0.8, 0.95)
-#: The width of one map, and the wished height of all maps of a resource, pixels.
+#: The width of one map, and the target height of all maps of a resource, pixels.
 _WIDTH: Final = 380
 _HEIGHT: Final = 640
 _MIN_PITCH: Final = 5
