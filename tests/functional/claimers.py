@@ -223,7 +223,7 @@ class Claimers(fixtures.Fixture):
         self._process.stdin.flush()
 
     def finished(self) -> Outcome:
-        """Return the answers, once all have decided; claims in doubt are followed on."""
+        """Return the answers, once all have decided; some claims may be in doubt."""
         outcome = Outcome()
         assert self._process.stdout is not None
         for _ in range(N_SCHEDULERS):
