@@ -38,6 +38,7 @@ from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
 from .rejections import RejectionCount, count_rejections
 from .replay import Difference, Replay, replay
 from .replay_summary import ReplaySummary
+from .requested import describe_request
 from .tree_checks import HostTree
 from .why_not import host_reasons
 
@@ -74,6 +75,7 @@ __all__ = [
     "capacity",
     "cloud_fill",
     "count_rejections",
+    "describe_request",
     "dry_run",
     "funnel",
     "host_conditions",

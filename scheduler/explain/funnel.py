@@ -7,7 +7,9 @@ import dataclasses
 import itertools
 from typing import Any
 
+from ...objects import RequestSpec
 from ..drivers.record import DecisionRecord, FilterStep, Outcome
+from .requested import describe_request
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,10 +76,19 @@ def _steps(run: list[FilterStep], instance: int) -> list[FunnelStep]:
     ]
 
 
-def with_funnel(record: DecisionRecord) -> dict[str, Any]:
-    """Return a record as plain data, with its funnel."""
+def with_funnel(
+    record: DecisionRecord, request: RequestSpec | None = None
+) -> dict[str, Any]:
+    """Return a record as plain data, with its funnel and what was requested.
+
+    Parameters
+    ----------
+    request : RequestSpec, optional
+        None: it is not known, and its part is empty. See `describe_request`.
+    """
     return {
         **record.to_dict(),
+        "request": {} if request is None else describe_request(request),
         "funnel": [dataclasses.asdict(step) for step in funnel(record)],
     }
 

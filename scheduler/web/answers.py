@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeVar
 from ...objects import RequestSpec
 from ..database import StoreUnavailable
 from ..decision_store import DecisionPage, DecisionQuery, StoredDecision
-from ..errors import SchedulerError, excerpt
+from ..errors import InvalidRequest, SchedulerError, excerpt
 from ..explain import (
     CapacityReport,
     Explainer,
@@ -242,7 +242,7 @@ class Answers:
         """Return where `count` instances would go now; see `why_not`."""
         spec, context, notes = self._request(body)
         record = self.explainer.dry_run(context, spec, count)
-        return {"decision": with_funnel(record), "notes": notes}
+        return {"decision": with_funnel(record, spec), "notes": notes}
 
     def closest(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return what would have to change for a request to fit; see `why_not`.
@@ -384,11 +384,15 @@ def _short(stored: StoredDecision) -> dict[str, Any]:
 
 
 def _whole(stored: StoredDecision) -> dict[str, Any]:
+    try:
+        request = stored.request
+    except InvalidRequest:  # of another version: all else is shown
+        request = None
     return {
         "id": str(stored.id),
         "decided_at": stored.decided_at,
         "project_id": stored.project_id,
-        **with_funnel(stored.record),
+        **with_funnel(stored.record, request),
     }
 
 

@@ -186,9 +186,15 @@ _TEXTS: Final = _list(_TEXT)
 
 
 def _record() -> dict[str, Schema]:
-    properties = _fields(DecisionRecord)
-    del properties["request"]
-    return {**properties, "funnel": _list(_schema(FunnelStep))}
+    properties = _fields(DecisionRecord)  # with the request as an object
+    return {
+        **properties,
+        "funnel": _list(_schema(FunnelStep)),
+        "request": {
+            "type": "object",
+            "description": "What was requested; empty: it is not stored.",
+        },
+    }
 
 
 _SHORT: Final = _object(

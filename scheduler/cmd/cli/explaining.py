@@ -22,6 +22,8 @@ _MAX_PLACES: Final = 8
 def show(console: Console, decision: Answer) -> None:
     """Print one decision: what, funnel, scores, claims, alternates, times."""
     console.print(_headline(decision))
+    if decision.get("request"):
+        console.print(tables.request_table(decision["request"]))
     if decision["funnel"]:
         console.print(tables.funnel_table(decision))
     for attachment in decision.get("attachments", ()):

@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from ...display import request_rows
 from .text import cell, names, number, safe, timestamp, why
 
 #: What the API answers: an object of JSON.
@@ -37,6 +38,16 @@ def make_table(title: str, *left: str, right: Sequence[str] = ()) -> Table:
         is_number = name in right
         justify: Any = "right" if is_number else "left"
         table.add_column(name, justify=justify, no_wrap=is_number, overflow="fold")
+    return table
+
+
+def request_table(request: Answer) -> Table:
+    """Return the table of what was requested."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in request_rows(request):
+        table.add_row(cell(label), cell(text))
     return table
 
 
