@@ -16,7 +16,7 @@ from click.shell_completion import get_completion_class
 from rich.console import Console
 
 from .... import __version__
-from . import explaining, replaying, snapshotting, tables, what_if
+from . import explaining, replaying, requesting, snapshotting, tables, what_if
 from .answering import (
     age_s,
     json_option,
@@ -29,45 +29,19 @@ from .locality.commands import locality
 from .place_tree import show_tree
 from .session import CommandSession
 from .tables import Answer
-from .text import cell, safe
+from .text import cell
 
 _FOLLOW_S: Final = 2.0
 #: Seconds by which a decision may be stored later than a newer one.
 _LATE_S: Final = 10.0
 #: Hosts that are asked for at once.
 _PAGE: Final = 1000
-#: The exit status of a dry run that finds no host.
-_NO_VALID_HOST: Final = 3
-#: Options of which `schedule` makes a request.
-_MADE_OF: Final = {
-    "vcpus": "--vcpus",
-    "ram": "--ram",
-    "disk": "--disk",
-    "ephemeral": "--ephemeral",
-    "swap": "--swap",
-    "extra_specs": "--property",
-    "image_properties": "--image-property",
-    "hints": "--hint",
-    "availability_zone": "--availability-zone",
-    "project": "--project",
-}
 _SHELLS: Final = ("bash", "zsh", "fish")
 
 
 def main() -> None:
     """Run with the process's arguments; exit."""
     cli(prog_name="moorage", windows_expand_args=False)
-
-
-def _pairs(
-    _context: object, _option: object, values: Sequence[str]
-) -> list[tuple[str, str]]:
-    """Return the parts of KEY=VALUE options."""
-    pairs = [value.partition("=") for value in values]
-    for text, (key, sign, _) in zip(values, pairs, strict=True):
-        if not key or not sign:
-            raise click.BadParameter(f"{safe(text, 50)!r} is not KEY=VALUE")
-    return [(key, value) for key, _, value in pairs]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -117,6 +91,7 @@ def cli(
 
 
 cli.add_command(replaying.replay)
+cli.add_command(requesting.request)
 cli.add_command(snapshotting.snapshot)
 cli.add_command(locality)
 
@@ -292,27 +267,7 @@ def _verdicts(console: Console, answer: Answer) -> None:
     "--request", "id_", metavar="ID", callback=stored_id,
     help="Use the stored request of this id or instance, as it is.",
 )  # fmt: skip
-@click.option("--vcpus", type=click.IntRange(1), help="The flavor's vCPUs.")
-@click.option("--ram", type=click.IntRange(1), help="The flavor's memory, MiB.")
-@click.option("--disk", type=click.IntRange(0), default=0, help="Its root disk, GB.")
-@click.option(
-    "--ephemeral", type=click.IntRange(0), default=0, help="Its ephemeral disk, GB."
-)
-@click.option("--swap", type=click.IntRange(0), default=0, help="Its swap, MiB.")
-@click.option(
-    "--property", "extra_specs", multiple=True, callback=_pairs,
-    metavar="KEY=VALUE", help="An extra spec of the flavor; may be repeated.",
-)  # fmt: skip
-@click.option(
-    "--image-property", "image_properties", multiple=True, callback=_pairs,
-    metavar="KEY=VALUE", help="A property of the image; may be repeated.",
-)  # fmt: skip
-@click.option(
-    "--hint", "hints", multiple=True, callback=_pairs,
-    metavar="KEY=VALUE", help="A scheduler hint; may be repeated.",
-)  # fmt: skip
-@click.option("--availability-zone", metavar="ZONE", help="The availability zone.")
-@click.option("--project", metavar="ID", help="The project of the request.")
+@requesting.request_options
 @click.option(
     "--count", type=click.IntRange(1, 100), default=1, show_default=True,
     help="The number of instances.",
@@ -333,7 +288,7 @@ def schedule(
     answer = session.api().post("dry-run", body)
     print_answer(as_json, answer, _dry)
     if answer["decision"]["outcome"] != "selected":
-        sys.exit(_NO_VALID_HOST)
+        sys.exit(requesting.NO_VALID_HOST)
 
 
 def _dry(console: Console, answer: Answer) -> None:
@@ -343,31 +298,15 @@ def _dry(console: Console, answer: Answer) -> None:
 
 def _request_body(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a body that has the request, from the command's options."""
-    if options["id_"] is not None:
-        if given := [name for name in _MADE_OF if options[name]]:
-            option = _MADE_OF[given[0]]
-            raise click.UsageError(f"Pass --request or {option}, not both")
-        return {"stored": options["id_"]}
-    if options["vcpus"] is None or options["ram"] is None:
-        raise click.UsageError("Pass --request, or --vcpus and --ram")
-    hints: dict[str, list[str]] = {}
-    for key, value in options["hints"]:
-        hints.setdefault(key, []).append(value)
-    request = {
-        "flavor": {
-            "vcpus": options["vcpus"],
-            "memory_mb": options["ram"],
-            "root_gb": options["disk"],
-            "ephemeral_gb": options["ephemeral"],
-            "swap_mb": options["swap"],
-            "extra_specs": dict(options["extra_specs"]),
-        },
-        "image_properties": dict(options["image_properties"]),
-        "hints": hints,
-        "availability_zone": options["availability_zone"],
-        "project_id": options["project"],
-    }
-    return {"request": {k: v for k, v in request.items() if v is not None}}
+    if options["id_"] is None:
+        if options["vcpus"] is None or options["ram"] is None:
+            raise click.UsageError("Pass --request, or --vcpus and --ram")
+        return {"request": requesting.request_document(options)}
+    given = click.get_current_context().command.params
+    for option in given:
+        if option.name in requesting.REQUEST_OPTIONS and options[option.name]:
+            raise click.UsageError(f"Pass --request or {option.opts[0]}, not both")
+    return {"stored": options["id_"]}
 
 
 cli.add_command(what_if.closest)
