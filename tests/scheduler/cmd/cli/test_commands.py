@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
@@ -119,6 +121,31 @@ def test_hosts_are_listed(call: Call) -> None:
     assert "GiB" in text
 
 
+def _hosts(call: Call, *args: str) -> list[str]:
+    rows = csv.DictReader(io.StringIO(call("hosts", "--csv", *args).stdout))
+    return [row["host"] for row in rows]
+
+
+def test_hosts_are_chosen_and_sorted_by_their_values(call: Call) -> None:
+    rows = list(csv.DictReader(io.StringIO(call("hosts", "--csv").stdout)))
+    for name in ("vcpu", "free_ram", "instances"):
+        wanted = sorted((float(row[name]) for row in rows), reverse=True)
+        order = _hosts(call, "--sort", f"-{name}")
+        value = {row["host"]: float(row[name]) for row in rows}
+        assert [value[host] for host in order] == wanted
+    states = {row["host"]: row["state"] for row in rows}
+    for state in ("up", "disabled"):
+        assert set(_hosts(call, "--state", state)) == {
+            host for host, is_in in states.items() if is_in == state
+        }
+    some = _hosts(call, "--where", "vcpu<=100 and host=h[01]", "--sort", "-host")
+    assert some == ["h1", "h0"]
+    assert _hosts(call, "--where", "host!=h*") == []
+    assert "No host matches" in call("hosts", "--where", "claims>1000").stdout
+    assert len(_hosts(call, "--sort", "host", "--limit", "2")) == 2
+    assert "No host has colour" in call("hosts", "--sort", "colour", status=2).stderr
+
+
 @pytest.mark.parametrize(
     "args",
     [
@@ -191,6 +218,10 @@ def test_an_api_that_cannot_be_asked_is_one_line(
         (["schedule", "--vcpus", "1"], "add --dry-run"),
         (["schedule", "--dry-run", "--vcpus", "1"], "Pass --request"),
         (["schedule", "--dry-run", "--hint", "x"], "is not KEY=VALUE"),
+        (["hosts", "--where", "vcpu"], "is no comparison"),
+        (["hosts", "--where", "vcpu>many"], "is no number"),
+        (["hosts", "--where", "zone<a"], "zone is a text"),
+        (["request", "--vcpus", "1"], "Pass --vcpus and --ram"),
         (["capacity", "--flavors", "x", "--from", "nova"], "not both"),
         (["decisions", "--since", "soon"], "is not an age"),
     ],
