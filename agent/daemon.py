@@ -17,6 +17,7 @@ from oslo_config import cfg
 
 from ..scheduler import logs
 from ..scheduler.conf import load
+from ..scheduler.conf.keystoneauth import has_endpoint
 from ..scheduler.errors import PlacementError, SchedulerError
 from ..scheduler.failures import one_line, without_secrets
 from ..scheduler.hosts import HostRecord
@@ -220,8 +221,7 @@ class Agent:
 
 def _placement(conf: cfg.ConfigOpts) -> PlacementClient | None:
     """Return a client if [placement] is configured."""
-    options = conf.placement
-    if not (options.auth_type or options.auth_section or options.endpoint_override):
+    if not has_endpoint(conf, "placement"):
         return None
     return PlacementClient(make_adapter(conf))
 

@@ -36,11 +36,11 @@ _OTHER_PARTS: Final = {
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
 
-def safe(value: object, most: int = _MAX_SHOWN) -> str:
+def safe(value: object, limit: int = _MAX_SHOWN) -> str:
     """Return a value as text whose control characters are escaped, shortened."""
     text = str(value)
-    if len(text) > most:
-        text = f"{text[:most]}…"
+    if len(text) > limit:
+        text = f"{text[:limit]}…"
     if text.isascii() and text.isprintable():
         return text
     return "".join(map(_visible, text))
@@ -52,14 +52,14 @@ def _visible(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def listed(names: Sequence[str], most: int) -> str:
-    """Return names as a list: of more than `most` the first, and how many more."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
+def listed(names: Sequence[str], limit: int) -> str:
+    """Return names as a list: the first `limit` of them, and the number of others."""
+    suffix = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return f"{', '.join(names[:limit])}{suffix}"
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Return a number with its sign; it is missing where JSON cannot hold it."""
+    """Return a number with its sign; "-" for None: JSON has no infinity and no NaN."""
     # 0.0 is added because a zero may be negative.
     return "-" if value is None else f"{value + 0.0:+.{digits}f}"
 
@@ -77,7 +77,8 @@ def timestamp(seconds: float) -> str:
 def why(decision: Mapping[str, Any]) -> str:
     """Return why a decision selected no host.
 
-    What its caller got has counts of hosts; of a failed part it leaves out the cause.
+    The message to the caller has counts of hosts; if a part failed, only the reason
+    names the cause.
     """
     keys = ["user_message", "reason"]
     if decision["outcome"] == "failed":

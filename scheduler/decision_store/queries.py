@@ -33,7 +33,7 @@ MAX_LIMIT: Final = 1000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DecisionQuery:
-    """The decisions to find: those for which all that is given holds.
+    """A query of decisions; all arguments that are given must match.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class DecisionQuery:
             (self.instance_uuid, decision.instance_uuids),
             (self.host, decision.hosts),
         )
-        return all(name in found for name, found in names if name)
+        return all(name in stored_names for name, stored_names in names if name)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class StoredDecision:
     Attributes
     ----------
     id : int
-        Orders decisions by time; JavaScript's numbers cannot represent it.
+        Ordered by time. It is too large for a number of JavaScript.
     primitive : dict or None
         The request in wire form; None: it was too large, or could not be written.
     data : bytes
@@ -176,7 +176,7 @@ def find_page(connection: Connection, query: DecisionQuery) -> DecisionPage:
     rows = connection.execute(_statement(query)).all()
     is_full = len(rows) == _limit(query) > 0
     return DecisionPage(
-        [each for each in _read(rows) if query.matches(each)],
+        [decision for decision in _read(rows) if query.matches(decision)],
         rows[-1].id if is_full else None,
     )
 
@@ -197,7 +197,7 @@ def _read(rows: Iterable[sa.Row[Any]]) -> Iterator[StoredDecision]:
 
 def _statement(query: DecisionQuery) -> sa.Select[Any]:
     keyed = [KEYS.alias(f"k{n}") for n in range(len(query.keys()))]
-    # Ordered by the first key's ids, which its index has in order.
+    # Ordered by the ids of the first key, whose index is in that order.
     id_ = keyed[0].c.decision_id if keyed else DECISIONS.c.id
     tables: Any = DECISIONS
     for alias in keyed:

@@ -116,13 +116,13 @@ def _values(record: DecisionRecord) -> Iterator[tuple[str, str | None]]:
 
 def instances_of(record: DecisionRecord) -> tuple[str, ...]:
     """Return the instances of a request, also of one that did not name them."""
-    named = (each.instance_uuid for each in record.instances)
+    named = (instance.instance_uuid for instance in record.instances)
     uuids = (*record.instance_uuids, *(uuid for uuid in named if uuid))
     return tuple(dict.fromkeys(uuids))
 
 
 def hosts_of(record: DecisionRecord) -> tuple[str, ...]:
     """Return the hosts that were selected, and those on which a claim was tried."""
-    selected = (each.host for each in record.instances)
+    selected = (instance.host for instance in record.instances)
     tried = (host for claim in record.claims for host in claim.hosts)
     return tuple(dict.fromkeys((*selected, *tried)))

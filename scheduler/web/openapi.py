@@ -131,7 +131,7 @@ BODIES["/v1/capacity"] = {
 
 _TEXT: Final[Schema] = {"type": "string"}
 _OPTIONAL_TEXT: Final[Schema] = {"type": ["string", "null"]}
-#: A number that JSON does not have, such as infinity, is null.
+#: Null stands for a number that JSON does not have, such as infinity.
 _NUMBER: Final[Schema] = {"type": ["number", "null"]}
 _COUNT: Final[Schema] = {"type": "integer"}
 _BOOLEAN: Final[Schema] = {"type": "boolean"}
@@ -159,7 +159,7 @@ def _object(**properties: Schema) -> Schema:
 def _fields(of: type) -> dict[str, Schema]:
     """Return the schemas of the fields of a dataclass by name."""
     hints = get_type_hints(of)
-    return {each.name: _schema(hints[each.name]) for each in dataclasses.fields(of)}
+    return {field.name: _schema(hints[field.name]) for field in dataclasses.fields(of)}
 
 
 def _schema(kind: Any) -> Schema:  # noqa: ANN401 - an annotation
@@ -172,13 +172,13 @@ def _schema(kind: Any) -> Schema:  # noqa: ANN401 - an annotation
     if origin is None:
         return _TEXT  # an enum
     if origin in (Union, types.UnionType):
-        return {"anyOf": [_schema(each) for each in of]}
+        return {"anyOf": [_schema(option) for option in of]}
     if issubclass(origin, Mapping):
         return {"type": "object", "additionalProperties": _schema(of[1])}
     if origin is tuple and of[-1] is not Ellipsis:
-        parts = [_schema(each) for each in of]
-        each = parts[0] if all(part == parts[0] for part in parts) else {}
-        return {**_list(each), "minItems": len(of), "maxItems": len(of)}
+        parts = [_schema(item) for item in of]
+        entry = parts[0] if all(part == parts[0] for part in parts) else {}
+        return {**_list(entry), "minItems": len(of), "maxItems": len(of)}
     return _list(_schema(of[0]))
 
 

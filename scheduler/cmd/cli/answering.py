@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands that print an answer of the API have in common."""
+"""Options and output of the commands that print an answer of the API."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def print_answer(
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:
-    """Print what limits an answer."""
+    """Print the notes of an answer: what limits it."""
     for note in notes:
         console.print(cell(f"Note: {note}", "yellow"))
 
 
 def console() -> Console:
-    """Return the screen, or the file or pipe that stands for it."""
-    # The width of a file is not that of the terminal that the command was called in.
+    """Return the console that writes to stdout: a terminal, a file or a pipe."""
+    # A file is not wrapped to the width of the terminal of the command.
     return Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)

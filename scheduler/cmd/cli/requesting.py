@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests made of options: `request` sends one, as a conductor does."""
+"""The commands schedule and request, for requests that are made of options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from rich.console import Console
 
 from ...errors import NoValidHost, SchedulerError
 from ...failures import without_secrets
-from .answering import json_option, print_answer
+from . import explaining
+from .answering import json_option, print_answer, print_notes, stored_id
 from .client import read_options
 from .session import CommandSession
 from .tables import Answer, make_table
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from oslo_config import cfg
 
 #: The exit status of a request for which there is no host.
-NO_VALID_HOST: Final = 3
+_NO_VALID_HOST: Final = 3
 _PROJECT: Final = "moorage-request"
 
 _T = TypeVar("_T")
@@ -97,7 +98,9 @@ def request_document(options: Mapping[str, Any]) -> dict[str, Any]:
         The flavor lacks its vCPUs or its memory.
     """
     if options["vcpus"] is None or options["ram"] is None:
-        raise click.UsageError("Pass --vcpus and --ram")
+        stored = "id_" in {p.name for p in click.get_current_context().command.params}
+        or_stored = "--request, or " if stored else ""
+        raise click.UsageError(f"Pass {or_stored}--vcpus and --ram")
     hints: dict[str, list[str]] = {}
     for key, value in options["hints"]:
         hints.setdefault(key, []).append(value)
@@ -116,6 +119,55 @@ def request_document(options: Mapping[str, Any]) -> dict[str, Any]:
         "project_id": options["project"],
     }
     return {name: part for name, part in request.items() if part is not None}
+
+
+@click.command()
+@click.option(
+    "--dry-run", is_flag=True, help="Claim nothing; required, as nothing else is done."
+)
+@click.option(
+    "--request", "id_", metavar="ID", callback=stored_id,
+    help="Use the stored request of this id or instance, as it is.",
+)  # fmt: skip
+@request_options
+@click.option(
+    "--count", type=click.IntRange(1, 100), default=1, show_default=True,
+    help="The number of instances.",
+)  # fmt: skip
+@json_option
+@click.pass_obj
+def schedule(
+    session: CommandSession,
+    /,
+    dry_run: bool,
+    id_: str | None,
+    count: int,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Show where instances would go now, without claiming anything.
+
+    The request is that of a stored decision (--request), or is made of --vcpus, --ram
+    and the other options. The exit status is 3 if no host was found.
+    """
+    if not dry_run:
+        raise click.UsageError("moorage schedules nothing by itself: add --dry-run")
+    if id_ is None:
+        body = {"count": count, "request": request_document(options)}
+    else:
+        for option in click.get_current_context().command.params:
+            if option.name in REQUEST_OPTIONS and options[option.name]:
+                raise click.UsageError(f"Pass --request or {option.opts[0]}, not both")
+        body = {"count": count, "stored": id_}
+    answer = session.api().post("dry-run", body)
+    print_answer(as_json, answer, _show_dry_run)
+    if answer["decision"]["outcome"] != "selected":
+        sys.exit(_NO_VALID_HOST)
+
+
+def _show_dry_run(console: Console, answer: Answer) -> None:
+    explaining.show(console, answer["decision"])
+    print_notes(console, answer["notes"])
 
 
 @click.command()
@@ -163,7 +215,7 @@ def request(
         hosts = _select(conf, document, uuids, request_id, timeout_s)
     except NoValidHost as e:
         click.echo(f"{request_id}: {e}", err=True)
-        sys.exit(NO_VALID_HOST)
+        sys.exit(_NO_VALID_HOST)
     finally:
         if placement is not None:
             placement.delete(uuids)
