@@ -27,7 +27,14 @@ from .cloud_fill import (
 from .dry_run import dry_run
 from .explainer import Explainer, UnknownHost
 from .flavors import FlavorRequest, request_of_flavor, requests_of_decisions
-from .funnel import FunnelStep, RejectionCount, count_rejections, funnel, with_funnel
+from .funnel import (
+    FunnelStep,
+    RejectionCount,
+    cause_of,
+    count_rejections,
+    funnel,
+    with_funnel,
+)
 from .host_list import (
     HostCondition,
     HostPage,
@@ -71,6 +78,7 @@ __all__ = [
     "UnknownHost",
     "ZoneCapacity",
     "capacity",
+    "cause_of",
     "cloud_fill",
     "count_rejections",
     "describe_request",

@@ -77,6 +77,22 @@ def _steps(run: list[FilterStep], instance: int) -> list[FunnelStep]:
     ]
 
 
+def cause_of(record: DecisionRecord) -> str:
+    """Return the step at which a decision lost its last host, with the reason.
+
+    Equal causes have equal texts: it names no host, request or number. Empty if hosts
+    were selected.
+    """
+    if record.outcome is Outcome.SELECTED:
+        return ""
+    for step in funnel(record):
+        if not step.n_out:
+            return f"{step.name}: {step.reason}" if step.reason else step.name
+    if record.outcome is Outcome.FAILED:
+        return record.reason.partition(":")[0].strip() or "failed"
+    return "no claim was granted"
+
+
 def with_funnel(
     record: DecisionRecord, request: RequestSpec | None = None
 ) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from .answering import (
     age_s,
     json_option,
     print_answer,
+    seconds_of_time,
 )
 from .client import ApiClient
 from .hosts import hosts
@@ -31,6 +32,8 @@ from .tables import Answer
 _FOLLOW_S: Final = 2.0
 #: Seconds by which a decision may be stored later than a newer one.
 _LATE_S: Final = 10.0
+#: Decisions that are read to be counted by cause.
+_GROUPED: Final = 2000
 _SHELLS: Final = ("bash", "zsh", "fish")
 
 
@@ -104,6 +107,12 @@ for _command in (
 @click.option("--instance", metavar="UUID", help="Only decisions on this instance.")
 @click.option("--project", metavar="ID", help="Only decisions for this project.")
 @click.option("--host", help="Only decisions that selected, or tried, this host.")
+@click.option("--flavor", help="Only requests for the flavor of this name.")
+@click.option(
+    "--outcome",
+    type=click.Choice(["selected", "no valid host", "failed"]),
+    help="Only decisions with this outcome.",
+)
 @click.option(
     "--failed/--selected",
     default=None,
@@ -116,11 +125,26 @@ for _command in (
     help="Only decisions not older than this: 90s, 15m, 6h, 2d.",
 )
 @click.option(
+    "--from",
+    "from_",
+    metavar="TIME",
+    callback=seconds_of_time,
+    help="Only decisions from this local time on: 14:03, 2026-11-26T14:03.",
+)
+@click.option(
+    "--to", metavar="TIME", callback=seconds_of_time, help="Only decisions before it."
+)
+@click.option(
     "--limit",
     type=click.IntRange(1, 200),
     default=20,
     show_default=True,
     help="The number of decisions.",
+)
+@click.option(
+    "--group",
+    is_flag=True,
+    help=f"Count those without a host by cause and flavor, of the newest {_GROUPED:,}.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Print new decisions until Ctrl-C.")
 @json_option
@@ -130,18 +154,30 @@ def decisions(
     /,
     follow: bool,
     since: float | None,
+    from_: float | None,
+    to: float | None,
+    group: bool,
     as_json: bool,
     **query: Any,
 ) -> None:
     """List decisions, the newest last.
 
-    Use it to find the request id of an instance or of a failure.
+    Use it to find the request id of an instance or of a failure. A decision whose state
+    of hosts was older than [moorage] max_view_age is marked.
     """
     if follow and session.snapshot is not None:
         raise click.UsageError("--follow: a snapshot gets no new decisions")
+    if follow and group:
+        raise click.UsageError("Pass --follow or --group, not both")
+    if since is not None and from_ is not None:
+        raise click.UsageError("Pass --since or --from, not both")
     api = session.api()
+    query |= {"since": from_, "until": to}
     if since is not None:
         query["since"] = max(0.0, api.now() - since)
+    if group:
+        print_answer(as_json, _grouped(api, query), _show_groups)
+        return
     answer = api.get("decisions", **query)
     listed = list(reversed(answer["decisions"]))
     if not follow:
@@ -156,6 +192,49 @@ def _list(console: Console, answer: Answer) -> None:
         console.print(tables.decisions_table(answer["decisions"]))
     else:
         console.print("No stored decision matches.")
+
+
+def _grouped(api: ApiClient, query: dict[str, Any]) -> Answer:
+    """Return the decisions without a host by cause and flavor, the most first."""
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    n_read, after = 0, None
+    while n_read < _GROUPED:
+        page = {**query, "failed": True, "limit": 200, "after": after}
+        answer = api.get("decisions", **page)
+        n_read += len(answer["decisions"])
+        for decision in answer["decisions"]:
+            key = decision["cause"], decision["flavor"] or ""
+            example = decision["request_id"] or decision["id"]
+            group = groups.setdefault(
+                key,
+                {
+                    "cause": key[0], "flavor": key[1], "n_decisions": 0,
+                    "n_instances": 0, "newest": decision["decided_at"],
+                    "projects": [], "example": example,
+                },
+            )  # fmt: skip
+            group["n_decisions"] += 1
+            group["n_instances"] += decision["n_instances"]
+            group["oldest"] = decision["decided_at"]
+            if decision["project_id"] not in (None, *group["projects"]):
+                group["projects"].append(decision["project_id"])
+        after = answer["next"]
+        if after is None:
+            break
+    ordered = sorted(groups.values(), key=lambda group: -group["n_decisions"])
+    return {"groups": ordered, "n_decisions": n_read, "is_complete": after is None}
+
+
+def _show_groups(console: Console, answer: Answer) -> None:
+    if not answer["groups"]:
+        console.print("No stored decision without a host matches.")
+        return
+    console.print(tables.groups_table(answer["groups"]))
+    if not answer["is_complete"]:
+        n = answer["n_decisions"]
+        console.print(
+            f"There are more than these {n:,}: narrow with --from or --since."
+        )
 
 
 def _follow(

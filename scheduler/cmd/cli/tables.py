@@ -79,7 +79,28 @@ def _outcome(decision: Answer) -> Text:
     outcome = decision["outcome"] or "open"
     hosts = decision["hosts"]
     what = names(hosts[:_MAX_HOSTS]) if hosts else why(decision)
-    return cell(outcome, _OUTCOMES.get(outcome, "")).append(f": {safe(what)}", "none")
+    text = cell(outcome, _OUTCOMES.get(outcome, "")).append(f": {safe(what)}", "none")
+    if decision.get("is_stale"):
+        text.append(f" (host state {decision['view_age_s']:.0f} s old)", "yellow")
+    return text
+
+
+def groups_table(groups: Iterable[Answer]) -> Table:
+    """Return the table of decisions without a host, by cause and flavor."""
+    table = make_table(
+        "", "decisions", "cause", "flavor", "projects", "newest", "such as",
+        right=("decisions",),
+    )  # fmt: skip
+    for group in groups:
+        table.add_row(
+            f"{group['n_decisions']:,}",
+            cell(group["cause"]),
+            cell(group["flavor"] or "-"),
+            f"{len(group['projects']):,}",
+            timestamp(group["newest"]),
+            cell(group["example"], "dim"),
+        )
+    return table
 
 
 def funnel_table(record: Answer, title: str = "Hosts left after each step") -> Table:
