@@ -99,6 +99,11 @@ class Explainer:
         self._parts = parts
         self._providers = providers
 
+    @property
+    def max_view_age_s(self) -> float:
+        """``[moorage] max_view_age``: older host state is stale; 0: it never is."""
+        return float(self._parts().conf.moorage.max_view_age)
+
     def unknowns(self) -> list[str]:
         """Return what the source of hosts does not know, in general or now."""
         return list(self._parts().source.unknowns())
