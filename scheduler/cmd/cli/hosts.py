@@ -73,7 +73,7 @@ def hosts(  # noqa: PLR0913 - one parameter an option
         return
     level, _, place = (in_place or "").partition("=")
     exact = {"state": state, "zone": zone, level: place}
-    conditions = [host_query.equals(*pair) for pair in exact.items() if pair[1]]
+    conditions = [host_query.equals(name, text) for name, text in exact.items() if text]
     conditions += host_query.parse_where(where) if where else []
     needs_all = bool(tree or conditions or sort)
     api, after = context.obj.api(), None
