@@ -69,7 +69,7 @@ class AggregateImagePropertiesIsolation(BaseHostFilter):
         """Yield a key, the image's value, and the values that are allowed."""
         for key, allowed in _merged_metadata(aggregates).items():
             if key.startswith(self._prefix):
-                value = settings.image_property(key)
+                value = settings.properties.get(key)
                 if value and str(value) not in allowed:
                     yield key, str(value), allowed
 

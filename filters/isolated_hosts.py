@@ -33,7 +33,7 @@ class IsolatedHostsFilter(BaseHostFilter):
         return all_hosts(hosts)
 
     def _has_isolated_image(self, spec_obj: RequestSpec) -> bool:
-        image_id = set_field(Request.of(spec_obj).field("image"), "id")
+        image_id = set_field(Request.of(spec_obj).image, "id")
         return image_id in self.conf.filter_scheduler.isolated_images
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write to a store in the background, in batches, whatever its database does."""
+"""Write to a store in the background, in batches; retry while its database fails."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Final
 
 from .database import StoreUnavailable
 from .failures import one_line
+from .periodic import Outage
 from .waiting import Spawner, Task, ThreadSpawner
 
 LOG = logging.getLogger(__name__)
 
 #: Seconds between batches; what was queued since the last one is lost by a kill.
 _INTERVAL_S: Final = 1.0
-#: Longest backoff, in intervals, while the store is unavailable.
-_MAX_SKIPPED: Final = 30
+#: The longest backoff while the store is unavailable, in intervals.
+_MAX_BACKOFF: Final = 31
 #: Seconds that `stop` waits for a write in progress.
 _STOP_S: Final = 15.0
 
@@ -40,8 +41,6 @@ class BackgroundWriter(abc.ABC):
     ----------
     n_dropped : int
         What was queued and will not be stored.
-    failure : str
-        Why the store cannot be used; "" while it works.
     failed_since : float
         The time of the first failure, seconds since the epoch.
     """
@@ -63,10 +62,16 @@ class BackgroundWriter(abc.ABC):
         self._has_ended = self._spawner.event()
         self._is_stopping = False
         self._task: Task | None = None
-        self._n_skipped = self._skip = 0
+        self._outage = Outage(LOG)
+        #: Intervals until the next attempt to write.
+        self._n_skipped = 0
         self.n_dropped = 0
-        self.failure = ""
         self.failed_since = 0.0
+
+    @property
+    def failure(self) -> str:
+        """Why the store cannot be used; "" while it works."""
+        return self._outage.cause
 
     @abc.abstractmethod
     def write(self) -> None:
@@ -95,7 +100,7 @@ class BackgroundWriter(abc.ABC):
 
     def retry_now(self) -> None:
         """Retry an unavailable store without waiting for the backoff."""
-        self._skip = 0
+        self._n_skipped = 0
         self._wake.set()
 
     def _run(self) -> None:
@@ -106,8 +111,8 @@ class BackgroundWriter(abc.ABC):
             is_last = self._is_stopping
             if not is_last:
                 self._prepare_interval()
-            if self._skip and not is_last:
-                self._skip -= 1
+            if self._n_skipped and not is_last:
+                self._n_skipped -= 1
             else:
                 self.flush()
         self._has_ended.set()
@@ -128,10 +133,14 @@ class BackgroundWriter(abc.ABC):
         if failure:
             self.mark_failed(failure)
         else:
-            self._mark_recovered()
+            self._n_skipped = 0
+            self._outage.end(
+                "The store of %s answers again; %d %s were not stored",
+                self._what, self.n_dropped, self._what, level=logging.WARNING,
+            )  # fmt: skip
 
     def _failure_of_write(self) -> str:
-        # A line logged inside of `except` has the error repeated at its end.
+        # Not logged inside `except`: oslo.log would append the error once more.
         try:
             self.write()
         except StoreUnavailable as e:
@@ -169,19 +178,11 @@ class BackgroundWriter(abc.ABC):
         """Note that the store cannot be used; the first time, log a warning."""
         if not self.failure:
             self.failed_since = self._clock()
-            LOG.warning(
-                "The store of %s cannot be used: %s Scheduling continues; the store is "
-                "retried, and the newest %s are written once it answers.",
-                self._what, failure, self._what,
-            )  # fmt: skip
-        self.failure = failure
-        self._n_skipped = min(2 * self._n_skipped + 1, _MAX_SKIPPED)
-        self._skip = self._n_skipped
-
-    def _mark_recovered(self) -> None:
-        if self.failure:
-            LOG.warning(
-                "The store of %s answers again; %d %s were not stored",
-                self._what, self.n_dropped, self._what,
-            )  # fmt: skip
-        self.failure, self._n_skipped = "", 0
+        self._outage.fail(
+            failure,
+            "The store of %s cannot be used: %s Scheduling continues; the store is "
+            "retried, and the newest %s are written once it answers.",
+            self._what, failure, self._what,
+        )  # fmt: skip
+        # The interval that ends the backoff is not skipped.
+        self._n_skipped = int(self._outage.backoff_s(2, _MAX_BACKOFF)) - 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pending claims compared with Placement: released once their allocations are gone."""
+"""Compare pending claims with Placement; release those whose allocations are gone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from .errors import PlacementError
 from .hosts import HostTable, UnreportedClaim
+from .periodic import Periodic
 from .placement.allocations.limits import (
     RECONCILE_GRACE_S,
     RECONCILE_INTERVAL_S,
@@ -20,7 +21,7 @@ from .placement.allocations.limits import (
 )
 from .placement.answers import ConsumerAllocations
 from .placement.client import PlacementClient
-from .waiting import Spawner, Task, Waiter
+from .waiting import Spawner, Waiter
 
 LOG = logging.getLogger(__name__)
 
@@ -56,24 +57,23 @@ class ClaimReconciler:
         self._placement = placement
         self.max_age_s = max_age_s
         self._clock = waiter.monotonic
-        self._spawner = spawner
         self._checked_at: dict[UnreportedClaim, float] = {}
-        self._stop = spawner.event()
-        self._thread: Task | None = None
+        self._checking = Periodic(
+            self.reconcile,
+            RECONCILE_ROUND_S,
+            log=LOG,
+            what="Comparing claims with Placement",
+            name="claim-reconciler",
+            spawner=spawner,
+        )
 
     def start(self) -> None:
         """Start checking, in a separate thread."""
-        self._thread = self._spawner.spawn(self._run, name="claim-reconciler")
+        self._checking.start()
 
     def stop(self) -> None:
         """Stop; wait for a call to Placement in progress, but at most 3 s."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(STOP_S)
-
-    def _run(self) -> None:
-        while not self._stop.wait(RECONCILE_ROUND_S):
-            self.reconcile()
+        self._checking.stop(STOP_S)
 
     def reconcile(self) -> None:
         """Check the claims that are due, those first that have waited longest.
@@ -88,9 +88,10 @@ class ClaimReconciler:
         due = [claim for claim in claims if self._is_due(claim, now)]
         due.sort(key=lambda claim: self._checked_at.get(claim, claim.since))
         for claim in due[:RECONCILE_MAX_READS]:
-            if self._stop.is_set():
+            if self._checking.is_stopping:
                 return
-            # Set first: a claim that cannot be checked must not hold up the others.
+            # Set before the check: a claim that cannot be checked must not delay the
+            # others.
             self._checked_at[claim] = now
             try:
                 self._check(claim, now)
@@ -171,7 +172,7 @@ class ClaimReconciler:
         return self.max_age_s is not None and now - claim.since > self.max_age_s
 
     def _may_be_on(self, node_uuid: str, held: ConsumerAllocations) -> bool:
-        """Return whether a consumer may still hold something of a host.
+        """Return whether a consumer may still have an allocation on a host.
 
         Allocations of child providers alone do not name the host: they are assumed to
         be its, unless the consumer holds something of another host.

@@ -26,7 +26,7 @@ _LOCK_WAIT_S: Final = 60
 _CONNECT_S: Final = 10
 #: Longer than an upgrade may wait for the lock.
 _ANSWER_S: Final = 90
-#: What reads is waited for by a user, or holds up what a process serves.
+#: Seconds for a read: a user waits for it, or a thread that serves requests.
 _READ_S: Final = 10
 _IS_READING: Final = "moorage_is_reading"
 _REMEDY: Final = (
@@ -135,35 +135,37 @@ class StoreDatabase:
             The database has a newer schema, or another program's tables.
         """
         if (path := _file_of(self.engine.url)) and not path.exists():
-            folder = next(each for each in path.absolute().parents if each.exists())
+            folder = next(
+                parent for parent in path.absolute().parents if parent.exists()
+            )
             if not os.access(folder, os.W_OK | os.X_OK):
                 cause = f"the file cannot be created in {folder}"
                 failure = Failure.of(self._option, self.name, cause, _REMEDY)
                 raise StoreUnusable(f"{failure}")
             return False
         with self.reading() as connection:
-            found = self._check_tables(connection)
+            revision = self._check_tables(connection)
         head = ScriptDirectory(str(self._schema.migrations)).get_current_head()
-        return found == head
+        return revision == head
 
     def _check_tables(self, connection: Connection) -> str | None:
         """Return the revision of the tables; None: there are none."""
         options = {"version_table": self._schema.version_table}
         context = MigrationContext.configure(connection, opts=options)
-        found = context.get_current_revision()
+        revision = context.get_current_revision()
         table = self._schema.first_table
-        if found is None and sa.inspect(connection).has_table(table):
+        if revision is None and sa.inspect(connection).has_table(table):
             raise self._unusable(
                 f"the database has a table {table} of another program",
                 "Use a separate database",
             )
         steps = ScriptDirectory(str(self._schema.migrations)).walk_revisions()
-        if found is not None and found not in {step.revision for step in steps}:
+        if revision is not None and revision not in {step.revision for step in steps}:
             raise self._unusable(
-                f"its tables are of a newer Moorage (revision {found})",
+                f"its tables are of a newer Moorage (revision {revision})",
                 "Upgrade Moorage, or use another database",
             )
-        return found
+        return revision
 
     def _unusable(self, cause: str, remedy: str) -> IncompatibleSchema:
         return IncompatibleSchema(
@@ -257,7 +259,7 @@ def _isolation(url: URL) -> dict[str, Any]:
 
 
 def _prepare_file(url: URL) -> None:
-    """Make a file that only its owner can read: it describes a whole cloud."""
+    """Create the file, readable by its owner only: it describes a whole cloud."""
     path = _file_of(url)
     if path is None:
         return

@@ -23,7 +23,8 @@ _decode = msgspec.json.Decoder().decode
 def loads(text: str | bytes) -> Any:  # noqa: ANN401 - JSON's own types
     """Return the content of a JSON text, as `json.loads`, in less than half the time.
 
-    What Python's own decoder accepts and msgspec does not, such as NaN, is read, too.
+    Values that Python's own decoder accepts and msgspec does not, such as NaN, are
+    read, too.
 
     Raises
     ------

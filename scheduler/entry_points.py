@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plugins of all kinds by the names of their entry points."""
+"""Load plugins of all kinds by the names of their entry points."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def load_plugins(group: str) -> dict[str, Any]:
 
 
 def load_plugin(group: str, name: str, *, option: str = "") -> Any:  # noqa: ANN401 - a class or a function
-    """Return the plugin of that name; the others need not be fit to be imported.
+    """Return the plugin of that name; no other one of its group is imported.
 
     Parameters
     ----------
@@ -34,25 +34,28 @@ def load_plugin(group: str, name: str, *, option: str = "") -> Any:  # noqa: ANN
     Raises
     ------
     PluginError
-        There is none, the message has the names that exist; or it cannot be imported,
-        or two distributions have that name.
+        There is no such plugin, and the message has the names that exist; or it cannot
+        be imported, or two distributions have that name.
     """
-    found = _loaded(
+    plugins = _loaded(
         stevedore.NamedExtensionManager,
         group,
         names=[name],
         on_missing_entrypoints_callback=None,  # it is raised below
     )
-    if name not in found:
-        names = {each.name for each in importlib.metadata.entry_points(group=group)}
+    if name not in plugins:
+        names = {
+            entry_point.name
+            for entry_point in importlib.metadata.entry_points(group=group)
+        }
         named = f"{option} = {name}: " if option else ""
         raise PluginError(
             f"{named}{group}: there is no plugin {name!r}; there are {listed(names)}"
         )
-    return found[name]
+    return plugins[name]
 
 
-def _loaded(make: type[Any], group: str, **more: object) -> dict[str, Any]:
+def _loaded(make: type[Any], group: str, **keywords: object) -> dict[str, Any]:
     def refuse(
         _manager: object,
         entry_point: importlib.metadata.EntryPoint,
@@ -63,16 +66,16 @@ def _loaded(make: type[Any], group: str, **more: object) -> dict[str, Any]:
             f"{type(cause).__name__}: {cause}"
         ) from cause
 
-    manager = make(group, on_load_failure_callback=refuse, **more)
-    found: dict[str, Any] = {}
+    manager = make(group, on_load_failure_callback=refuse, **keywords)
+    plugins: dict[str, Any] = {}
     for extension in manager:
-        if extension.name in found:
-            both = " and ".join(
+        if extension.name in plugins:
+            owners = " and ".join(
                 _described(e.entry_point) for e in manager if e.name == extension.name
             )
-            raise PluginError(f"{group}: two plugins have one name: {both}")
-        found[extension.name] = extension.plugin
-    return found
+            raise PluginError(f"{group}: two plugins have one name: {owners}")
+        plugins[extension.name] = extension.plugin
+    return plugins
 
 
 def _described(entry_point: importlib.metadata.EntryPoint) -> str:
@@ -87,5 +90,5 @@ def _described(entry_point: importlib.metadata.EntryPoint) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names as an error lists them."""
+    """Return names as a list, sorted, for an error."""
     return ", ".join(sorted(names))

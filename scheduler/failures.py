@@ -18,14 +18,14 @@ _SECRET_IN_QUERY: Final = re.compile(
 )
 #: "password@HOST:PORT,user:" between two servers of one URL.
 _NEXT_SERVER: Final = re.compile(r"[^,:/]*(?::\d+)?,[^,:/]*(?=:)")
-#: Of a value whose scheme is mistyped.
+#: A password in a value whose scheme is mistyped.
 _PASSWORD: Final = re.compile(r"(?<!/):(?!//)[^:@/\s][^@\s]*@")
 _MAX_CHARACTERS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """What a cause means.
+    """A kind of cause, by a pattern of the message, and what an operator can do.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class _Rule:
         return cls(re.compile(pattern, re.IGNORECASE), remedy, is_refusal)
 
 
-#: The first one that matches counts.
+#: The first rule whose pattern matches applies.
 _RULES: Final = (
     _Rule.of(
         r"login was refused|password authentication failed|authentication mechanism"
@@ -151,10 +151,10 @@ def without_secrets(text: str) -> str:
 
 def _masked(servers: str) -> str:
     """Mask passwords in ``USER:PASSWORD@HOST:PORT,USER:PASSWORD@``."""
-    first, *others = servers.removesuffix("@").split("@")
+    first, *later = servers.removesuffix("@").split("@")
     user, colon, _ = first.partition(":")
     masked = [f"{user}:{_HIDDEN}" if colon else user]
-    for other in others:
+    for other in later:
         server = _NEXT_SERVER.match(other)
         if server is not None:
             masked.append(f"{server[0]}:{_HIDDEN}")
@@ -174,12 +174,12 @@ def cause_of(error: BaseException) -> str:
     """Return the message of a library's error, without its wrapping and its SQL."""
     inner = getattr(error, "inner_exception", None) or error  # oslo.db's
     inner = getattr(inner, "orig", None) or inner  # SQLAlchemy's
-    said = getattr(inner, "reply_text", None) or _said(inner)  # amqp's
-    first = next((line for line in str(said).splitlines() if line.strip()), "")
+    message = getattr(inner, "reply_text", None) or _message(inner)  # amqp's
+    first = next((line for line in str(message).splitlines() if line.strip()), "")
     return one_line(first) or type(inner).__name__
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     match error.args:
         case (int(number), str(text)) if not isinstance(error, OSError):
             return f"{text} (error {number})"  # MariaDB's

@@ -135,13 +135,13 @@ class WebServer:
         self.stop()
 
     def start(self) -> None:
-        """Serve from now on."""
+        """Start serving."""
         self._thread.start()
 
     def stop(self) -> None:
         """Answer the requests in progress, and close all connections."""
         self._server.task_dispatcher.shutdown(timeout=_STOP_S)
-        # The thread that serves them ends when there is none left.
+        # The thread that serves the connections ends after the last one.
         self._trigger.pull_trigger(
             lambda *_: wasyncore.close_all(self._connections, ignore_all=True)
         )

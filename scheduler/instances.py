@@ -8,9 +8,9 @@ import enum
 
 
 class InstanceState(enum.Enum):
-    """What the host source knows of an instance."""
+    """Where an instance is, as far as the host source knows."""
 
-    #: The source does not know.
+    #: The source does not know where the instance is.
     UNKNOWN = "unknown"
     #: A host reports it, or its row names the host.
     ON_HOST = "on a host"

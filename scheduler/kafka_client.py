@@ -15,7 +15,7 @@ from .errors import ConfigurationError
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
 
-#: How to create a topic, as far as all topics have it in common.
+#: The command that creates a topic, with placeholders for what differs by topic.
 _CREATE: Final = (
     "kafka-topics.sh --bootstrap-server {server} --create --topic {topic} "
     "--partitions 12 --replication-factor 3 {settings}"
@@ -55,7 +55,7 @@ def kafka_library() -> ModuleType:
 
 
 def client_settings(conf: cfg.ConfigOpts) -> dict[str, Any]:
-    """Return what consumers and producers have in common.
+    """Return the settings that consumers and producers have in common.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def client_settings(conf: cfg.ConfigOpts) -> dict[str, Any]:
         "reconnect.backoff.max.ms": 2_000,
         # A frozen broker keeps its connections open, and answers nothing.
         "socket.timeout.ms": max(_MIN_SOCKET_MS, int(options.timeout * 1000)),
-        # The callback of errors has what is of use; the library logs to stderr.
+        # Errors reach us by the callback; the library's own log goes to stderr.
         "log_level": 2,
     }
     if options.security_protocol.endswith("ssl"):
@@ -87,7 +87,7 @@ def client_settings(conf: cfg.ConfigOpts) -> dict[str, Any]:
 def _refuse_ignored(options: cfg.ConfigOpts.GroupAttr) -> None:
     """Raise ConfigurationError if the protocol ignores an option that is set."""
     protocol = options.security_protocol
-    for prefix, has_effect, others in (
+    for prefix, has_effect, protocols in (
         ("sasl", protocol.startswith("sasl"), "sasl_ssl or sasl_plaintext"),
         ("ssl", protocol.endswith("ssl"), "ssl or sasl_ssl"),
     ):
@@ -95,7 +95,7 @@ def _refuse_ignored(options: cfg.ConfigOpts.GroupAttr) -> None:
         if names and not has_effect:
             raise ConfigurationError(
                 f"[kafka] {names[0]} has no effect with [kafka] security_protocol = "
-                f"{protocol}: set security_protocol = {others}, or remove {names[0]}"
+                f"{protocol}: set security_protocol = {protocols}, or remove {names[0]}"
             )
 
 
@@ -166,11 +166,11 @@ class LastError:
         self.is_fatal = False
 
     def note(self, error: KafkaError) -> None:
-        """Take an error, as the callback of a client."""
+        """Record an error; this is the callback of a client."""
         library = kafka_library()
         self.is_fatal = self.is_fatal or error.fatal()
         self.is_denied = is_denied(error)
-        # It follows the error of the last broker, which says more.
+        # "All brokers are down" follows the error of the last broker, which says more.
         if error.code() != library.KafkaError._ALL_BROKERS_DOWN or not self.text:  # noqa: SLF001 - its public name
             self.text = f"{error.str()}{self._advice(error.code())}"
 
@@ -217,8 +217,7 @@ def partitions_of(
     Parameters
     ----------
     topics : mapping
-        The settings by the name of the topic, as they are documented: of a missing one
-        they are in the message.
+        The settings, as documented, by topic; the error about a missing topic has them.
 
     Raises
     ------
@@ -229,7 +228,7 @@ def partitions_of(
     servers = ",".join(conf.kafka.bootstrap_servers)
     client.poll(0)
     try:
-        # Of all topics: asking for one may create it.
+        # The metadata of all topics: asking for a single one may create it.
         known = client.list_topics(timeout=conf.kafka.timeout).topics
     except library.KafkaException as e:
         client.poll(0)  # calls the callback of errors
@@ -237,12 +236,12 @@ def partitions_of(
             f"No broker of [kafka] bootstrap_servers = {servers} answers within "
             f"{conf.kafka.timeout:g} s: {error.text or e.args[0].str()}"
         ) from e
-    found = {}
+    partitions = {}
     for topic, settings in topics.items():
         if topic not in known or not known[topic].partitions:
             raise ConfigurationError(_missing(conf, topic, settings))
-        found[topic] = sorted(known[topic].partitions)
-    return found
+        partitions[topic] = sorted(known[topic].partitions)
+    return partitions
 
 
 def _missing(conf: cfg.ConfigOpts, topic: str, settings: str) -> str:
@@ -260,10 +259,10 @@ def _missing(conf: cfg.ConfigOpts, topic: str, settings: str) -> str:
 def allow_command(
     conf: cfg.ConfigOpts, name: str, *operations: str, resource: str = "topic"
 ) -> str:
-    """Return how to give the user of these options rights on a topic, or another."""
+    """Return the command that gives the user of these options rights on a resource."""
     options = conf.kafka
     server = options.bootstrap_servers[0]
-    wanted = " ".join(f"--operation {each}" for each in operations)
+    wanted = " ".join(f"--operation {operation}" for operation in operations)
     user = options.sasl_username or "USER"
     return (
         f"kafka-acls.sh --bootstrap-server {server} --add --allow-principal "

@@ -25,6 +25,7 @@ from .kafka_client import (
     client_settings,
     kafka_library,
 )
+from .periodic import Outage
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
@@ -39,7 +40,7 @@ _POLL_S: Final = 0.2
 _WAIT_MS: Final = 500
 #: After an unexpected error.
 _RETRY_S: Final = 1.0
-#: How long the end waits for announcements, and for the thread.
+#: Seconds that `stop` waits for queued announcements, and for the thread.
 _STOP_S: Final = 5.0
 
 #: Applies the claims of another scheduler, in the form of `PeerClaim.to_wire`.
@@ -82,8 +83,8 @@ class KafkaPeers:
         self.counts = dict.fromkeys(
             ("sent", "failed", "received", "outdated", "unreadable"), 0
         )
-        self._n_failing = 0
-        self._problem = ""
+        self._sending_outage = Outage(LOG)
+        self._reading_outage = Outage(LOG, logs_causes=True)
         self._sending: _Sending | None = None
         self._reader: TopicReader | None = None
         self._stopping = threading.Event()
@@ -99,10 +100,10 @@ class KafkaPeers:
         """
         reader = self._open()
         try:
-            found = reader.partitions(claims_topic_settings(self._conf))
+            partitions = reader.partitions(claims_topic_settings(self._conf))
         finally:
             reader.close()
-        self._partitions = found[self._topic]
+        self._partitions = partitions[self._topic]
 
     def start(self) -> PublishClaims:
         """Follow the topic from its end on; return what announces claims.
@@ -112,7 +113,9 @@ class KafkaPeers:
         origin = f"{uuid.uuid4()}".encode()
         self._sending = _Sending(self._conf, origin, self._note_result)
         reader = self._reader = self._open()
-        reader.follow_from_end((self._topic, each) for each in self._partitions)
+        reader.follow_from_end(
+            (self._topic, partition) for partition in self._partitions
+        )
         self._thread = threading.Thread(
             target=self._follow,
             args=(reader, self._sending, origin),
@@ -124,7 +127,7 @@ class KafkaPeers:
 
     @property
     def is_following(self) -> bool:
-        """Whether the end is known, after which all announcements are read."""
+        """Whether the end of the topic was found; announcements after it are read."""
         return self._reader is not None and self._reader.knows_its_positions
 
     def _open(self) -> TopicReader:
@@ -156,20 +159,19 @@ class KafkaPeers:
         failure : str
             Empty: a broker has it.
         """
+        outage = self._sending_outage
         with self._lock:
             self.counts["failed" if failure else "sent"] += 1
-            n_before = self._n_failing
-            self._n_failing = n_before + 1 if failure else 0
-        if failure and not n_before:
-            LOG.warning(
+        if failure:
+            outage.fail(
+                failure,
                 "Claims cannot be announced in the Kafka topic %r: %s; other "
                 "schedulers learn of them from the reports of hosts, until a broker "
                 "takes them again",
-                self._topic,
-                failure,
-            )
-        elif n_before and not failure:
-            LOG.info("Claims are announced again; %d were not", n_before)
+                self._topic, failure,
+            )  # fmt: skip
+        else:
+            outage.end("Claims are announced again; %d were not", outage.n_failures)
 
     # -- following -----------------------------------------------------------------
 
@@ -192,9 +194,11 @@ class KafkaPeers:
         except Exception as e:  # claims of later messages must be read
             problem = f"{e!r}"
             self._stopping.wait(_RETRY_S)
-        if problem and problem != self._problem:
-            LOG.warning("Following the claims of other schedulers failed: %s", problem)
-        self._problem = problem
+        if problem:
+            text = "Following the claims of other schedulers failed: %s"
+            self._reading_outage.fail(problem, text, problem)
+        else:
+            self._reading_outage.end()
 
     def _receive(self, message: TopicMessage) -> None:
         limit_s = self._max_age_s()
@@ -208,7 +212,7 @@ class KafkaPeers:
                 raise ValueError(f"version {version}, not {_VERSION}")
             self._apply([self._serializer.deserialize_entity({}, claim)])
             self.counts["received"] += 1
-        except Exception as e:  # a plugin's rule may fail on a claim of a newer one
+        except Exception as e:  # a plugin may fail on a claim of its newer version
             self.counts["unreadable"] += 1
             if self.counts["unreadable"] == 1:
                 LOG.warning(
@@ -239,7 +243,7 @@ class _Sending:
             {
                 **client_settings(conf),
                 "client.id": "moorage-claims",
-                # One that is lost with a broker does no harm.
+                # An announcement that is lost with a broker does no harm.
                 "acks": 1,
                 "delivery.timeout.ms": int(conf.kafka.timeout * 1000),
                 "queue.buffering.max.messages": 10_000,
@@ -277,4 +281,4 @@ class _Sending:
             self._note("")
             return
         causes = (error.str(), self._error.text)
-        self._note("; ".join(each for each in causes if each))
+        self._note("; ".join(cause for cause in causes if cause))

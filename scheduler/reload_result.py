@@ -16,7 +16,7 @@ class ReloadResult:
 
     The process that created this object, the owner, shares what it records with the
     workers that it has forked: it reads the options first, and sends them no signal if
-    that fails. What a worker records is its own.
+    that fails. A worker's own record is not shared.
     """
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from .reload_result import ReloadResult
 
 
 class SchedulerStatus:
-    """What operators and telemetry read of a scheduler.
+    """The state of a scheduler for operators and telemetry.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class SchedulerStatus:
         self._checks.append(check)
 
     def show_reloads(self, result: ReloadResult) -> None:
-        """Show the result of a service's reloads; none was made before."""
+        """Show the result of the reloads of a service from now on."""
         self._reloads = result
 
     @property

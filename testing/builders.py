@@ -115,19 +115,19 @@ def table(
     declared : iterable of Column, optional
         Further columns, as plugins declare them.
     """
-    made = HostTable(columns=with_columns(declared))
+    host_table = HostTable(columns=with_columns(declared))
     for record in records:
-        made.put(record)
+        host_table.put(record)
     for aggregate in aggregates:
-        made.put_aggregate(aggregate)
+        host_table.put_aggregate(aggregate)
     for name, uuids in (instances or {}).items():
-        made.set_instances(name, list(uuids))
+        host_table.set_instances(name, list(uuids))
     for uuid_, properties in (images or {}).items():
         metadata = {f"image_{name}": text for name, text in properties.items()}
-        its = properties_of_instance(Instance(uuid=uuid_, system_metadata=metadata))
-        if its is not None:
-            made.instances.set_image_properties(uuid_, its)
-    return made
+        image = properties_of_instance(Instance(uuid=uuid_, system_metadata=metadata))
+        if image is not None:
+            host_table.instances.set_image_properties(uuid_, image)
+    return host_table
 
 
 def batch(*records: HostRecord, **more: Any) -> HostBatch:
@@ -206,10 +206,10 @@ _NONE = (
 
 def options(**filter_scheduler: Any) -> cfg.ConfigOpts:
     """Return Moorage's options, with changes in the group [filter_scheduler]."""
-    made = load([], config_files=[])
+    conf = load([], config_files=[])
     for name, value in filter_scheduler.items():
-        made.set_override(name, value, group="filter_scheduler")
-    return made
+        conf.set_override(name, value, group="filter_scheduler")
+    return conf
 
 
 # -- NUMA topologies and PCI devices, in wire form ---------------------------------

@@ -44,9 +44,11 @@ def example_code(hosts: HostBatch, spec_obj: RequestSpec) -> str:
 def hosts_code(hosts: HostBatch) -> str:
     """Return a call of `batch`, with the differences of each host from `host()`."""
     arguments = [_host(hosts, index) for index in range(len(hosts))]
-    aggregates = {each.id: each for row in hosts for each in row.aggregates}
+    aggregates = {
+        aggregate.id: aggregate for row in hosts for aggregate in row.aggregates
+    }
     if aggregates:
-        calls = ", ".join(_aggregate(each) for each in aggregates.values())
+        calls = ", ".join(_aggregate(aggregate) for aggregate in aggregates.values())
         arguments.append(f"aggregates=[{calls}]")
     instances = {row.host: sorted(row.instances) for row in hosts if row.instances}
     if instances:
@@ -144,8 +146,8 @@ def check_plugin(
         The contract is violated. The message names the plugin and the property; its
         note has the smallest failing hosts and request, as calls of the builders.
     """
-    made = _made(plugin, conf or load([], config_files=[]))
-    check = check_filter if isinstance(made, BaseHostFilter) else check_weigher
+    instance = _instance(plugin, conf or load([], config_files=[]))
+    check = check_filter if isinstance(instance, BaseHostFilter) else check_weigher
 
     @settings(
         max_examples=max_examples,
@@ -164,7 +166,7 @@ def check_plugin(
     )
     def fulfills_contract(hosts: HostBatch, spec_obj: RequestSpec) -> None:
         try:
-            check(made, hosts, spec_obj)  # type: ignore[arg-type]
+            check(instance, hosts, spec_obj)  # type: ignore[arg-type]
         except AssertionError as e:
             e.add_note(example_code(hosts, spec_obj))
             raise
@@ -172,7 +174,7 @@ def check_plugin(
     fulfills_contract()
 
 
-def _made(plugin: type | Plugin, conf: cfg.ConfigOpts) -> Plugin:
+def _instance(plugin: type | Plugin, conf: cfg.ConfigOpts) -> Plugin:
     if not isinstance(plugin, type):
         return plugin
     is_weigher = issubclass(plugin, BaseHostWeigher) or hasattr(plugin, "_weigh_object")
@@ -292,10 +294,10 @@ class _Trial:
         if answers is None:
             return
         before = snapshot_of(self._plugin, self._hosts, self._spec)
-        each = self._watched(one, lambda: [ask(row) for row in self._hosts])
+        by_host = self._watched(one, lambda: [ask(row) for row in self._hosts])
         self._expect_unchanged(one, self._plugin, before)
         self._expect_same(
-            each, answers, f"{one} of each host and {whole} of all of them agree"
+            by_host, answers, f"{one} of each host and {whole} of all of them agree"
         )
 
     def _watched(self, method: str, ask: Callable[[], T]) -> T | None:
@@ -330,10 +332,10 @@ class _Trial:
         )
 
     def _expect_same(
-        self, found: Answers | list[bool | float] | None, wanted: Answers, claim: str
+        self, answers: Answers | list[bool | float] | None, wanted: Answers, claim: str
     ) -> None:
-        is_same = found is not None and np.allclose(found, wanted, 1e-9, 1e-9)
-        self._expect(is_same, f"{claim}; here they are {found} and {wanted}")
+        is_same = answers is not None and np.allclose(answers, wanted, 1e-9, 1e-9)
+        self._expect(is_same, f"{claim}; here they are {answers} and {wanted}")
 
     def _expect(self, holds: bool, claim: str) -> None:
         if not holds:

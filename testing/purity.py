@@ -92,11 +92,11 @@ def _is_module(path: object) -> bool:
 
 
 def _guarded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def guarded(*arguments: object, **more: object) -> object:
+    def guarded(*arguments: object, **keywords: object) -> object:
         tried = getattr(_local, "tried", None)
         if tried is not None:
             _refuse(tried, f"socket.{name}")
-        return original(*arguments, **more)
+        return original(*arguments, **keywords)
 
     return guarded
 
@@ -124,10 +124,10 @@ def _columns(hosts: HostBatch) -> list[list[str]]:
     ]
 
 
-def _attributes(thing: object) -> dict[str, tuple[int, str]]:
+def _attributes(owner: object) -> dict[str, tuple[int, str]]:
     # The text reveals changes inside a container, the id a replaced object.
     return {
         name: (id(value), repr(value))
-        for name, value in vars(thing).items()
+        for name, value in vars(owner).items()
         if not name.startswith("__")  # copy.copy stores its own attributes in a class
     }

@@ -214,7 +214,7 @@ def _records(
 ) -> tuple[HostRecord, ...]:
     # A name drawn twice is a service host with two nodes, as with Ironic.
     names = draw(st.lists(st.sampled_from(HOST_NAMES), min_size=1, max_size=max_hosts))
-    changes = _some(COLUMNS, columns, 8)
+    changes = _entries(COLUMNS, columns, 8)
     return tuple(
         builders.host(host=name, nodename=f"{name}-{number}", **draw(changes))
         for number, name in enumerate(names)
@@ -226,7 +226,7 @@ def _aggregates(
 ) -> st.SearchStrategy[tuple[HostAggregate, ...]]:
     one = st.tuples(
         st.sets(st.sampled_from(HOST_NAMES), max_size=4),
-        _some(METADATA, first, 5),
+        _entries(METADATA, first, 5),
     )
     return st.lists(one, max_size=4).map(
         lambda drawn: tuple(
@@ -236,7 +236,7 @@ def _aggregates(
     )
 
 
-def _some(
+def _entries(
     known: Mapping[str, Sequence[Any]],
     first: Mapping[str, Sequence[Any]] | None,
     most: int,
@@ -313,7 +313,7 @@ HINTS: Mapping[str, Sequence[Sequence[str]]] = {
 def _hints(
     first: Mapping[str, Sequence[Sequence[str]]] | None,
 ) -> st.SearchStrategy[dict[str, list[str]]]:
-    return _some(HINTS, first, 2).map(
+    return _entries(HINTS, first, 2).map(
         lambda hints: {name: list(values) for name, values in hints.items()}
     )
 
@@ -336,7 +336,7 @@ def requests(
     return st.builds(
         _request,
         name=st.sampled_from(["plain", "large"]),
-        extra_specs=_some(EXTRA_SPECS, extra_specs, 3),
+        extra_specs=_entries(EXTRA_SPECS, extra_specs, 3),
         image=_images(),
         group=_GROUPS,
         hints=_hints(hints),
@@ -349,16 +349,16 @@ def requests(
 
 
 def _images() -> st.SearchStrategy[ImageMeta | None]:
-    made = st.builds(
+    images = st.builds(
         lambda properties, of_volume, id_: ImageMeta(
             properties=ImageMetaProps(**properties),
             **({} if of_volume else {"id": id_}),
         ),
-        properties=_some(PROPERTIES, None, 3),
+        properties=_entries(PROPERTIES, None, 3),
         of_volume=st.booleans(),
         id_=st.sampled_from(IMAGES),
     )
-    return st.none() | made
+    return st.none() | images
 
 
 def _request(  # noqa: PLR0913 - one for each part that is drawn, by name

@@ -137,7 +137,7 @@ class _Daemon:
         if worker.is_first:
             self.scheduler.reseed_for_worker(worker.number)
             return self.scheduler
-        # What the parent read at the start is stale by now.
+        # The hosts that the parent process read at the start are stale by now.
         scheduler = build(self.conf, settings=self.options.settings)
         scheduler.lifecycle.load()
         tune_garbage_collector()
@@ -191,7 +191,7 @@ def _claims_directory(conf: cfg.ConfigOpts) -> Iterator[Path]:
 
 
 def configure(argv: Sequence[str], description: str) -> cfg.ConfigOpts:
-    """Return the options of a daemon; log as they demand.
+    """Load the options of a daemon, and set up logging as they say.
 
     Parameters
     ----------

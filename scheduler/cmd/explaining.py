@@ -76,7 +76,7 @@ def run(argv: Sequence[str]) -> int:
             stack.callback(gauge.stop)
             app = make_app(answers)
             app.register_blueprint(
-                telemetry.pages(has_reasons=is_open(conf), others=[gauge])
+                telemetry.pages(has_reasons=is_open(conf), collectors=[gauge])
             )
             server = make_web_server(conf, access(app))
             signals = Signals((*STOPPING, RELOADING))
@@ -120,10 +120,10 @@ def _embedded_placement(conf: cfg.ConfigOpts) -> EmbeddedPlacement | None:
 
 
 def _become_reader(conf: cfg.ConfigOpts) -> None:
-    """Leave to the schedulers what only one process may do.
+    """Override the options of tasks that only the schedulers may do.
 
-    These are the record of a service in nova's database, and the unsettled claims of a
-    process that has ended.
+    These are the service record in nova's database, and the release of unsettled claims
+    of a process that has ended.
     """
     conf.set_override("register_service", False, group="moorage")
     conf.set_override("claims_directory", None, group="moorage")

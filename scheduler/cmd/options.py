@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 LOG = logging.getLogger(__name__)
 
-#: What oslo.config registers by itself.
+#: Options that oslo.config registers by itself.
 _BUILT_IN: Final = frozenset(
     {"config_file", "config_dir", "config_source", "shell_completion"}
 )
@@ -185,10 +185,14 @@ def _describe_change(opt: cfg.Opt, before: object, now: object) -> str:
     if is_secret(opt):
         return f" from {HIDDEN} to {HIDDEN}"
     if isinstance(before, list) and isinstance(now, list):
-        added = [each for each in now if each not in before]
-        removed = [each for each in before if each not in now]
+        added = [entry for entry in now if entry not in before]
+        removed = [entry for entry in before if entry not in now]
         parts = (("added", added), ("removed", removed))
-        named = [f"{verb} {', '.join(map(str, some))}" for verb, some in parts if some]
+        named = [
+            f"{verb} {', '.join(map(str, entries))}"
+            for verb, entries in parts
+            if entries
+        ]
         if named:
             return f": {'; '.join(named)}"
     return f" from {before} to {now}"
@@ -205,13 +209,13 @@ def _values(conf: cfg.ConfigOpts) -> _Values:
 
 @contextlib.contextmanager
 def _muted(logger: logging.Logger) -> Iterator[None]:
-    """Mute a logger, because it omits defaults and logs secrets."""
-    logger.addFilter(_nothing)
+    """Mute oslo.config's logger, which omits defaults and logs secrets."""
+    logger.addFilter(_reject)
     try:
         yield
     finally:
-        logger.removeFilter(_nothing)
+        logger.removeFilter(_reject)
 
 
-def _nothing(_record: logging.LogRecord) -> bool:
+def _reject(_record: logging.LogRecord) -> bool:
     return False

@@ -65,12 +65,12 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _source_factory(conf: cfg.ConfigOpts) -> Callable[[], BaseHostSource]:
-    """Return what makes a source, after its options were checked.
+    """Return the function that creates the source, once its options were checked.
 
     Raises
     ------
     ConfigurationError
-        They are invalid.
+        The options are invalid.
     """
     if conf.moorage.source == "kafka":
         raise ConfigurationError(
@@ -79,7 +79,7 @@ def _source_factory(conf: cfg.ConfigOpts) -> Callable[[], BaseHostSource]:
         )
     if not conf.moorage.refresh_interval:
         conf.set_override("refresh_interval", _REFRESH_S, group="moorage")
-    # The record of a scheduler is not the relay's.
+    # Only a scheduler has a service record.
     conf.set_override("register_service", False, group="moorage")
     plugin = load_plugin(
         "moorage.sources", conf.moorage.source, option="[moorage] source"

@@ -156,7 +156,7 @@ class Serving:
         return not n_left
 
     def _close(self) -> None:
-        # In parallel: each takes up to a second to notice.
+        # In parallel: each server takes up to a second to stop.
         stops = [
             threading.Thread(target=self._try, args=(server.stop,), daemon=True)
             for server in self._servers
@@ -214,7 +214,7 @@ def serve(
         if closed or received & STOPPING:
             telemetry.is_stopping = True
             report_state(SystemdState.STOPPING)
-            # It may have begun since the last check.
+            # Serving may have begun since the last check.
             has_begun = started.done() or serving.n_under_way
             return serving.stop() if has_begun else True
         if not is_ready and started.done():

@@ -38,7 +38,7 @@ def _run(argv: list[str]) -> int:
     if ORPHANS in argv:
         from .suspected import run
 
-        return run([each for each in argv if each != ORPHANS])
+        return run([argument for argument in argv if argument != ORPHANS])
     from .checks.report import run as check
 
     return check(argv)

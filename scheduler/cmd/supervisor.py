@@ -39,7 +39,7 @@ class Worker:
     number : int
         0 for the first worker, and so on; a replacement has its predecessor's.
     is_first : bool
-        Whether it has no predecessor.
+        Whether it replaces no earlier process.
     signals : Signals
         The signals of the worker.
     lifeline : int
@@ -110,7 +110,7 @@ class Supervisor:
         1 if a worker had to be killed, or failed.
         """
         while True:
-            self._fill()
+            self._fork_due()
             fds = [slot.ready_fd for slot in self._slots if slot.ready_fd >= 0]
             received, readable = self._signals.wait(self._until_due_s(), also=fds)
             self._record_ready(readable)
@@ -125,7 +125,7 @@ class Supervisor:
                     self._send(signal.SIGHUP)
                 notify(SystemdState.READY, self._state())
 
-    def _fill(self) -> None:
+    def _fork_due(self) -> None:
         now = time.monotonic()
         for slot in self._slots:
             if not slot.pid and slot.due_at <= now:

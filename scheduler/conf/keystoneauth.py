@@ -32,6 +32,12 @@ def service_opts(service_type: str) -> tuple[cfg.Opt, ...]:
     )
 
 
+def has_endpoint(conf: cfg.ConfigOpts, group: str) -> bool:
+    """Return whether the options of a group lead to an endpoint of its service."""
+    options = conf[group]
+    return bool(options.auth_type or options.auth_section or options.endpoint_override)
+
+
 def load_auth(conf: cfg.ConfigOpts, group: str) -> BaseAuthPlugin | None:
     """Return the auth plugin of a group, or of the group of its ``auth_section``.
 

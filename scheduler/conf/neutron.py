@@ -7,7 +7,7 @@ from keystoneauth1 import loading as ks_loading
 from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
 
-from .keystoneauth import load_session, service_opts
+from .keystoneauth import has_endpoint, load_session, service_opts
 
 GROUP = "neutron"
 
@@ -32,11 +32,10 @@ def neutron_adapter(conf: cfg.ConfigOpts, *, timeout_s: float) -> Adapter | None
 
     Sends nothing. Parameters and errors are those of `load_session`.
     """
-    options = conf[GROUP]
-    if not (options.auth_type or options.auth_section or options.endpoint_override):
+    if not has_endpoint(conf, GROUP):
         return None
     session = load_session(conf, GROUP, timeout_s=timeout_s)
     adapter: Adapter = ks_loading.load_adapter_from_conf_options(
-        conf, GROUP, session=session, connect_retries=options.http_retries
+        conf, GROUP, session=session, connect_retries=conf[GROUP].http_retries
     )
     return adapter

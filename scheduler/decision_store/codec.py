@@ -16,9 +16,9 @@ from ..drivers.record import DecisionRecord, InstanceRecord
 _VERSION: Final = 3
 #: A record that would need more is stored without its request.
 _MAX_BYTES: Final = 1 << 20
-#: A record of that size is refused: it would hold up whoever reads it.
+#: A record of that size is refused: reading it would take too long.
 _MAX_UNPACKED: Final = 1 << 25
-#: Seconds since the epoch: later times are no dates of Python.
+#: Seconds since the epoch up to which Python has dates.
 _MAX_TIME_S: Final = 1e11
 
 
@@ -41,8 +41,8 @@ def encode(record: DecisionRecord) -> bytes:
     too large, is left out; and the parts of weights after the first instance, except
     those of the chosen host: most of a record of many instances.
     """
-    first, others = record.instances[:1], record.instances[1:]
-    instances = first + [_without_parts(each) for each in others]
+    first, later = record.instances[:1], record.instances[1:]
+    instances = first + [_without_parts(instance) for instance in later]
     alone = dataclasses.replace(record, request=None, instances=instances)
     stored = _Stored(alone, _request_of(record))
     try:
@@ -83,7 +83,7 @@ def _compressed(stored: _Stored) -> bytes:
 
 
 def _plain(value: object) -> object:
-    """Return what stands for a value of another library, such as a number of NumPy."""
+    """Return plain data for a value of another library, such as a number of NumPy."""
     item = getattr(value, "item", None)
     return item() if callable(item) else str(value)
 
@@ -92,18 +92,18 @@ _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_plain)
 
 
 def _cleaned(value: object) -> object:
-    """Return plain data without lone surrogates, which JSON can hold and UTF-8 not."""
+    """Return plain data without lone surrogates, which UTF-8 cannot represent."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
         return {_cleaned(k): _cleaned(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_cleaned(each) for each in value]
+        return [_cleaned(entry) for entry in value]
     return value
 
 
 def decode(data: bytes) -> tuple[DecisionRecord, dict[str, Any] | None]:
-    """Return a record, and its request in wire form.
+    """Return a record and its request, which is in wire form.
 
     Raises
     ------

@@ -33,7 +33,7 @@ MAX_LIMIT: Final = 1000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DecisionQuery:
-    """The decisions to find: those for which all that is given holds.
+    """A query of decisions; all arguments that are given must match.
 
     Attributes
     ----------
@@ -41,8 +41,14 @@ class DecisionQuery:
         A selected host, or one on which a claim was tried.
     since_s : float, optional
         The earliest start of the decision, seconds since the epoch.
+    until_s : float, optional
+        It began before this time.
+    flavor : str, optional
+        The name of the requested flavor. A decision that is stored without its request
+        is not found.
     failed : bool, optional
         Whether the decision selected no host.
+    outcome : Outcome, optional
     after : int, optional
         The id of a decision: only older ones, for the next page.
     newer_than : int, optional
@@ -55,8 +61,11 @@ class DecisionQuery:
     instance_uuid: str | None = None
     project_id: str | None = None
     host: str | None = None
+    flavor: str | None = None
     since_s: float | None = None
+    until_s: float | None = None
     failed: bool | None = None
+    outcome: Outcome | None = None
     after: int | None = None
     newer_than: int | None = None
     limit: int = 100
@@ -68,6 +77,7 @@ class DecisionQuery:
             "instance": self.instance_uuid,
             "project": self.project_id,
             "host": self.host,
+            "flavor": self.flavor,
         }
         return [key_of(kind, value) for kind, value in values.items() if value]
 
@@ -78,8 +88,9 @@ class DecisionQuery:
             (self.project_id, (decision.project_id,)),
             (self.instance_uuid, decision.instance_uuids),
             (self.host, decision.hosts),
+            (self.flavor, (decision.flavor_name,)),
         )
-        return all(name in found for name, found in names if name)
+        return all(name in stored_names for name, stored_names in names if name)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,7 +100,7 @@ class StoredDecision:
     Attributes
     ----------
     id : int
-        Orders decisions by time; JavaScript's numbers cannot represent it.
+        Ordered by time. It is too large for a number of JavaScript.
     primitive : dict or None
         The request in wire form; None: it was too large, or could not be written.
     data : bytes
@@ -142,6 +153,14 @@ class StoredDecision:
         return hosts_of(self.record)
 
     @property
+    def flavor_name(self) -> str | None:
+        """The name of the requested flavor; None: it has none, or is not known."""
+        node: Any = self.primitive
+        for key in ("nova_object.data", "flavor", "nova_object.data", "name"):
+            node = node.get(key) if isinstance(node, dict) else None
+        return node if isinstance(node, str) else None
+
+    @property
     def request(self) -> RequestSpec | None:
         """A new copy of the request, which can be repeated.
 
@@ -176,7 +195,7 @@ def find_page(connection: Connection, query: DecisionQuery) -> DecisionPage:
     rows = connection.execute(_statement(query)).all()
     is_full = len(rows) == _limit(query) > 0
     return DecisionPage(
-        [each for each in _read(rows) if query.matches(each)],
+        [decision for decision in _read(rows) if query.matches(decision)],
         rows[-1].id if is_full else None,
     )
 
@@ -197,7 +216,7 @@ def _read(rows: Iterable[sa.Row[Any]]) -> Iterator[StoredDecision]:
 
 def _statement(query: DecisionQuery) -> sa.Select[Any]:
     keyed = [KEYS.alias(f"k{n}") for n in range(len(query.keys()))]
-    # Ordered by the first key's ids, which its index has in order.
+    # Ordered by the ids of the first key, whose index is in that order.
     id_ = keyed[0].c.decision_id if keyed else DECISIONS.c.id
     tables: Any = DECISIONS
     for alias in keyed:
@@ -220,6 +239,10 @@ def _bounds(
 ) -> Iterator[sa.ColumnElement[bool]]:
     if query.since_s is not None:
         yield id_ >= first_id_at(query.since_s)
+    if query.until_s is not None:
+        yield id_ < first_id_at(query.until_s)
+    if query.outcome is not None:
+        yield DECISIONS.c.outcome == OUTCOMES.index(query.outcome)
     if query.after is not None:
         yield id_ < min(query.after, MAX_ID)
     if query.newer_than is not None:

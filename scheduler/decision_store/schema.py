@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of decisions: ids that order by time, and hashed keys.
 
-A request, instance, project or host is found by a hash of 8 bytes. Names of any length
-and any character need the same space, and compare the same in all databases. A
+A request, instance, project, host or flavor is found by a hash of 8 bytes. Names of any
+length and any character need the same space, and compare the same in all databases. A
 query compares the names in the decoded record, too.
 """
 
@@ -20,6 +20,7 @@ from sqlalchemy.dialects import mysql
 
 from ..database import StoreSchema
 from ..drivers.record import DecisionRecord, Outcome
+from ..request import set_field
 
 METADATA = sa.MetaData()
 DECISIONS = sa.Table(
@@ -112,17 +113,18 @@ def _values(record: DecisionRecord) -> Iterator[tuple[str, str | None]]:
     yield "project", record.project_id
     yield from (("instance", uuid) for uuid in instances_of(record))
     yield from (("host", host) for host in hosts_of(record))
+    yield "flavor", set_field(set_field(record.request, "flavor"), "name")
 
 
 def instances_of(record: DecisionRecord) -> tuple[str, ...]:
     """Return the instances of a request, also of one that did not name them."""
-    named = (each.instance_uuid for each in record.instances)
+    named = (instance.instance_uuid for instance in record.instances)
     uuids = (*record.instance_uuids, *(uuid for uuid in named if uuid))
     return tuple(dict.fromkeys(uuids))
 
 
 def hosts_of(record: DecisionRecord) -> tuple[str, ...]:
     """Return the hosts that were selected, and those on which a claim was tried."""
-    selected = (each.host for each in record.instances)
+    selected = (instance.host for instance in record.instances)
     tried = (host for claim in record.claims for host in claim.hosts)
     return tuple(dict.fromkeys((*selected, *tried)))

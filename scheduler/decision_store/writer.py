@@ -99,7 +99,8 @@ class DecisionWriter(BackgroundWriter):
         self._ids = Ids()
         self._queue: collections.deque[DecisionRecord] = collections.deque()
         self._queue_lock = spawner.lock()
-        #: What encodes views, by their ids; a view that cannot be written is lost.
+        #: The functions that encode views, by id; a view that cannot be written is
+        #: lost.
         self._views: collections.deque[tuple[int, Callable[[], bytes]]]
         self._views = collections.deque(maxlen=_MAX_VIEWS)
         self._pending: collections.deque[_Row] = collections.deque()
@@ -138,7 +139,7 @@ class DecisionWriter(BackgroundWriter):
             LOG.warning("%d decisions were not stored: %s", n_lost, self.failure)
 
     def each_interval(self) -> None:
-        """Encode what is queued: it then needs a tenth of the memory."""
+        """Encode the queued records, which then need a tenth of the memory."""
         self._encode_queue()
 
     def _encode_queue(self) -> None:
@@ -147,7 +148,7 @@ class DecisionWriter(BackgroundWriter):
         for record in queued:
             try:
                 row = _Row.of(record)
-            except Exception:  # of one record: the others are written
+            except Exception:  # one record is lost, and the others are written
                 LOG.exception("Decision %s cannot be stored", record.request_id)
                 self.n_dropped += 1
                 continue
@@ -164,7 +165,7 @@ class DecisionWriter(BackgroundWriter):
             self._n_until_pruned -= 1
             return
         self._prepare()
-        # First: who reads a decision finds its view.
+        # Views first: then the view of each stored decision can be read.
         self._write_views()
         while batch := list(itertools.islice(self._pending, _BATCH)):
             self._write_batch(batch)
@@ -178,13 +179,13 @@ class DecisionWriter(BackgroundWriter):
             id_, encode = view = self._views[0]
             try:
                 data = encode()
-            except Exception:  # of one view: decisions and other views are written
+            except Exception:  # one view is lost; decisions and other views are written
                 LOG.exception("A view of decisions cannot be stored")
             else:
                 with self._database.writing() as connection:
                     insert_view(connection, id_, data)
                     remove_views(connection, self._max_views)
-            # A newer one may have taken its place in the queue.
+            # A newer view may have replaced it in the queue.
             if self._views[0] is view:
                 self._views.popleft()
 
@@ -222,11 +223,11 @@ class DecisionWriter(BackgroundWriter):
             count = sa.select(sa.func.count(DECISIONS.c.outcome))
             return max(0, int(connection.scalar(count) or 0) - self._max_decisions)
 
-    def _id_at(self, place: int) -> int:
-        """Return the id of the decision with so many older ones; 0: there is none."""
+    def _id_at(self, n_older: int) -> int:
+        """Return the id of the decision with `n_older` older ones; 0: there is none."""
         with self._database.reading() as connection:
             ids = sa.select(DECISIONS.c.id).order_by(DECISIONS.c.id)
-            return int(connection.scalar(ids.offset(place).limit(1)) or 0)
+            return int(connection.scalar(ids.offset(n_older).limit(1)) or 0)
 
     def _remove_before(self, bound: int) -> None:
         query = sa.select(DECISIONS.c.id).where(DECISIONS.c.id < bound)

@@ -253,7 +253,7 @@ class Decision:
         """Count the instances in the host table, publish and confirm their claims."""
         parts, request = self._parts, self._prepared.request
         # Not earlier: a request that is decided again must be unchanged.
-        fill_provider_mapping(request, offer.mappings_of(placed[-1].candidate))
+        fill_provider_mapping(request, offer.request(placed[-1].candidate)["mappings"])
         table, now = parts.table, parts.clock()
         try:
             for instance in placed:

@@ -23,8 +23,8 @@ from .instances import (
     hosts_after,
     spec_of_instance,
 )
+from .joint import eligible_jointly, without_joint_rules
 from .record import TOP_INSTANCES
-from .together import eligible_together, without_joint_rules
 from .weighing import Ranking
 
 
@@ -78,7 +78,7 @@ class DriverSteps(Attempt):
 
     def eligible(self, hosts: HostBatch, instance_uuid: str) -> Eligible:
         """Return the hosts for instances that are placed together, with their rules."""
-        return eligible_together(
+        return eligible_jointly(
             self.request,
             self._prepared.filters,
             self._prepared.weighers,

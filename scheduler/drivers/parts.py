@@ -21,8 +21,7 @@ from ..placement.client import PlacementClient
 from ..prefilters import NetworkClient, Prefilter
 from ..sources.base import BaseHostSource
 from ..waiting import Waiter
-from .attachment_finder import AttachmentFinder
-from .attachment_places import FindsAttachments
+from .attachment_finder import AttachmentFinder, FindsAttachments
 from .base import BaseSchedulerDriver
 from .claims.contention import Contention
 from .claims.peer_claims import PublishClaims

@@ -19,7 +19,7 @@ from ...filters import BaseHostFilter
 from ...weighers import BaseHostWeigher
 from ..entry_points import listed, load_plugin, load_plugins
 from ..errors import ConfigurationError, PluginError
-from ..prefilters import DEFAULT_PREFILTERS
+from ..prefilters import DEFAULT_PREFILTERS, ENABLED_BY
 from ..prefilters.base import Prefilter
 from .base import BaseSchedulerDriver
 from .nova_plugins import make_filter, make_weigher
@@ -81,7 +81,7 @@ class PluginSet:
 
 
 def load_plugin_set(conf: cfg.ConfigOpts, clock: Clock) -> PluginSet:
-    """Return all prefilters, and the driver and plugins that the options enable.
+    """Return the driver, prefilters, filters and weighers that the options enable.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def load_plugin_set(conf: cfg.ConfigOpts, clock: Clock) -> PluginSet:
     return PluginSet(
         conf=conf,
         driver=load_driver(conf),
-        prefilters=load_prefilters(DEFAULT_PREFILTERS),
+        prefilters=load_prefilters(conf),
         filters=load_filters(conf, clock),
         weighers=load_weighers(conf, clock),
     )
@@ -233,8 +233,10 @@ def _origin(plugin: type) -> str:
     return ", of ".join([plugin.__module__, *sorted(versions)])
 
 
-def load_prefilters(order: Sequence[str]) -> list[tuple[str, Prefilter]]:
-    """Return all prefilters: built-in ones in order, then third parties' by name.
+def load_prefilters(conf: cfg.ConfigOpts) -> list[tuple[str, Prefilter]]:
+    """Return our prefilters that the options enable, in order, then third parties'.
+
+    Those of third parties are sorted by name.
 
     Raises
     ------
@@ -242,10 +244,14 @@ def load_prefilters(order: Sequence[str]) -> list[tuple[str, Prefilter]]:
         One cannot be imported or called.
     """
     known = load_plugins("moorage.prefilters")
-    names = [name for name in order if name in known]
-    names += sorted(known.keys() - set(order))
+    names = [name for name in DEFAULT_PREFILTERS if name in known]
+    names += sorted(known.keys() - set(names))
     if wrong := [name for name in names if not callable(known[name])]:
         raise PluginError(
             f"moorage.prefilters: {', '.join(map(repr, wrong))} cannot be called"
         )
-    return [(name, known[name]) for name in names]
+    return [
+        (name, known[name])
+        for name in names
+        if name not in ENABLED_BY or conf.scheduler[ENABLED_BY[name]]
+    ]

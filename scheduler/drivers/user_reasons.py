@@ -346,7 +346,7 @@ def _causes(
 ) -> Iterator[tuple[Mask, tuple[str, str]]]:
     if in_tree := query.get("in_tree"):
         yield ~hosts.matches("uuid", in_tree), (_EXCLUDED, _EXCLUDED)
-    zone = request.field(_ZONE)
+    zone = request.availability_zone
     if zone and aggregates.uuids_with_metadata(_ZONE, zone):
         where = f"not in zone {_clean(zone, _MAX_ZONE)}"
         yield ~_in_zone(hosts, zone), (f"is {where}", f"are {where}")

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why there, why not there: explanations of decisions, hosts and requests.
+"""Explain decisions, hosts and requests: why an instance is on a host, or on none.
 
-They claim and change nothing. `funnel` needs a record only; the others need the hosts
-and, for Placement's part, its providers: the copy in memory or, without one, Placement.
+Explanations claim and change nothing. `funnel` needs a record only; the others need the
+hosts and, for Placement's part, its providers: the copy in memory or, without one,
+Placement.
 """
 
 from .capacity import (
     CapacityReport,
     FlavorCapacity,
     NoProviders,
-    PlaceCapacity,
+    ZoneCapacity,
     capacity,
 )
 from .changes import Change
@@ -26,7 +27,14 @@ from .cloud_fill import (
 from .dry_run import dry_run
 from .explainer import Explainer, UnknownHost
 from .flavors import FlavorRequest, request_of_flavor, requests_of_decisions
-from .funnel import FunnelStep, funnel, with_funnel
+from .funnel import (
+    FunnelStep,
+    RejectionCount,
+    cause_of,
+    count_rejections,
+    funnel,
+    with_funnel,
+)
 from .host_list import (
     HostCondition,
     HostPage,
@@ -34,12 +42,10 @@ from .host_list import (
     host_conditions,
     summarize,
 )
-from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
-from .rejections import RejectionCount, count_rejections
-from .replay import Difference, Replay, replay
-from .replay_summary import ReplaySummary
+from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom, host_reasons
+from .replay import Difference, Replay, ReplaySummary, replay
+from .requested import describe_request
 from .tree_checks import HostTree
-from .why_not import host_reasons
 
 __all__ = [
     "BY_CELL",
@@ -64,16 +70,18 @@ __all__ = [
     "HostTree",
     "HostVerdict",
     "NoProviders",
-    "PlaceCapacity",
     "ProvidersFrom",
     "RejectionCount",
     "Replay",
     "ReplaySummary",
     "ResourceFill",
     "UnknownHost",
+    "ZoneCapacity",
     "capacity",
+    "cause_of",
     "cloud_fill",
     "count_rejections",
+    "describe_request",
     "dry_run",
     "funnel",
     "host_conditions",

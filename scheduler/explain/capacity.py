@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many more instances of flavors fit now: what a loop of real claims would place.
+"""Count how many more instances of flavors fit now, as claims in a loop would find.
 
     providers ─▶ claims by host ─┐
     cells, devices ─▶ guests ────┼─▶ the least, at which filters still pass ─▶ by zone
@@ -25,7 +25,7 @@ from ...filters.pci_passthrough import PciPassthroughFilter
 from ...objects import RequestSpec
 from ..candidates import CandidatesQuery
 from ..drivers.filtering import rejections
-from ..drivers.instances import Needs
+from ..drivers.instances import consumption_of, consumption_on_host
 from ..drivers.parts import Parts
 from ..drivers.placement_queries import build_queries, run_prefilters
 from ..drivers.prepared import Caller
@@ -64,8 +64,8 @@ class NoProviders(SchedulerError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PlaceCapacity:
-    """The capacity of one zone in one cell."""
+class ZoneCapacity:
+    """How many more instances of a flavor fit in one zone of one cell."""
 
     zone: str
     cell_uuid: str
@@ -86,8 +86,9 @@ class FlavorCapacity:
     n_hosts : int
         Compute nodes with room for one instance at least.
     is_exact : bool
-        Whether a loop of claims would place just so many; otherwise `notes` say why.
-    places : tuple of PlaceCapacity
+        Whether claims in a loop would get exactly as many; otherwise `notes` say why
+        not.
+    places : tuple of ZoneCapacity
         Those with room, the most first.
     """
 
@@ -98,7 +99,7 @@ class FlavorCapacity:
     n_instances: int
     n_hosts: int
     is_exact: bool
-    places: tuple[PlaceCapacity, ...]
+    places: tuple[ZoneCapacity, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -139,7 +140,7 @@ def capacity(
     return CapacityReport(
         len(counter.hosts),
         counter.zones,
-        tuple(counter.count(each) for each in flavors),
+        tuple(counter.count(flavor) for flavor in flavors),
     )
 
 
@@ -152,7 +153,7 @@ class _Counted:
 
 
 class _Counter:
-    """Counts instances on all hosts, as they are when it is made."""
+    """Counts instances on the hosts as they are when the counter is created."""
 
     def __init__(self, parts: Parts, view: ProviderView) -> None:
         self._parts = parts
@@ -160,35 +161,36 @@ class _Counter:
         self.hosts = parts.table.batch()
         trees = view.state.trees
         rows = [trees.find(uuid) for uuid in self.hosts.uuid.tolist()]
-        #: The row of each host's root provider; the last one, of nothing, for others.
+        #: The row of each host's root provider; for a host without one, the row after
+        #: the last, which has no inventory.
         self._roots = np.where(np.array(rows, np.int64) < 0, trees.n_rows, rows)
-        self._places, self._place_of = self._find_places()
+        self._zones, self._zone_of = self._find_zones()
         self._claims = functools.cache(ClaimCounter(view).count)
 
-    def _find_places(self) -> tuple[list[tuple[str, str]], npt.NDArray[np.intp]]:
-        """Return the zones in cells, and the place of each host."""
+    def _find_zones(self) -> tuple[list[tuple[str, str]], npt.NDArray[np.intp]]:
+        """Return all pairs of zone and cell, and the index of each host's pair."""
         zones = zones_of(self.hosts, self._parts.conf.default_availability_zone)
         pairs = list(zip(zones.tolist(), self.hosts.cell_uuid.tolist(), strict=True))
         index: dict[tuple[str, str], int] = {}
-        place_of = [index.setdefault(pair, len(index)) for pair in pairs]
-        return list(index), np.array(place_of, np.intp)
+        zone_of = [index.setdefault(pair, len(index)) for pair in pairs]
+        return list(index), np.array(zone_of, np.intp)
 
     @property
     def zones(self) -> tuple[str, ...]:
-        return tuple(sorted({zone for zone, _ in self._places}))
+        return tuple(sorted({zone for zone, _ in self._zones}))
 
     def count(self, flavor: FlavorRequest) -> FlavorCapacity:
         counted = self._counted(copy.copy(flavor.spec_obj))
         notes = tuple(dict.fromkeys((*flavor.notes, *counted.notes)))
         n_each, sizes = counted.n_each, flavor.spec_obj.flavor
-        n_places = len(self._places)
-        of_places = np.bincount(self._place_of, n_each, n_places).astype(np.int64)
-        having = np.bincount(self._place_of, n_each > 0, n_places).astype(np.int64)
-        found = [
-            PlaceCapacity(zone, cell, int(of_places[i]), int(having[i]))
-            for i in np.argsort(-of_places, kind="stable").tolist()
-            for zone, cell in [self._places[i]]
-            if of_places[i]
+        n_zones = len(self._zones)
+        of_zones = np.bincount(self._zone_of, n_each, n_zones).astype(np.int64)
+        n_hosts_of = np.bincount(self._zone_of, n_each > 0, n_zones).astype(np.int64)
+        capacities = [
+            ZoneCapacity(zone, cell, int(of_zones[i]), int(n_hosts_of[i]))
+            for i in np.argsort(-of_zones, kind="stable").tolist()
+            for zone, cell in [self._zones[i]]
+            if of_zones[i]
         ]
         return FlavorCapacity(
             flavor=sizes.name if "name" in sizes else "",
@@ -198,7 +200,7 @@ class _Counter:
             n_instances=int(n_each.sum()),
             n_hosts=int(np.count_nonzero(n_each)),
             is_exact=not (set(notes) - {_SHARED, VOLUME_BACKED}),
-            places=tuple(found),
+            places=tuple(capacities),
             notes=notes,
         )
 
@@ -216,7 +218,8 @@ class _Counter:
         is_exact = np.append(claims.is_exact, [True])[self._roots]
         at = np.flatnonzero(n_each)
         hosts = self.hosts.take(at)
-        plain = Needs(request, self._parts.conf).on_host({}, {})
+        plain = consumption_of(request, self._parts.conf)
+        plain = consumption_on_host(plain, {}, {})
         if _are_tracked(request):
             is_exact[at] = False
         elif plain.need is not None:
@@ -238,7 +241,7 @@ class _Counter:
     # -- NUMA cells and PCI devices ----------------------------------------------------
 
     def _guests(
-        self, need: Need, hosts: HostBatch, most: Int64s
+        self, need: Need, hosts: HostBatch, limits: Int64s
     ) -> tuple[Int64s, Mask]:
         """Return how many guests fit each host, and where that is exact."""
         kinds = {type(filter_) for filter_ in self._parts.filters}
@@ -246,50 +249,50 @@ class _Counter:
             need = dataclasses.replace(need, guest=None)
         if need.guest is None and PciPassthroughFilter not in kinds:
             need = dataclasses.replace(need, requests=(), providers=())
-        if not need:
-            return most, np.ones(len(hosts), np.bool_)
+        if need.guest is None and not need.requests:
+            return limits, np.ones(len(hosts), np.bool_)
         is_limited = NUMATopologyFilter in kinds
-        found = count_guests(hosts, need, most, is_limited=is_limited)
-        return found.n_guests, found.is_exact
+        guests = count_guests(hosts, need, limits, is_limited=is_limited)
+        return guests.n_guests, guests.is_exact
 
     # -- filters -----------------------------------------------------------------------
 
     def _passing(
-        self, request: Request, hosts: HostBatch, most: Int64s, plain: Consumption
+        self, request: Request, hosts: HostBatch, limits: Int64s, plain: Consumption
     ) -> Int64s:
-        """Return how many instances pass the filters, at most so many on each host."""
-        n_each = most.copy()
-        at = np.flatnonzero(most)
+        """Return on how many instances the filters pass each host, `limits` at most."""
+        n_each = limits.copy()
+        at = np.flatnonzero(limits)
         # A copy would gather all columns again.
-        having = hosts if len(at) == len(hosts) else hosts.take(at)
-        at = at[~self._passes(request, having, plain, most[at])]
+        with_room = hosts if len(at) == len(hosts) else hosts.take(at)
+        at = at[~self._passes(request, with_room, plain, limits[at])]
         if len(at):
-            # Most of these pass with no instance either.
+            # Most hosts that fail with all instances fail with one, too.
             n_each[at] = 0
             at = at[self._passes(request, hosts.take(at), plain, np.ones_like(at))]
-            n_each[at] = self._bisected(request, hosts.take(at), plain, most[at])
+            n_each[at] = self._bisected(request, hosts.take(at), plain, limits[at])
         return n_each
 
     def _bisected(
-        self, request: Request, hosts: HostBatch, plain: Consumption, most: Int64s
+        self, request: Request, hosts: HostBatch, plain: Consumption, limits: Int64s
     ) -> Int64s:
-        """Return the numbers between 1, which pass, and `most`, which do not."""
-        least, most = np.ones_like(most), most.copy()
-        while (open_ := np.flatnonzero(most - least > 1)).size:
-            middle = (least[open_] + most[open_]) // 2
+        """Return the most instances that pass: 1 passes, and `limits` do not."""
+        passing, failing = np.ones_like(limits), limits.copy()
+        while (open_ := np.flatnonzero(failing - passing > 1)).size:
+            middle = (passing[open_] + failing[open_]) // 2
             passes = self._passes(request, hosts.take(open_), plain, middle)
-            least[open_[passes]] = middle[passes]
-            most[open_[~passes]] = middle[~passes]
-        return least
+            passing[open_[passes]] = middle[passes]
+            failing[open_[~passes]] = middle[~passes]
+        return passing
 
     def _passes(
         self, request: Request, hosts: HostBatch, plain: Consumption, number: Int64s
     ) -> Mask:
-        """Return on which hosts the last of so many instances passes."""
+        """Return which hosts the filters pass for the last of `number` instances."""
         later = hosts.with_instances(number - 1, plain)
         passes = np.ones(len(hosts), np.bool_)
-        found = rejections(self._parts.filters, later, request.spec_obj)
-        for _, rejected in found:
+        rejected_by = rejections(self._parts.filters, later, request.spec_obj)
+        for _, rejected in rejected_by:
             passes &= ~rejected
         return passes
 
@@ -302,33 +305,35 @@ class _Counter:
         n_each: Int64s,
         is_open: Mask,
     ) -> bool:
-        """Claim on hosts where choices matter; return whether that was all of them."""
+        """Claim where choices matter; return whether all these hosts were tried."""
         at = np.flatnonzero(is_open & (n_each > 0)).tolist()
         if not at:
             return True
         loop = ClaimLoop(self._parts, self._view, request, queries)
         for index in at:
-            found = loop.run(self.hosts.value("uuid", index), int(n_each[index]))
-            if found is None:
+            n_claimed = loop.run(self.hosts.value("uuid", index), int(n_each[index]))
+            if n_claimed is None:
                 return False
-            n_each[index] = found
+            n_each[index] = n_claimed
         return True
 
 
 def _are_tracked(request: Request) -> bool:
     """Return whether Placement's candidates assign requested PCI devices."""
     suffixes = [group.suffix for group in request.groups]
-    return any(each.groups_among(suffixes) for each in request.pci_requests)
+    return any(
+        pci_request.groups_among(suffixes) for pci_request in request.pci_requests
+    )
 
 
 def _share(claims: ClaimCounts, roots: Int64s, n_each: Int64s) -> list[str]:
-    """Limit instances to what sharing providers have; return notes."""
+    """Limit the instances to the capacity of sharing providers; return notes."""
     is_less = is_split = False
     for shared in claims.shared:
         at = np.flatnonzero(np.isin(roots, shared.roots) & (n_each > 0))
         is_split |= shared.provider is None and len(at) > 1
         before = np.cumsum(n_each[at]) - n_each[at]
-        left = np.clip(shared.n_claims - before, 0, n_each[at])
-        is_less |= bool((left < n_each[at]).any())
-        n_each[at] = left
+        n_granted = np.clip(shared.n_claims - before, 0, n_each[at])
+        is_less |= bool((n_granted < n_each[at]).any())
+        n_each[at] = n_granted
     return [_SHARED] * is_less + [_SPLIT] * is_split

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of a request, or of hosts, each of which makes one check pass."""
+"""Changes of a request or of hosts, each of which makes one failed check pass."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ class Change:
     Attributes
     ----------
     check : str
-        What it makes pass: a resource class, trait, filter, restriction or prefilter.
+        The check that passes then: a resource class, trait, filter, restriction or
+        prefilter.
     text : str
         The change in words, such as "2 GiB less memory".
     less_by : int or None
-        By how much less of the resource class `check` is requested, in its unit; None:
-        the change is of another kind.
+        How much less of the resource class `check` is requested, in its unit; None: the
+        change is of another kind.
     """
 
     stage: CheckStage
@@ -62,7 +63,7 @@ def _nothing(_spec_obj: RequestSpec) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Edit:
-    """How a change is tried.
+    """How a change is applied in order to check the hosts with it.
 
     Attributes
     ----------
@@ -71,7 +72,7 @@ class Edit:
     of_request : callable
         Changes a request in place.
     numbers : mapping
-        The values that columns of the hosts get.
+        By column of the host table: the value that all hosts get.
     without_filter : str
         The class name of a filter that does not run; "": all run.
     """
@@ -87,7 +88,7 @@ class Edit:
 
 
 def less(part: QueryPart, amount: int) -> Edit:
-    """Return the change of a resource to a lower amount; 0: it is not requested."""
+    """Return the change that requests less of a resource; 0: none of it."""
     assert part.constraint is not None
     [(_, pair)] = part.constraint.params
     name, _, required = pair.partition(":")
@@ -110,15 +111,16 @@ def without_tree(tree: str) -> Edit:
 def without_part(
     part: QueryPart, aggregates: AggregateMap, *, is_of_sharing: bool = False
 ) -> Edit | None:
-    """Return the change that leaves out a part that is no resource.
+    """Return the change that leaves out a part of a query that is not a resource.
 
-    None: there is none for parts that are met alone, but not all at once.
+    None: no change is known for parts that a tree meets one by one, but not all at
+    once.
 
     Parameters
     ----------
     is_of_sharing : bool
-        Whether it is an aggregate that is met by hosts, and not by the providers that
-        share with them.
+        Whether the part is an aggregate in which the hosts are, but not the providers
+        that share with them.
     """
     constraint = part.constraint
     if constraint is None:
@@ -174,7 +176,7 @@ def _less_text(name: str, amount: int) -> str:
 
 def _aggregate_text(value: str, aggregates: AggregateMap) -> str:
     uuids = value.removeprefix("!").removeprefix("in:").split(",")
-    known = {each.uuid: each for each in aggregates}
+    known = {aggregate.uuid: aggregate for aggregate in aggregates}
     zones = [known[u].availability_zone if u in known else None for u in uuids]
     named = [zone for zone in zones if zone]
     if not value.startswith("!") and len(named) == len(uuids):
@@ -187,7 +189,7 @@ def _aggregate_text(value: str, aggregates: AggregateMap) -> str:
 
 def _membership_text(value: str, aggregates: AggregateMap) -> str:
     uuids = value.removeprefix("!").removeprefix("in:").split(",")
-    known = {each.uuid: each for each in aggregates}
+    known = {aggregate.uuid: aggregate for aggregate in aggregates}
     names = [known[u].name if u in known else u for u in uuids]
     where = "outside" if value.startswith("!") else "in"
     return f"{where} aggregate {_listed(names)}"
@@ -195,29 +197,29 @@ def _membership_text(value: str, aggregates: AggregateMap) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     distinct = sorted(set(names))
-    more = len(distinct) - MAX_NAMES
-    rest = f" or {more} more" if more > 0 else ""
-    return f"{' or '.join(distinct[:MAX_NAMES])}{rest}"
+    n_more = len(distinct) - MAX_NAMES
+    suffix = f" or {n_more} more" if n_more > 0 else ""
+    return f"{' or '.join(distinct[:MAX_NAMES])}{suffix}"
 
 
 def _with_amount(params: Pairs, suffix: str, name: str, amount: int) -> Pairs:
     changed, is_left = [], False
-    for each, value in params:
-        if each == f"resources{suffix}":
+    for key, value in params:
+        if key == f"resources{suffix}":
             pairs = [p for p in value.split(",") if not p.startswith(f"{name}:")]
             pairs += [f"{name}:{amount}"] if amount else []
             is_left = bool(pairs)
             value = ",".join(pairs)
         if value:
-            changed.append((each, value))
+            changed.append((key, value))
     return _without_group(changed, suffix) if suffix and not is_left else changed
 
 
 def _without_group(params: Pairs, suffix: str) -> Pairs:
     names = {f"{kind}{suffix}" for kind in ("resources", "required", "member_of")}
     names.add(f"in_tree{suffix}")
-    left = [each for each in params if each[0] not in names]
-    return list(_without_suffix(left, suffix))
+    remaining = [param for param in params if param[0] not in names]
+    return list(_without_suffix(remaining, suffix))
 
 
 def _without_suffix(params: Pairs, suffix: str) -> Iterator[tuple[str, str]]:
@@ -229,24 +231,24 @@ def _without_suffix(params: Pairs, suffix: str) -> Iterator[tuple[str, str]]:
 
 
 def _without_isolation(params: Pairs) -> Pairs:
-    left = [each for each in params if each[0] != "group_policy"]
-    return [*left, ("group_policy", "none")]
+    remaining = [param for param in params if param[0] != "group_policy"]
+    return [*remaining, ("group_policy", "none")]
 
 
 def _without_trait(params: Pairs, name: str, value: str) -> Pairs:
     changed = []
-    for each, traits in params:
-        if each == name:
+    for key, traits in params:
+        if key == name:
             is_any_of = traits.startswith("in:")
             kept = [traits] if is_any_of else traits.split(",")
             traits = ",".join(trait for trait in kept if trait != value)
         if traits:
-            changed.append((each, traits))
+            changed.append((key, traits))
     return changed
 
 
 def _dropped(params: Pairs, dropped: tuple[str, str]) -> Pairs:
-    return [each for each in params if each != dropped]
+    return [param for param in params if param != dropped]
 
 
 # -- prefilters, restrictions, filters -------------------------------------------------
@@ -260,7 +262,7 @@ def without_prefilter(reason: HostReason) -> Edit:
 
 
 def without_restriction(restriction: Restriction) -> Edit:
-    """Return the change that a request does not restrict its hosts so."""
+    """Return the change that leaves out a restriction of hosts."""
     names = _listed(restriction.values)
     change = Change(
         CheckStage.RESTRICTION,
@@ -302,11 +304,11 @@ def without_hint(hint: str, findings: Sequence[str]) -> Edit:
     hint : str
         Its name, followed by ``=`` and one of its values where only that is meant.
     findings : sequence of str
-        What places have because of which it rejects hosts.
+        Why the hint rejects hosts: what their places have.
     """
     listed = ", ".join(findings[:MAX_NAMES])
-    more = " and others" if len(findings) > MAX_NAMES else ""
-    why = f" ({listed}{more})" if findings else ""
+    suffix = " and others" if len(findings) > MAX_NAMES else ""
+    why = f" ({listed}{suffix})" if findings else ""
     change = Change(CheckStage.FILTER, LocalityFilter.__name__, f"without {hint}{why}")
     return Edit(change, of_request=lambda spec: remove_hint(spec, hint))
 
@@ -325,12 +327,12 @@ def enabled(check: str, part: QueryPart | None) -> Edit:
     Parameters
     ----------
     part : QueryPart or None
-        What forbids the trait of disabled hosts; None: nothing does.
+        The part that forbids the trait of disabled hosts; None: the query has none.
     """
-    found = None if part is None else without_part(part, AggregateMap())
+    lifted = None if part is None else without_part(part, AggregateMap())
     return Edit(
         Change(CheckStage.FILTER, check, "the host enabled again"),
-        of_query=_same if found is None else found.of_query,
+        of_query=_same if lifted is None else lifted.of_query,
         numbers=ENABLED,
     )
 

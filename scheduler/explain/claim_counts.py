@@ -21,18 +21,18 @@ Mask = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
 
-#: More claims than any host gets.
+#: More claims than any host can get; stands for "no limit".
 _MANY = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedLimit:
-    """What providers, some of which share, can grant to several trees together.
+    """How many claims sharing providers can grant to several trees together.
 
     Attributes
     ----------
     slot : tuple
-        The suffix and the amounts of what they grant.
+        The suffix and the amounts of the slot that these providers serve.
     provider : int or None
         The only provider that each of the trees has; None: some have several.
     roots : ndarray of int32
@@ -63,7 +63,7 @@ class ClaimCounts:
     is_exact : ndarray of bool, shape (n_rows,)
         Whether the bound is reached in any order in which candidates are claimed.
     shared : sequence of SharedLimit
-        What sharing providers grant to trees together.
+        The limits of sharing providers, which several trees use.
     """
 
     n_claims: Int64s
@@ -72,9 +72,9 @@ class ClaimCounts:
 
 
 class ClaimCounter:
-    """Counts the claims of many queries, which mostly differ in amounts alone.
+    """Counts the claims of many queries; equal slots are counted once.
 
-    Each amount of a class is counted once, where no slot depends on another one.
+    This holds for queries in which no slot depends on another one.
     """
 
     def __init__(self, view: ProviderView) -> None:
@@ -82,7 +82,7 @@ class ClaimCounter:
         self._slots: dict[Hashable, Int64s] = {}
 
     def count(self, queries: Sequence[CandidatesQuery]) -> ClaimCounts:
-        """Return how many claims each tree can grant that meets one of some queries.
+        """Return how many claims each tree can grant that meets one of the queries.
 
         Candidates of the first query are claimed before those of the second one.
 
@@ -92,22 +92,24 @@ class ClaimCounter:
             Placement would refuse a query.
         """
         parsed = [ProviderQuery.parse(without_tree(query.params)) for query in queries]
-        found = self._count_alone(parsed)
-        return _count_together(self._view, parsed) if found is None else found
+        counts = self._count_alone(parsed)
+        return _count_together(self._view, parsed) if counts is None else counts
 
     def _count_alone(self, queries: Sequence[ProviderQuery]) -> ClaimCounts | None:
-        """Return the least of each tree's slots; None: slots may depend on others."""
+        """Return the smallest count of each tree's slots; None: slots may interact."""
         state = self._view.state
         if len(state.trees.shared[0]) or not all(map(_is_plain, queries)):
             return None
-        [first, *others] = (self._slots_of(query) for query in queries)
+        [first, *later] = (self._slots_of(query) for query in queries)
         n_first = n_claims = _least(first.values())
-        for slots in others:
+        for slots in later:
             # A claim of the first query takes one of the claims of each slot in both.
             if any(first.get(name, slot) is not slot for name, slot in slots.items()):
                 return None
-            left = [each - (name in first) * n_first for name, each in slots.items()]
-            n_claims = n_claims + np.maximum(_least(left), 0)
+            remaining = [
+                n_slot - (name in first) * n_first for name, n_slot in slots.items()
+            ]
+            n_claims = n_claims + np.maximum(_least(remaining), 0)
         return ClaimCounts(n_claims, np.ones(state.trees.n_rows, np.bool_))
 
     def _slots_of(self, query: ProviderQuery) -> dict[str, Int64s]:
@@ -161,11 +163,11 @@ def _least(counts: Iterable[Int64s]) -> Int64s:
 def _count_together(
     view: ProviderView, queries: Sequence[ProviderQuery]
 ) -> ClaimCounts:
-    first, *others = (_match(view, query) for query in queries)
-    found = first.counts()
-    for other in others:
-        found = _joined(first, found, other)
-    return found
+    first, *later = (_match(view, query) for query in queries)
+    counts = first.counts()
+    for other in later:
+        counts = _joined(first, counts, other)
+    return counts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,7 +205,7 @@ class _QueryMatches:
             return np.zeros(len(self.roots), np.bool_)
         trees = self._state.trees
         is_related = bool(rules.suffixed or rules.subtrees or rules.required)
-        # Otherwise each slot takes any of its providers, and disturbs no other slot.
+        # Otherwise a slot takes any of its providers without effect on other slots.
         is_exact = np.ones(len(self.roots), np.bool_)
         if not is_related and not len(trees.shared[0]):
             return is_exact
@@ -218,24 +220,24 @@ class _QueryMatches:
         return is_exact
 
     def _shared(self) -> list[SharedLimit]:
-        trees, found = self._state.trees, []
+        trees, limits = self._state.trees, []
         if not len(trees.shared[0]):
             return []
-        for each in self.matches.slots:
-            if not each.amounts:
+        for any_slot in self.matches.slots:
+            if not any_slot.amounts:
                 continue
-            slot = each.within(np.isin(each.roots, self.roots))
+            slot = any_slot.within(np.isin(any_slot.roots, self.roots))
             is_shared = trees.roots[slot.providers] != slot.roots
             sharing = slot.roots[is_shared]
             slot = slot.within(np.isin(slot.roots, sharing))
             is_single = slot.n_options(trees.n_rows)[slot.roots] == 1
             single = slot.within(is_single)
             for provider in np.unique(single.providers):
-                mine = single.within(single.providers == provider)
-                found.append(self._limit(mine, int(provider)))
+                of_provider = single.within(single.providers == provider)
+                limits.append(self._limit(of_provider, int(provider)))
             if not is_single.all():
-                found.append(self._limit(slot, None))
-        return found
+                limits.append(self._limit(slot, None))
+        return limits
 
     def _limit(self, slot: Slot, provider: int | None) -> SharedLimit:
         grants = _grants(self._state, slot).tolist()
@@ -262,7 +264,7 @@ def _grants(
     Parameters
     ----------
     taken : sequence of (str, ndarray of int64, shape (n_options,))
-        What is taken of a class before.
+        By resource class: what earlier claims take.
     """
     grants = np.full(len(slot.providers), _MANY, np.int64)
     before = dict(taken)
@@ -270,9 +272,9 @@ def _grants(
         column = state.column(name)
         # Faster than a search where most providers have the class.
         of_rows = np.empty(state.trees.n_rows, np.int64)
-        # Usage beside which one more can be allocated.
-        most = column.distinct.max_used(amount)
-        of_rows[column.rows] = most[column.kinds] - column.used
+        # The usage up to which one more claim is granted.
+        max_used = column.distinct.max_used(amount)
+        of_rows[column.rows] = max_used[column.kinds] - column.used
         room = of_rows[slot.providers]
         if name in before:
             room -= before[name]
@@ -281,44 +283,47 @@ def _grants(
 
 
 def _joined(
-    first: _QueryMatches, found: ClaimCounts, other: _QueryMatches
+    first: _QueryMatches, counts: ClaimCounts, other: _QueryMatches
 ) -> ClaimCounts:
     """Return the counts where a second query is claimed after a first one."""
-    state, n_rows = other.matches.state, len(found.n_claims)
+    state, n_rows = other.matches.state, len(counts.n_claims)
     n_later = np.zeros(n_rows, np.int64)
     n_later[other.roots] = _MANY
     for slot in other.matches.slots:
         before = [
-            (name, found.n_claims[slot.roots] * first.taking(name))
+            (name, counts.n_claims[slot.roots] * first.taking(name))
             for name in slot.amounts
         ]
         of_slot = np.zeros(n_rows, np.int64)
         np.add.at(of_slot, slot.roots, _grants(state, slot, before))
         np.minimum(n_later, of_slot, out=n_later)
     alone = other.counts()
-    is_in_both = (found.n_claims > 0) & (alone.n_claims > 0)
-    # Amounts were taken of the one provider of each class.
+    is_in_both = (counts.n_claims > 0) & (alone.n_claims > 0)
+    # True if each slot has one provider, so that earlier amounts were taken from that
+    # one.
     is_flat = np.ones(n_rows, np.bool_)
-    for each in (first, other):
-        is_flat[each.roots] &= (each.matches.n_options[:, each.is_own] == 1).all(axis=0)
+    for matched in (first, other):
+        is_flat[matched.roots] &= (
+            matched.matches.n_options[:, matched.is_own] == 1
+        ).all(axis=0)
     return ClaimCounts(
-        found.n_claims + n_later,
-        found.is_exact & alone.is_exact & (~is_in_both | is_flat),
-        _merged([*found.shared, *alone.shared]),
+        counts.n_claims + n_later,
+        counts.is_exact & alone.is_exact & (~is_in_both | is_flat),
+        _merged([*counts.shared, *alone.shared]),
     )
 
 
 def _merged(limits: Iterable[SharedLimit]) -> list[SharedLimit]:
-    """Return limits where claims of several queries take equally from a provider."""
-    found: dict[Hashable, SharedLimit] = {}
-    for each in limits:
-        key = each.slot, each.provider
-        if (known := found.get(key)) is not None:
-            each = SharedLimit(
-                each.slot,
-                each.provider,
-                np.union1d(known.roots, each.roots),
-                {**known.grants, **each.grants},
+    """Join the limits of equal slots of several queries at the same provider."""
+    merged: dict[Hashable, SharedLimit] = {}
+    for limit in limits:
+        key = limit.slot, limit.provider
+        if (known := merged.get(key)) is not None:
+            limit = SharedLimit(
+                limit.slot,
+                limit.provider,
+                np.union1d(known.roots, limit.roots),
+                {**known.grants, **limit.grants},
             )
-        found[key] = each
-    return list(found.values())
+        merged[key] = limit
+    return list(merged.values())

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..candidates import CandidatesQuery, DerivedData, Offer
+from ..candidates import CandidatesQuery, DerivedData, Offer, resources_of
 from ..drivers.filtering import collect_limits, filter_hosts
-from ..drivers.instances import Needs
+from ..drivers.instances import consumption_of, consumption_on_host
 from ..drivers.parts import Parts
 from ..hosts import HostBatch
 from ..placement.memory import TableOffer
@@ -32,9 +32,9 @@ class ClaimLoop:
     Parameters
     ----------
     request : Request
-        Of each instance.
+        The request of each instance.
     queries : sequence of CandidatesQuery
-        Whose candidates are claimed, those of the first one first.
+        Their candidates are claimed, those of the first query first.
 
     Attributes
     ----------
@@ -58,17 +58,17 @@ class ClaimLoop:
         ]
         spec_obj = request.spec_obj
         self._filters = [filter_.prepare(spec_obj) for filter_ in parts.filters]
-        self._needs = Needs(request, parts.conf)
+        self._consumption = consumption_of(request, parts.conf)
         self.n_left = MAX_CLAIMS
 
-    def run(self, node_uuid: str, most: int) -> int | None:
+    def run(self, node_uuid: str, limit: int) -> int | None:
         """Return how many instances a compute node takes.
 
-        None: not all of `most` were tried, as no claim is left.
+        None: not all of `limit` were tried, because `MAX_CLAIMS` was reached.
         """
         table = ProviderTable(ProviderColumns.of(tree_records(self._view, node_uuid)))
         host: HostBatch | None = None
-        for n_claimed in range(most):
+        for n_claimed in range(limit):
             if self.n_left <= 0:
                 return None
             self.n_left -= 1
@@ -82,7 +82,7 @@ class ClaimLoop:
             if claimed is None:
                 return n_claimed
             host = claimed
-        return most
+        return limit
 
     def _offer(self, view: ProviderView) -> Offer:
         offers = []
@@ -96,23 +96,25 @@ class ClaimLoop:
     def _claimed(
         self, host: HostBatch, offer: Offer, table: ProviderTable, number: int
     ) -> HostBatch | None:
-        """Claim on the host and in the table; return the host then, None: refused."""
+        """Claim in the copies of host and table; return the new host; None: refused."""
         spec_obj = self._request.spec_obj
         passed = filter_hosts(
             self._filters, host, spec_obj, index=0, is_rebuild=False, steps=[]
         )
         if not len(passed):
             return None
-        left = passed.candidates_of(0)
-        candidate = offer.next_candidate(passed.value("uuid", 0), left)
+        candidates = passed.candidates_of(0)
+        candidate = offer.next_candidate(passed.value("uuid", 0), candidates)
         if candidate is None:
             return None
         limits = collect_limits(self._filters, passed, 0, spec_obj, is_rebuild=False)
-        mappings = offer.mappings_of(candidate)
+        request = offer.request(candidate)
         amounts: dict[str, dict[str, int]] = {}
-        for provider, resources in offer.resources_of(candidate).items():
+        for provider, resources in resources_of(request).items():
             for name, amount in resources.items():
                 amounts.setdefault(name, {})[provider] = amount
         table.add_used(amounts)
-        consumption = self._needs.on_host(limits, mappings)
+        consumption = consumption_on_host(
+            self._consumption, limits, request["mappings"]
+        )
         return host.with_instance(0, f"capacity {number}", consumption)

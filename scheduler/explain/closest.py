@@ -43,7 +43,8 @@ class ClosestGroup:
     Attributes
     ----------
     n_hosts : int
-        Compute nodes; those of a smaller change of the same resource are included.
+        Compute nodes, including those that a smaller change of the same resource
+        admits.
     hosts : tuple of str
         Some of them, by service host.
     zones : tuple of (str, int)
@@ -80,10 +81,10 @@ class ClosestReport:
     n_instances : int
         Those that the request is for.
     n_fitting : int
-        As many of them fit at once now, by a decision without claims.
+        How many of them fit at once now, by a decision without claims.
     refusal : str
-        What the request would be answered now, with counts of hosts by cause; empty if
-        all of its instances fit, or there is but one.
+        The answer to the request now, with counts of hosts by cause; empty if all of
+        its instances fit, or it has only one.
     n_changes : int
         How many changes each group has: 1, or 2 where no single one admits a host; 0:
         no group was found. Each admits hosts for one instance.
@@ -103,10 +104,10 @@ class ClosestReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data that JSON can hold."""
-        found = {
-            each.name: getattr(self, each.name) for each in dataclasses.fields(self)
+        plain = {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(self)
         }
-        return {**found, "groups": [group.to_dict() for group in self.groups]}
+        return {**plain, "groups": [group.to_dict() for group in self.groups]}
 
 
 class ClosestSearch:
@@ -122,7 +123,7 @@ class ClosestSearch:
         """Return the closest hosts."""
         alternatives = self._checks.alternatives()
         counts = self._checks.counts(alternatives)
-        found: list[ClosestGroup] = []
+        groups: list[ClosestGroup] = []
         n_changes = 0
         for n_changes in (1, 2):
             tried = [
@@ -134,8 +135,8 @@ class ClosestSearch:
                     query, checks, (n_failed == n_changes) & (counts.min(axis=0) > 0)
                 )
             ]
-            found = sorted(_distinct(tried), key=lambda group: -group.n_hosts)
-            if found:
+            groups = sorted(_distinct(tried), key=lambda group: -group.n_hosts)
+            if groups:
                 break
         n_passing = int(np.count_nonzero(counts.min(axis=0) == 0))
         return ClosestReport(
@@ -145,8 +146,8 @@ class ClosestSearch:
             n_instances=1,
             n_fitting=min(n_passing, 1),
             refusal="",
-            n_changes=n_changes if found else 0,
-            groups=tuple(found),
+            n_changes=n_changes if groups else 0,
+            groups=tuple(groups),
             providers_from=origin,
         )
 
@@ -162,10 +163,10 @@ class ClosestSearch:
         )
         hosts = np.flatnonzero(at)
         for i in np.argsort(-sizes, kind="stable")[:MAX_TRIED].tolist():
-            mine = np.zeros(self._n, np.bool_)
-            mine[hosts[kind_of.reshape(-1) == i]] = True
+            of_kind = np.zeros(self._n, np.bool_)
+            of_kind[hosts[kind_of.reshape(-1) == i]] = True
             yield from self._tried(
-                query, [checks[j] for j in np.flatnonzero(kinds[i]).tolist()], mine
+                query, [checks[j] for j in np.flatnonzero(kinds[i]).tolist()], of_kind
             )
 
     def _tried(
@@ -178,25 +179,25 @@ class ClosestSearch:
             return
         n_before = 0
         for amounts in _amounts(checks, at):
-            edits = [c.made(n) for c, n in zip(checks, amounts, strict=True)]
-            made = [each for each in edits if each is not None]
-            mine = at.copy()
+            edits = [c.edit_to(n) for c, n in zip(checks, amounts, strict=True)]
+            changing = [edit for edit in edits if edit is not None]
+            with_room = at.copy()
             for check, amount in zip(checks, amounts, strict=True):
                 if check.part is not None:
-                    mine &= check.available >= amount
-            admitted = self._admitted(query, made, mine)
-            # A larger change is of interest if it admits many more.
+                    with_room &= check.available >= amount
+            admitted = self._admitted(query, changing, with_room)
+            # A larger change is reported only if it admits twice as many hosts.
             if np.count_nonzero(admitted) >= max(1, 2 * n_before):
                 n_before = int(np.count_nonzero(admitted))
-                yield self._group(made, admitted)
+                yield self._group(changing, admitted)
 
     def _admitted(self, query: AskedQuery, edits: Sequence[Edit], at: Mask) -> Mask:
         """Return which hosts pass every check after changes, shape (n_hosts,)."""
         admitted = np.zeros(self._n, np.bool_)
-        found = self._checks.offered(query, edits, at)
-        if found is None:
+        offered = self._checks.offered(query, edits, at)
+        if offered is None:
             return admitted
-        rows, hosts = found
+        rows, hosts = offered
         for edit in edits:
             if edit.numbers:
                 hosts = hosts.with_numbers(edit.numbers)
@@ -231,7 +232,7 @@ class ClosestSearch:
 
 
 def _amounts(checks: Sequence[HostCheck], at: Mask) -> list[tuple[int, ...]]:
-    """Return the amounts to try: of a single resource several, else one of each."""
+    """Return the amounts to try: several of a single resource, or one of each."""
     if len(checks) == 1:
         return [(amount,) for amount in checks[0].levels(at)]
     cost = np.where(at, np.sum([check.cost() for check in checks], axis=0), np.inf)
@@ -240,7 +241,7 @@ def _amounts(checks: Sequence[HostCheck], at: Mask) -> list[tuple[int, ...]]:
 
 
 def _distinct(groups: Sequence[ClosestGroup]) -> list[ClosestGroup]:
-    """Return the groups; of those of equal changes the largest."""
+    """Return the groups; of several with equal changes, only the largest."""
     largest: dict[tuple[Change, ...], ClosestGroup] = {}
     for group in groups:
         known = largest.get(group.changes)

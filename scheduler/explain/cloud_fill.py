@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How full all hosts are, by availability zone and cell, by cell, or by place."""
+"""Sum up how full hosts are, by availability zone and cell, by cell, or by place."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ BY_CELL: Final = "cell"
 RESOURCES: Final = ("vcpus", "memory_mb", "disk_gb")
 
 
-#: Whether a group is a zone, cell or place at all; its kind, name and cell.
+#: Whether a group is a zone, cell or place (False: its hosts are in none); kind, name
+#: and cell.
 _Name = tuple[bool, str, str, str]
 
 
@@ -142,7 +143,7 @@ def cloud_fill(
         len(hosts),
         int(hosts.num_instances.sum()) if len(hosts) else 0,
         len(table.claims.unreported()),
-        {each: counted[each] for each in HostCondition},
+        {condition: counted[condition] for condition in HostCondition},
     )
 
 
@@ -186,8 +187,8 @@ def _groups(
             hosts.host[at].tolist(),
             conditions[at].tolist(),
             {
-                name: ResourceFill(each.used[at], each.capacity[at])
-                for name, each in resources.items()
+                name: ResourceFill(fill.used[at], fill.capacity[at])
+                for name, fill in resources.items()
             },
         )
 

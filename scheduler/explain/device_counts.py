@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many equal guests fit the NUMA cells and PCI devices of each host in a row.
+"""Count how many equal guests the NUMA cells and PCI devices of each host hold.
 
 Where no choice matters they are counted for all hosts at once. Otherwise guests are
 placed one by one, as claims do, once for each state of a host.
@@ -45,7 +45,7 @@ class DeviceCounts:
     Attributes
     ----------
     n_guests : ndarray of int64, shape (n_hosts,)
-        At most so many, and at most as many as were asked for.
+        An upper bound, at most `limits`.
     is_exact : ndarray of bool, shape (n_hosts,)
     """
 
@@ -54,24 +54,24 @@ class DeviceCounts:
 
 
 def count_guests(
-    hosts: HostBatch, need: Need, most: Int64s, *, is_limited: bool
+    hosts: HostBatch, need: Need, limits: Int64s, *, is_limited: bool
 ) -> DeviceCounts:
-    """Return how many guests fit each host, apart from providers that candidates have.
+    """Return how many guests fit each host; providers of candidates are not regarded.
 
     Parameters
     ----------
     need : Need
-        Of each guest; no network is among it.
-    most : ndarray of int64, shape (n_hosts,)
-        More are not counted.
+        The need of each guest; it has no network.
+    limits : ndarray of int64, shape (n_hosts,)
+        Counting stops at these numbers.
     is_limited : bool
         Whether cells may only be overcommitted by the hosts' ratios.
     """
     counted = _counted(hosts, need, is_limited=is_limited)
     if counted is not None:
         every = np.ones(len(hosts), np.bool_)
-        return DeviceCounts(np.minimum(counted, most), every)
-    return _placed(hosts, need, most, is_limited=is_limited)
+        return DeviceCounts(np.minimum(counted, limits), every)
+    return _placed(hosts, need, limits, is_limited=is_limited)
 
 
 # -- for all hosts at once -------------------------------------------------------------
@@ -84,9 +84,9 @@ def _counted(hosts: HostBatch, need: Need, *, is_limited: bool) -> Int64s | None
     pools = pool_rows(hosts, np.arange(len(hosts))) if need.requests else None
     if need.guest is None:
         return _by_devices(pools, need) if pools is not None else None
-    [same, *others] = need.guest.groups
+    [same, *other_groups] = need.guest.groups
     cell = need.guest.cells[same[0]]
-    if others or need.guest.is_isolated_emulator:
+    if other_groups or need.guest.is_isolated_emulator:
         return None
     if cell.is_pinned and cell.thread_policy in (ISOLATE, REQUIRE):
         return None
@@ -163,7 +163,7 @@ def _in_memory(cells: CellRows, guest: GuestCell) -> Int64s:
     if guest.is_pinned:
         plain = np.maximum(cells["free_memory_mb"] // guest.memory_mb, 0)
         return np.where(has_pages, in_pages[:, :, 0], plain)
-    # Floating memory may be shared: it has to fit, and is not used up.
+    # Guests without pinning share memory: it has to fit, but is not consumed.
     fits = np.where(
         has_pages,
         is_whole[:, :, 0] & (cells["total_kb"][:, :, 0] >= memory_kb),
@@ -202,12 +202,12 @@ def _devices_near(cells: CellRows, pools: PoolRows, need: Need) -> Int64s | None
 
 
 def _placed(
-    hosts: HostBatch, need: Need, most: Int64s, *, is_limited: bool
+    hosts: HostBatch, need: Need, limits: Int64s, *, is_limited: bool
 ) -> DeviceCounts:
-    n_guests = most.copy()
+    n_guests = limits.copy()
     is_exact = np.ones(len(hosts), np.bool_)
     known: dict[tuple[object, ...], tuple[int, bool]] = {}
-    n_left = MAX_PLACED
+    n_placeable = MAX_PLACED
     keys = zip(
         hosts.codes("numa_topology").tolist(),
         hosts.codes("pci_stats").tolist(),
@@ -216,27 +216,29 @@ def _placed(
         strict=True,
     )
     for index, key in enumerate(keys):
-        limit = int(most[index])
-        found = known.get(key)
-        if found is None or (not found[1] and found[0] < limit):
-            if n_left <= 0:
+        limit = int(limits[index])
+        placed = known.get(key)
+        if placed is None or (not placed[1] and placed[0] < limit):
+            if n_placeable <= 0:
                 is_exact[index] = limit == 0
                 continue
-            limits = Limits(*key[2:]) if is_limited else None
-            found = _place_all(hosts, index, need.within(limits), limit)
-            known[key] = found
-            n_left -= found[0] + 1
-        n_guests[index] = min(found[0], limit)
+            ratios = Limits(*key[2:]) if is_limited else None
+            placed = _place_all(hosts, index, need.within(ratios), limit)
+            known[key] = placed
+            n_placeable -= placed[0] + 1
+        n_guests[index] = min(placed[0], limit)
     return DeviceCounts(n_guests, is_exact)
 
 
-def _place_all(hosts: HostBatch, index: int, need: Need, most: int) -> tuple[int, bool]:
+def _place_all(
+    hosts: HostBatch, index: int, need: Need, limit: int
+) -> tuple[int, bool]:
     """Return how many guests were placed on a host, and whether no more fits."""
     topology = hosts.value("numa_topology", index)
     pools = hosts.value("pci_stats", index)
-    for n_placed in range(most):
+    for n_placed in range(limit):
         usage = need.take(topology, pools)
         if usage is None or (need.guest is not None and usage.guest is None):
             return n_placed, True
         topology, pools = usage.topology, usage.pools
-    return most, False
+    return limit, False

@@ -13,13 +13,12 @@ import numpy as np
 
 from ...objects import RequestSpec
 from ..candidates import CandidatesQuery, DerivedData, Offer
-from ..drivers.attachment_places import RecordedAttachments
+from ..drivers.attachment_finder import RecordedAttachments
 from ..drivers.named_groups import with_current_groups
 from ..drivers.parts import Parts
 from ..drivers.placement_queries import ATTACHMENTS, build_queries, run_prefilters
 from ..drivers.prepared import Caller
 from ..drivers.record import DecisionRecord, Outcome
-from ..drivers.restrictions import requested_host
 from ..errors import InvalidRequest, NoValidHost, SchedulerError, excerpt
 from ..hosts import HostBatch
 from ..locality import HostPlaces, places_of_host
@@ -41,9 +40,8 @@ from .dry_run import dry_run
 from .flavors import FlavorRequest, request_of_flavor
 from .host_checks import HostChecks, NamedNode
 from .host_list import HostPage, HostSummary, summarize
-from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
+from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom, host_reasons
 from .tree_checks import HostTree
-from .why_not import host_reasons
 
 _FIRST: Final = "of several forced hosts only the first is considered"
 #: Compute nodes of one service host that are explained; ironic has more.
@@ -53,21 +51,21 @@ MAX_TREES: Final = 20
 
 
 class UnknownHost(SchedulerError):
-    """Raised for a host that the host table does not have; names similar ones."""
+    """Raised for a host that the host table does not have; it lists similar names."""
 
 
 def similar_names(name: str, known: Sequence[str]) -> list[str]:
     """Return up to three known names that begin with a name, or else resemble it."""
-    begun = [each for each in known if name and each.startswith(name)]
+    begun = [n for n in known if name and n.startswith(name)]
     return begun[:3] or difflib.get_close_matches(name[:255], known, n=3)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _QueriedRequest:
-    """A request and its queries; None: Placement is not queried.
+    """A request and its queries to Placement; None: Placement is not queried.
 
-    They are as if the request named no host; those about the one compute node that it
-    names are with that.
+    The queries are built as if the request named no host; `named` has those about the
+    one compute node that it names.
     """
 
     request: Request
@@ -101,8 +99,13 @@ class Explainer:
         self._parts = parts
         self._providers = providers
 
+    @property
+    def max_view_age_s(self) -> float:
+        """``[moorage] max_view_age``: older host state is stale; 0: it never is."""
+        return float(self._parts().conf.moorage.max_view_age)
+
     def unknowns(self) -> list[str]:
-        """Return what the source of hosts cannot give, in general or now."""
+        """Return what the source of hosts does not know, in general or now."""
         return list(self._parts().source.unknowns())
 
     def dry_run(
@@ -138,15 +141,15 @@ class Explainer:
         if not levels or not hosts:
             return {}
         every = parts.table.batch()
-        some = every.take(every.matches("host", hosts))
+        named = every.take(every.matches("host", hosts))
         return {
-            some.value("host", i): places_of_host(
-                some.value("aggregates", i),
-                some.value("places", i),
+            named.value("host", i): places_of_host(
+                named.value("aggregates", i),
+                named.value("places", i),
                 levels,
-                some.value("placement_places", i),
+                named.value("placement_places", i),
             )
-            for i in range(len(some))
+            for i in range(len(named))
         }
 
     def nodes_of_host(self, host: str) -> list[HostSummary]:
@@ -157,10 +160,10 @@ class Explainer:
         UnknownHost
         """
         page = self.hosts(after=f"{host}/", limit=MAX_NODES)
-        found = [each for each in page.hosts if each.host == host]
-        if not found:
+        nodes = [node for node in page.hosts if node.host == host]
+        if not nodes:
             raise self._unknown(self._parts(), host)
-        return found
+        return nodes
 
     def why_not(
         self, context: object, spec_obj: RequestSpec, host: str
@@ -186,8 +189,8 @@ class Explainer:
     def closest(self, context: object, spec_obj: RequestSpec) -> ClosestReport:
         """Return what would have to change for a request to fit.
 
-        A request for several instances is also decided, without claims, as more of them
-        may be asked for than the hosts that pass have room for, or rules allow.
+        A request for several instances is also decided, without claims: the hosts that
+        pass may lack room for all of them, or rules may not allow all.
 
         Without the providers in memory, only some hosts are read from Placement: those
         that fail the fewest other checks.
@@ -212,8 +215,8 @@ class Explainer:
         if queries is not None:
             view, origin = self._providers(), ProvidersFrom.MEMORY
             if view is None:
-                others = HostChecks(parts, request, None, (), None, hosts)
-                nearest = np.argsort(others.n_failing(), kind="stable")[:MAX_TREES]
+                unqueried = HostChecks(parts, request, None, (), None, hosts)
+                nearest = np.argsort(unqueried.n_failing(), kind="stable")[:MAX_TREES]
                 hosts = hosts.take(np.sort(nearest))
                 view, origin = _read_view(parts, hosts), ProvidersFrom.PLACEMENT
         checks = HostChecks(
@@ -234,24 +237,27 @@ class Explainer:
     ) -> ClosestReport:
         """Return a report that says how many of several instances fit at once."""
         record = self.dry_run(context, spec_obj, n_instances)
-        least, most = 0, n_instances
+        lower, upper = 0, n_instances
         if record.outcome is not Outcome.SELECTED:
-            most -= 1
-            while least < most:
-                middle = (least + most + 1) // 2
-                found = self.dry_run(context, spec_obj, middle)
-                if found.outcome is Outcome.SELECTED:
-                    least = middle
+            upper -= 1
+            while lower < upper:
+                middle = (lower + upper + 1) // 2
+                smaller = self.dry_run(context, spec_obj, middle)
+                if smaller.outcome is Outcome.SELECTED:
+                    lower = middle
                 else:
-                    most = middle - 1
+                    upper = middle - 1
         return dataclasses.replace(
-            report, n_instances=n_instances, n_fitting=most, refusal=record.user_message
+            report,
+            n_instances=n_instances,
+            n_fitting=upper,
+            refusal=record.user_message,
         )
 
     def nova_flavors(self, names: Collection[str] | None = None) -> list[FlavorRequest]:
         """Return requests for nova's flavors; see `BaseHostSource.flavors`."""
-        found = self._parts().source.flavors(names)
-        return [request_of_flavor(each) for each in found]
+        flavors = self._parts().source.flavors(names)
+        return [request_of_flavor(flavor) for flavor in flavors]
 
     def capacity(self, flavors: Sequence[FlavorRequest]) -> CapacityReport:
         """Return how many more instances of each flavor fit now; see `capacity`."""
@@ -268,7 +274,7 @@ class Explainer:
         """
         parts = self._parts()
         default: str = parts.conf.default_availability_zone
-        zones = {each.availability_zone for each in parts.table.aggregates}
+        zones = {aggregate.availability_zone for aggregate in parts.table.aggregates}
         known = sorted({default, *filter(None, zones)})
         if zone is not None and zone not in known:
             raise InvalidRequest(
@@ -293,7 +299,8 @@ class Explainer:
         self, parts: Parts, caller: Caller, spec_obj: RequestSpec
     ) -> _QueriedRequest:
         request = Request.validated(copy.deepcopy(spec_obj))
-        for weigher in parts.weighers:  # some hints are read by no filter
+        # A weigher may refuse a hint that no filter reads.
+        for weigher in parts.weighers:
             weigher.prepare(request.spec_obj)
         if request.is_rebuild:
             return _QueriedRequest(request, None)
@@ -302,10 +309,10 @@ class Explainer:
             request = with_current_groups(parts, request)
             requirements = run_prefilters(parts, caller, request, record)
             queries = build_queries(parts, request, requirements)
-            requested, named = requested_host(request), None
+            requested, named = request.requested_host, None
             nodes = parts.table.nodes_of(*requested) if requested else ()
             if len(nodes) == 1:
-                # What a decision asks: see `restrict_to_requested_host`.
+                # As a decision does: see `restrict_to_requested_host`.
                 requirements.in_tree = nodes[0]
                 its_own = build_queries(parts, request, requirements)
                 named = NamedNode(nodes[0], its_own)
@@ -352,10 +359,10 @@ def _without_prefilter(parts: Parts, name: str) -> Parts:
     """Return parts without a prefilter or, if there is none of that name, any."""
     if name == ATTACHMENTS:
         return dataclasses.replace(parts, attachments=RecordedAttachments())
-    left = [each for each in parts.prefilters if each[0] != name]
-    if len(left) == len(parts.prefilters):
-        left = []
-    return dataclasses.replace(parts, prefilters=left)
+    prefilters = [prefilter for prefilter in parts.prefilters if prefilter[0] != name]
+    if len(prefilters) == len(parts.prefilters):
+        prefilters = []
+    return dataclasses.replace(parts, prefilters=prefilters)
 
 
 def _read_view(parts: Parts, hosts: HostBatch) -> ProviderView:
@@ -370,16 +377,18 @@ def _read_view(parts: Parts, hosts: HostBatch) -> ProviderView:
 def _names(parts: Parts) -> Mapping[str, str]:
     """Return a text for each aggregate by UUID."""
     table = parts.table
-    found = {one.aggregate: " ".join(one.place) for one in table.placement_places}
-    for each in table.aggregates:
-        zone = each.availability_zone
-        found[each.uuid] = f"{each.name} (zone {zone})" if zone else each.name
-    return found
+    texts = {place.aggregate: " ".join(place.place) for place in table.placement_places}
+    for aggregate in table.aggregates:
+        zone = aggregate.availability_zone
+        texts[aggregate.uuid] = (
+            f"{aggregate.name} (zone {zone})" if zone else aggregate.name
+        )
+    return texts
 
 
 def _is_elsewhere(parts: Parts, request: Request, node: str) -> bool:
     """Return whether a request names a host to which a node does not belong."""
-    requested = requested_host(request)
+    requested = request.requested_host
     return requested is not None and node not in parts.table.nodes_of(*requested)
 
 
@@ -390,11 +399,11 @@ def _of_placement(
     if tree is None:
         text = "it has no resource provider in Placement"
         return [HostReason(CheckStage.PLACEMENT, "provider", text)]
-    found = [tree.reasons(query) for query in queries]
-    if not all(found):
+    by_query = [tree.reasons(query) for query in queries]
+    if not all(by_query):
         return []
     # The second query, without PCPU, mostly fails for the same reasons.
-    return list(dict.fromkeys(reason for reasons in found for reason in reasons))
+    return list(dict.fromkeys(reason for reasons in by_query for reason in reasons))
 
 
 def _offer(tree: HostTree | None, queries: Sequence[CandidatesQuery]) -> Offer | None:
@@ -413,9 +422,9 @@ def _host(parts: Parts, node: str, offer: Offer | None) -> HostBatch:
     """Return one compute node, with its candidates if it has any."""
     if offer is not None:
         hosts = parts.table.batch_of_offer(offer)
-        mine = hosts.matches("uuid", [node])
-        if mine.any():
-            return hosts.take(mine)
+        is_node = hosts.matches("uuid", [node])
+        if is_node.any():
+            return hosts.take(is_node)
     host = parts.table.batch([node])
     if not len(host):
         raise UnknownHost(f"The compute node {node} has just been removed")

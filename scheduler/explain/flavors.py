@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests for one instance of a flavor, anywhere, for the capacity."""
+"""Build requests for one instance of a flavor on any host, to count the capacity."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from ..request import set_field
 from ..request.guest_cells import cells_of_flavor
 
 _ALIAS: Final = "pci_passthrough:alias"
-#: A note that does not make the capacity less exact.
+#: A note beside which the capacity is still exact.
 VOLUME_BACKED: Final = "volume-backed"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FlavorRequest:
-    """A request for one instance of a flavor, anywhere.
+    """A request for one instance of a flavor on any host.
 
     Attributes
     ----------
     notes : tuple of str
-        What it lacks of what nova's API would add.
+        What nova's API would add, and this request lacks.
     """
 
     spec_obj: RequestSpec
@@ -80,22 +80,22 @@ def request_of_flavor(flavor: Flavor) -> FlavorRequest:
 def requests_of_decisions(stored: Iterable[RequestSpec]) -> list[FlavorRequest]:
     """Return a request for each distinct flavor of some requests.
 
-    Volume-backed boots of a flavor, which need no root disk, are one of their own. Of a
-    request, the flavor, the NUMA cells and the flavor's PCI devices stay; the
-    image, ports, hints, server groups, zones and hosts that it names do not. A request
-    whose flavor lacks a field, which was refused, is left out.
+    Volume-backed boots of a flavor, which need no root disk, have a request of their
+    own. A returned request has the flavor, the NUMA cells and the flavor's PCI devices
+    of a given one, without its image, ports, hints, server groups, zones and hosts. A
+    request whose flavor lacks a field, which was refused, is left out.
     """
-    found: dict[Hashable, FlavorRequest] = {}
+    requests: dict[Hashable, FlavorRequest] = {}
     for spec_obj in stored:
         flavor = set_field(spec_obj, "flavor")
         if flavor is not None:
             with contextlib.suppress(UnsetField):
                 is_bfv = bool(set_field(spec_obj, "is_bfv"))
                 key = _identity(flavor), is_bfv
-                if key not in found:
+                if key not in requests:
                     notes = (VOLUME_BACKED,) if is_bfv else ()
-                    found[key] = FlavorRequest(_anywhere(flavor, spec_obj), notes)
-    return list(found.values())
+                    requests[key] = FlavorRequest(_anywhere(flavor, spec_obj), notes)
+    return list(requests.values())
 
 
 def _identity(flavor: Flavor) -> Hashable:
@@ -105,17 +105,21 @@ def _identity(flavor: Flavor) -> Hashable:
 
 
 def _anywhere(flavor: Flavor, spec_obj: RequestSpec) -> RequestSpec:
-    made = request_of_flavor(flavor).spec_obj
-    made.is_bfv = bool(set_field(spec_obj, "is_bfv"))
-    made.numa_topology = set_field(spec_obj, "numa_topology")
+    request = request_of_flavor(flavor).spec_obj
+    request.is_bfv = bool(set_field(spec_obj, "is_bfv"))
+    request.numa_topology = set_field(spec_obj, "numa_topology")
     asked = set_field(set_field(spec_obj, "pci_requests"), "requests") or ()
-    aliases = [each for each in asked if each.source != InstancePCIRequest.NEUTRON_PORT]
+    aliases = [
+        pci_request
+        for pci_request in asked
+        if pci_request.source != InstancePCIRequest.NEUTRON_PORT
+    ]
     if aliases:
-        made.pci_requests = InstancePCIRequests(requests=aliases)
-        prefixes = tuple(each.request_id for each in aliases if each.request_id)
-        made.requested_resources = [
+        request.pci_requests = InstancePCIRequests(requests=aliases)
+        prefixes = tuple(alias.request_id for alias in aliases if alias.request_id)
+        request.requested_resources = [
             group
             for group in set_field(spec_obj, "requested_resources") or ()
             if prefixes and (group.requester_id or "").startswith(prefixes)
         ]
-    return made
+    return request

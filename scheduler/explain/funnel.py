@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The funnel of a decision: how many hosts each step left, and why the others went."""
+"""How many hosts each step of a decision let pass, and why it rejected the others."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
+from ...objects import RequestSpec
 from ..drivers.record import DecisionRecord, FilterStep, Outcome
+from .requested import describe_request
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,23 +37,23 @@ class FunnelStep:
 def funnel(record: DecisionRecord) -> list[FunnelStep]:
     """Return the steps of a decision, Placement's answer first.
 
-    Of several instances the first one is shown: hosts that later ones lose are mostly
-    those that the request itself has filled. If the request failed, the steps of the
-    instance that found no host follow. Each is shown as the filters ran for it last.
+    Of several instances the first one is shown: later ones mostly lose the hosts that
+    the request itself has filled. If the request failed, the steps of the instance that
+    found no host follow. Of each instance, the last run of the filters is shown.
     """
     placement = _placement(record)
-    found = [] if placement is None else [placement]
+    steps = [] if placement is None else [placement]
     runs = record.runs()
     if not runs:
-        return found
+        return steps
     of_first = [run for run in runs if _instance(run) == _instance(runs[0])]
-    if _instance(runs[0]) is None:  # what later runs were for is not recorded
+    if _instance(runs[0]) is None:  # later runs may be for another instance
         del of_first[1:]
-    found += _steps(_with_restrictions(runs[0], of_first[-1]), 1)
+    steps += _steps(_with_restrictions(runs[0], of_first[-1]), 1)
     last = _instance(runs[-1])
     if record.outcome is Outcome.NO_VALID_HOST and last not in (None, 0):
-        found += _steps(runs[-1], last + 1)
-    return found
+        steps += _steps(runs[-1], last + 1)
+    return steps
 
 
 def _instance(run: list[FilterStep]) -> int | None:
@@ -74,10 +77,35 @@ def _steps(run: list[FilterStep], instance: int) -> list[FunnelStep]:
     ]
 
 
-def with_funnel(record: DecisionRecord) -> dict[str, Any]:
-    """Return a record as plain data, with its funnel."""
+def cause_of(record: DecisionRecord) -> str:
+    """Return the step at which a decision lost its last host, with the reason.
+
+    Equal causes have equal texts: it names no host, request or number. Empty if hosts
+    were selected.
+    """
+    if record.outcome is Outcome.SELECTED:
+        return ""
+    for step in funnel(record):
+        if not step.n_out:
+            return f"{step.name}: {step.reason}" if step.reason else step.name
+    if record.outcome is Outcome.FAILED:
+        return record.reason.partition(":")[0].strip() or "failed"
+    return "no claim was granted"
+
+
+def with_funnel(
+    record: DecisionRecord, request: RequestSpec | None = None
+) -> dict[str, Any]:
+    """Return a record as plain data, with its funnel and what was requested.
+
+    Parameters
+    ----------
+    request : RequestSpec, optional
+        None: it is not known, and its part is empty. See `describe_request`.
+    """
     return {
         **record.to_dict(),
+        "request": {} if request is None else describe_request(request),
         "funnel": [dataclasses.asdict(step) for step in funnel(record)],
     }
 
@@ -97,3 +125,69 @@ def _placement(record: DecisionRecord) -> FunnelStep | None:
     if record.n_without_row:
         notes.append(f"{record.n_without_row} provider(s) are not known as hosts")
     return FunnelStep("Placement", n_known, record.n_hosts, "; ".join(notes))
+
+
+_LATER: Final = "{} (counting the instances of the request that have a host)"
+_CLAIM: Final = "claim"
+_NOT_GRANTED: Final = "Placement granted no claim, or not enough hosts passed"
+
+
+@dataclasses.dataclass(slots=True)
+class RejectionCount:
+    """One step and reason, over some decisions.
+
+    Attributes
+    ----------
+    n_hosts : int
+        Hosts that it rejected, summed over the decisions; of several instances of a
+        request for the first one.
+    n_decisions : int
+        Decisions in which it rejected hosts.
+    n_requests : int
+        Requests that found no host, because it left none.
+    """
+
+    step: str
+    reason: str
+    n_hosts: int = 0
+    n_decisions: int = 0
+    n_requests: int = 0
+
+
+def count_rejections(records: Iterable[DecisionRecord]) -> list[RejectionCount]:
+    """Return the steps that rejected hosts, those that left no host first."""
+    counts: dict[tuple[str, str], RejectionCount] = {}
+    for record in records:
+        left_none = _count_steps(record, counts)
+        if not left_none and record.outcome is Outcome.NO_VALID_HOST:
+            _entry(counts, _CLAIM, _NOT_GRANTED).n_requests += 1
+    order = sorted(counts.values(), key=lambda count: (count.step, count.reason))
+    return sorted(order, key=lambda e: (e.n_requests, e.n_hosts), reverse=True)
+
+
+def _count_steps(
+    record: DecisionRecord, counts: dict[tuple[str, str], RejectionCount]
+) -> bool:
+    """Count the steps of one record; return whether one left no host."""
+    for step in funnel(record):
+        n_rejected = max(0, (step.n_in or 0) - step.n_out)
+        left_none = not step.n_out and record.outcome is Outcome.NO_VALID_HOST
+        if not n_rejected and not left_none:
+            continue
+        if step.instance > 1 and not left_none:
+            continue  # the first instance has counted these hosts
+        is_first = step.instance == 1
+        reason = step.reason if is_first else _LATER.format(step.reason)
+        entry = _entry(counts, step.name, reason)
+        entry.n_hosts += n_rejected * is_first
+        entry.n_decisions += 1
+        if left_none:
+            entry.n_requests += 1
+            return True
+    return False
+
+
+def _entry(
+    counts: dict[tuple[str, str], RejectionCount], step: str, reason: str
+) -> RejectionCount:
+    return counts.setdefault((step, reason), RejectionCount(step, reason))

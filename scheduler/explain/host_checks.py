@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every check of a request on many hosts: which fail it, and what makes it pass."""
+"""Run every check of a request on many hosts, and find what would make it pass."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...filters.locality import LocalityFilter
 from ..candidates import CandidatesQuery, DerivedData, Offer
 from ..drivers.filtering import rejections
 from ..drivers.parts import Parts
-from ..drivers.restrictions import requested_host, restrictions
+from ..drivers.restrictions import restrictions
 from ..hosts import HostBatch
 from ..placement.constraints import Constraint, ConstraintKind
 from ..placement.memory import TableOffer
@@ -45,9 +45,9 @@ Mask = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.intp]
 
-#: As many checks as no host fails: a query is not about the host.
+#: The number of failed checks of a host that a query is not about: more than any other.
 _NOT_ASKED: Final = np.iinfo(np.int64).max
-#: What forbids the trait of disabled hosts in a query.
+#: The parameter of a query that forbids the trait of disabled hosts.
 _NOT_DISABLED: Final = [("required", f"!{os_traits.COMPUTE_STATUS_DISABLED}")]
 
 
@@ -65,15 +65,15 @@ class NamedNode:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class HostCheck:
-    """A check, the hosts that fail it, and what makes it pass.
+    """A check, the hosts that fail it, and the change that makes it pass.
 
     Attributes
     ----------
     fails : ndarray of bool, shape (n_hosts,)
     edit : Edit or None
-        None: nothing does, or `part` is a resource.
+        None: no change does, or `part` is a resource.
     part : QueryPart or None
-        A resource of which less makes it pass.
+        A resource; a request for less of it passes.
     available : ndarray of int64, shape (n_hosts,)
         The most of the resource that each host could allocate at once, at most what is
         required.
@@ -85,8 +85,8 @@ class HostCheck:
     required: int = 0
     available: Int64s = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
 
-    def made(self, amount: int) -> Edit | None:
-        """Return the change; `amount`: of the resource that is left."""
+    def edit_to(self, amount: int) -> Edit | None:
+        """Return the change; `amount`: how much of the resource is still requested."""
         return self.edit if self.part is None else less(self.part, amount)
 
     def can_change(self) -> Mask:
@@ -107,12 +107,12 @@ class HostCheck:
         return cost
 
     def levels(self, at: Mask) -> list[int]:
-        """Return amounts to try for some hosts: the smallest change first."""
+        """Return the amounts to try on these hosts, the smallest change first."""
         if self.part is None:
             return [0]
         amounts = np.sort(self.available[at])[::-1]
         chosen = [amounts[0], amounts[len(amounts) // 2], amounts[-1]]
-        return list(dict.fromkeys(int(each) for each in chosen))
+        return list(dict.fromkeys(int(amount) for amount in chosen))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -182,11 +182,11 @@ class HostChecks:
                 is_named = hosts.matches("uuid", [named.uuid])
             self._queries = [
                 asked
-                for at, some in (
+                for at, queries_at in (
                     (~is_named, queries),
                     (is_named, () if named is None else named.queries),
                 )
-                for query in some
+                for query in queries_at
                 for asked in self._asked(view, query, at)
             ] or self._queries
 
@@ -202,7 +202,7 @@ class HostChecks:
 
     @property
     def queries(self) -> Sequence[AskedQuery]:
-        """The queries, of which a host has to meet one that is about it."""
+        """The queries; a host has to meet one of those that are about it."""
         return self._queries
 
     def _asked(
@@ -241,21 +241,22 @@ class HostChecks:
 
     def alternatives(self) -> list[list[HostCheck]]:
         """Return the checks with each query of the request."""
-        others = [*self._of_request(), *self._of_filters()]
-        disabled = next((c for c in others if _is_enabling(c)), None)
-        found = []
+        of_all = [*self._of_request(), *self._of_filters()]
+        disabled = next((c for c in of_all if _is_enabling(c)), None)
+        alternatives = []
         for asked in self._queries:
             checks = list(self._of_query(asked))
-            both = next((c for c in checks if _is_enabling(c)), None)
-            rest = others
-            if both is not None and disabled is not None:
-                # One change is enough: a disabled host has a trait and a column.
-                checks.remove(both)
-                rest = [each for each in others if each is not disabled]
-                fails = both.fails | disabled.fails
-                checks.append(dataclasses.replace(both, fails=fails))
-            found.append([*checks, *rest])
-        return found
+            enabling = next((c for c in checks if _is_enabling(c)), None)
+            remaining = of_all
+            if enabling is not None and disabled is not None:
+                # A disabled host fails by its trait and by its column: one change is
+                # enough.
+                checks.remove(enabling)
+                remaining = [check for check in of_all if check is not disabled]
+                fails = enabling.fails | disabled.fails
+                checks.append(dataclasses.replace(enabling, fails=fails))
+            alternatives.append([*checks, *remaining])
+        return alternatives
 
     def _of_request(self) -> Iterator[HostCheck]:
         everywhere = np.ones(self._n, np.bool_)
@@ -267,7 +268,7 @@ class HostChecks:
             if not restriction.is_forbidding:
                 allowed &= allows
             yield HostCheck(~allows, without_restriction(restriction))
-        requested = requested_host(self._request)
+        requested = self._request.requested_host
         if requested is not None:
             # Of several forced hosts only the first is considered.
             nodes = self._parts.table.nodes_of(*requested)
@@ -301,7 +302,7 @@ class HostChecks:
         yield HostCheck(mask & ~is_up, running(name))
 
     def _of_hints(self, filter_: LocalityFilter) -> Iterator[HostCheck]:
-        """Yield a check for each hint about places; a hint can be several rules."""
+        """Yield a check for each hint about places; a hint may make several rules."""
         fails: dict[str, Mask] = {}
         findings: dict[str, list[str]] = {}
         for broken in filter_.broken(self._hosts, self._request.spec_obj):
@@ -313,14 +314,14 @@ class HostChecks:
             yield HostCheck(mask, without_hint(hint, findings[hint]))
 
     def _batches(self) -> Iterator[tuple[Indices, HostBatch]]:
-        """Yield the hosts, with their candidates where they have any."""
-        left = np.ones(self._n, np.bool_)
+        """Yield the hosts in batches, with their candidates where they have any."""
+        remaining = np.ones(self._n, np.bool_)
         for asked in self._queries:
-            found = self.offered(asked, [], left & asked.at)
-            if found is not None and asked.query is not None:
-                left[found[0]] = False
-                yield found
-        yield np.flatnonzero(left), self._hosts.take(left)
+            offered = self.offered(asked, [], remaining & asked.at)
+            if offered is not None and asked.query is not None:
+                remaining[offered[0]] = False
+                yield offered
+        yield np.flatnonzero(remaining), self._hosts.take(remaining)
 
     def _of_query(self, asked: AskedQuery) -> Iterator[HostCheck]:
         if asked.query is None or asked.checks is None:
@@ -356,7 +357,7 @@ class HostChecks:
         checks: QueryChecks,
         fails: Mask,
     ) -> Iterator[HostCheck]:
-        """Yield the checks of a part that is no resource."""
+        """Yield the checks of a part that is not a resource."""
         aggregates = self._parts.table.aggregates
         is_of_host = fails.copy()
         if constraint.kind is ConstraintKind.AGGREGATE and part.group is None:

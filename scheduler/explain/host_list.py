@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts as an operator asks for them: state, age, fill, pending claims."""
+"""List hosts for an operator: state, age, fill, pending claims."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class HostSummary:
     disabled_reason : str
         Why it is disabled; empty if it is not, or if no reason was given.
     seen_s : float or None
-        Seconds since its service was last seen; None: the source has no heartbeats.
+        Seconds since the last heartbeat of its service; None: the source has none.
     vcpus, memory_mb, disk_gb : tuple of (int, int)
         Used by instances and pending claims, and the total without overcommitment.
     allocation_ratios : tuple of (float, float, float)
@@ -108,16 +108,16 @@ def summarize(
     """
     hosts = table.batch()
     names = zip(hosts.host.tolist(), hosts.nodename.tolist(), strict=True)
-    places = [f"{host}/{node}" for host, node in names]
-    left = [i for i, place in enumerate(places) if place > after]
-    left.sort(key=places.__getitem__)
+    keys = [f"{host}/{node}" for host, node in names]
+    following = [i for i, key in enumerate(keys) if key > after]
+    following.sort(key=keys.__getitem__)
     claims = Counter(claim.node_uuid for claim in table.claims.unreported())
-    page = left[:limit]
+    page = following[:limit]
     conditions = host_conditions(hosts, now, conf.service_down_time)
     return HostPage(
         tuple(_summary(hosts, i, conditions[i], conf, now, claims) for i in page),
         len(hosts),
-        places[page[-1]] if len(left) > len(page) else None,
+        keys[page[-1]] if len(following) > len(page) else None,
     )
 
 
@@ -174,7 +174,7 @@ def host_conditions(
 ) -> npt.NDArray[Any]:
     """Return the `HostCondition` of each host, shape (n_hosts,)."""
     seen_at = hosts.last_seen_up
-    # As in ComputeFilter: infinity is a source without heartbeats, NaN never seen.
+    # As in ComputeFilter: infinity: the source has no heartbeats; NaN: there was none.
     with np.errstate(invalid="ignore"):
         is_up = np.isposinf(seen_at) | (np.abs(now - seen_at) <= down_after_s)
     codes = np.where(is_up, _UP, _DOWN)

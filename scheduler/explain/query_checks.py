@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which parts of a query to Placement the trees of providers do not meet, each alone.
+"""Find the parts of a query to Placement that trees of providers do not meet alone.
 
 All trees are checked at once; a single host's tree is an array of one.
 """
@@ -31,7 +31,7 @@ Int64s = npt.NDArray[np.int64]
 #: Rows of root providers, ascending.
 Roots = npt.NDArray[np.int32]
 
-#: Enough for any amount that a query can have.
+#: An inventory that fits any amount of a query.
 _ROOMY: Final = InventoryRecord(total=0x7FFFFFFF)
 #: The suffix under which a group is checked alone.
 _ALONE: Final = "_alone"
@@ -106,8 +106,8 @@ class QueryChecks:
     def unmet(self, query: CandidatesQuery) -> list[tuple[QueryPart, Mask]]:
         """Return the parts that some trees do not meet alone, and which trees.
 
-        Trees that meet the whole query meet each part. For a tree that meets each part
-        alone but not all at once, that is the only one.
+        Trees that meet the whole query meet each part. A tree that meets each part
+        alone, but not all at once, is reported with ``QueryPart(None)`` only.
 
         Returns
         -------
@@ -119,17 +119,17 @@ class QueryChecks:
             Placement would refuse the query.
         """
         params = without_tree(query.params)
-        left = ~self.is_met(params)
-        found = []
+        failing = ~self.is_met(params)
+        unmet = []
         explained = np.zeros(len(self._roots), np.bool_)
-        for part, fails in self._failing(constraints(params)) if left.any() else ():
-            fails = fails & left
+        for part, fails in self._failing(constraints(params)) if failing.any() else ():
+            fails = fails & failing
             if fails.any():
                 explained |= fails
-                found.append((part, fails))
-        if (left & ~explained).any():
-            found.append((QueryPart(None), left & ~explained))
-        return found
+                unmet.append((part, fails))
+        if (failing & ~explained).any():
+            unmet.append((QueryPart(None), failing & ~explained))
+        return unmet
 
     def _meeting(
         self, params: Params, *, is_roomy: bool = False, is_whole: bool = False
@@ -144,7 +144,7 @@ class QueryChecks:
 
     @cached_property
     def _roomy(self) -> ProviderView:
-        """The providers with any amount of what there is: for traits alone."""
+        """The providers with unlimited inventories, to check traits without amounts."""
         state = self._view.state
         inventories = {
             name: _with_room(column) for name, column in state.inventories.items()
@@ -154,15 +154,15 @@ class QueryChecks:
     # -- parts -------------------------------------------------------------------------
 
     def _failing(self, all_: Sequence[Constraint]) -> Iterator[tuple[QueryPart, Mask]]:
-        own = [each for each in all_ if each.kind in _PARTS]
+        own = [constraint for constraint in all_ if constraint.kind in _PARTS]
         for part, fails in self._failing_parts(own, suffix=""):
             yield QueryPart(part), fails
         of_groups = np.zeros(len(self._roots), np.bool_)
         for group in all_:
             if group.kind is ConstraintKind.GROUP:
-                for each in self._failing_group(group):
-                    of_groups |= each[1]
-                    yield each
+                for failing_part in self._failing_group(group):
+                    of_groups |= failing_part[1]
+                    yield failing_part
         # Groups that fail alone also fail together.
         for between in all_:
             if between.needs_candidates and not of_groups.all():
@@ -225,7 +225,7 @@ class QueryChecks:
         ]
 
     def _has_class(self, name: str, suffix: str) -> Mask:
-        """Return which trees have an inventory of a class, or use a shared one."""
+        """Return which trees have an inventory of a class, or share one."""
         roots = [slot.roots for slot in self._slots_of(name, suffix)]
         return np.isin(self._roots, np.concatenate([self._roots[:0], *roots]))
 
@@ -253,7 +253,7 @@ class QueryChecks:
         return self._meets("member_of", value)[rows]
 
     def _slots_of(self, name: str, suffix: str) -> list[Slot]:
-        """Return where a resource class could come from, as if there was room."""
+        """Return the providers that could serve a class with unlimited inventories."""
         alone = [("resources", f"{name}:1"), *self._tree_of(suffix)]
         query = ProviderQuery.parse(alone)
         return find_slots(self._roomy.state, query) or []
@@ -263,21 +263,22 @@ class QueryChecks:
     ) -> Mask:
         """Return which trees meet a trait or aggregate with a group's resources.
 
-        As if they had any amount. Without such a provider, any of the tree counts.
+        Inventories count as unlimited. In a tree without these resources, any provider
+        may meet it.
         """
         [(name, value)] = part.params
         if part.kind is ConstraintKind.TRAIT and part.must_match_root:
             return self._meets(name, value)[self._roots]
         has = np.zeros(len(self._roots), np.bool_)
-        for resources, mine in held:
+        for resources, in_mask in held:
             if not resources:
-                has |= mine & self._any_of_tree(self._meets(name, value))
+                has |= in_mask & self._any_of_tree(self._meets(name, value))
                 continue
             # One provider serves a group with a suffix, which may lack some classes.
-            for each in resources.split(",") if suffix else [resources]:
-                has |= mine & self._meeting(
+            for resource in resources.split(",") if suffix else [resources]:
+                has |= in_mask & self._meeting(
                     [
-                        (f"resources{suffix}", each),
+                        (f"resources{suffix}", resource),
                         (f"{name}{suffix}", value),
                         *self._tree_of(suffix),
                     ],
@@ -312,19 +313,19 @@ def suffix_of(group: Constraint) -> str:
 
 
 def tree_of(query: CandidatesQuery) -> str | None:
-    """Return the provider of whose tree a query wants its group without a suffix."""
+    """Return the provider whose tree has to serve a query's group without a suffix."""
     return dict(query.params).get("in_tree")
 
 
 def without_tree(params: Params) -> list[tuple[str, str]]:
     """Return a query's parameters without the tree that it names, and any limit."""
-    return [each for each in params if each[0] not in ("in_tree", "limit")]
+    return [param for param in params if param[0] not in ("in_tree", "limit")]
 
 
 def with_names_of(view: ProviderView, query: ProviderQuery) -> ProviderView:
     """Return a view that knows all names in a query.
 
-    A trait that no provider has is only missing.
+    Otherwise a trait that no provider has would be an error, not only missing.
     """
     names = _names_of(query)
     return replace(

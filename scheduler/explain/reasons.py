@@ -5,7 +5,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+from ...filters import BaseHostFilter
+from ..drivers.filtering import explain_rejections
+from ..drivers.restrictions import REQUIRED, Restriction, restrictions
+from ..hosts import HostBatch
+from ..request import Request
 
 
 class CheckStage(enum.StrEnum):
@@ -22,9 +29,9 @@ class ProvidersFrom(enum.StrEnum):
 
     #: The copy of Placement's providers in this process.
     MEMORY = "memory"
-    #: Placement's HTTP API: slower, and of this moment.
+    #: Placement's HTTP API, which is slower and has the current state.
     PLACEMENT = "placement"
-    #: Placement has no part in it: a rebuild, or a prefilter rejects the request.
+    #: Placement is not asked: it is a rebuild, or a prefilter rejects the request.
     NOT_ASKED = "not asked"
 
 
@@ -73,3 +80,48 @@ class HostVerdict:
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain data that JSON can hold."""
         return {**dataclasses.asdict(self), "passes": self.passes}
+
+
+def host_reasons(
+    host: HostBatch, request: Request, filters: Sequence[BaseHostFilter]
+) -> Iterator[HostReason]:
+    """Yield the reasons of the request's restrictions and of all filters.
+
+    Parameters
+    ----------
+    host : HostBatch
+        One host, with its allocation candidates where there are any.
+    filters : sequence of BaseHostFilter
+        Those that are enabled, prepared or not.
+
+    Raises
+    ------
+    PluginError
+        A filter failed.
+    """
+    for restriction in restrictions(request):
+        if not restriction.allows(host)[0]:
+            yield _restricted(host, restriction)
+    for rejection in explain_rejections(filters, host[0], request.spec_obj):
+        # Some reasons name what their request asks for.
+        is_named = rejection.attribute in rejection.reason.split()
+        is_added = rejection.attribute and not is_named
+        attribute = f" ({rejection.attribute})" if is_added else ""
+        yield HostReason(
+            CheckStage.FILTER,
+            rejection.filter,
+            f"{rejection.reason}{attribute}",
+            rejection.required,
+            rejection.available,
+        )
+
+
+def _restricted(host: HostBatch, restriction: Restriction) -> HostReason:
+    values = ", ".join(restriction.values)
+    return HostReason(
+        CheckStage.RESTRICTION,
+        restriction.name,
+        REQUIRED,
+        f"not {values}" if restriction.is_forbidding else values,
+        str(host.value(restriction.column, 0)),
+    )

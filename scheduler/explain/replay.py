@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decision made again on its stored view, and how it differs from its record."""
+"""Make decisions again on their stored views, and compare them with their records."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...objects import RequestSpec
-from ..drivers.attachment_places import RecordedAttachments
+from ..drivers.attachment_finder import RecordedAttachments
 from ..drivers.claims.recorded import RecordedClaims
 from ..drivers.decision import Decision
 from ..drivers.prepared import Caller
@@ -20,7 +21,7 @@ from .funnel import with_funnel
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that a replay decided otherwise.
+    """A value that differs between a decision and its replay.
 
     Attributes
     ----------
@@ -63,7 +64,9 @@ class Replay:
         return {
             "recorded": with_funnel(self.recorded),
             "replayed": with_funnel(self.replayed),
-            "differences": [dataclasses.asdict(each) for each in self.differences],
+            "differences": [
+                dataclasses.asdict(difference) for difference in self.differences
+            ],
             "identical": self.is_identical,
             "assumed_claims": self.n_assumed,
         }
@@ -142,15 +145,17 @@ def _compare(one: DecisionRecord, other: DecisionRecord) -> Iterator[Difference]
     """Yield how a replay differs, the outcome first."""
     yield from _unequal("outcome", one.outcome, other.outcome)
     yield from _unequal("hosts", hosts_of(one), hosts_of(other))
-    nodes = ([each.node for each in record.instances] for record in (one, other))
+    nodes = (
+        [instance.node for instance in record.instances] for record in (one, other)
+    )
     yield from _unequal("nodes", *nodes)
     if Outcome.SELECTED not in (one.outcome, other.outcome):
         yield from _unequal("reason", one.reason, other.reason)
         yield from _unequal("message", one.user_message, other.user_message)
     yield from _unequal(
         "alternates",
-        [list(each.alternates) for each in one.instances],
-        [list(each.alternates) for each in other.instances],
+        [list(instance.alternates) for instance in one.instances],
+        [list(instance.alternates) for instance in other.instances],
     )
     for name in ("n_candidates", "is_truncated", "n_hosts", "n_without_row"):
         what = name.replace("_", " ").removeprefix("n ").removeprefix("is ")
@@ -170,7 +175,7 @@ def _compare_steps(one: DecisionRecord, other: DecisionRecord) -> Iterator[Diffe
         counts = before.get((run, name)), after.get((run, name))
         again = f", run {run + 1}" if run else ""
         yield from _unequal(f"filter {name}{again}", *counts)
-    order = [[name for run, name in each if not run] for each in (before, after)]
+    order = [[name for run, name in steps if not run] for steps in (before, after)]
     if sorted(order[0]) == sorted(order[1]):
         yield from _unequal("order of filters", *order)
 
@@ -187,21 +192,21 @@ def _counts(record: DecisionRecord) -> dict[tuple[int, str], list[int]]:
 def _compare_scores(one: DecisionRecord, other: DecisionRecord) -> Iterator[Difference]:
     """Yield which weigher gives a host another weight, and how the ranking moved."""
     for before, after in zip(one.instances, other.instances, strict=False):
-        whom = f" of {before.instance_uuid}" if len(one.instances) > 1 else ""
-        yield from _unequal(f"weight{whom}", before.weight, after.weight)
+        of_instance = f" of {before.instance_uuid}" if len(one.instances) > 1 else ""
+        yield from _unequal(f"weight{of_instance}", before.weight, after.weight)
         yield from _unequal(
-            f"ranking{whom}",
-            [[each.host, each.weight] for each in before.top_hosts],
-            [[each.host, each.weight] for each in after.top_hosts],
+            f"ranking{of_instance}",
+            [[scored.host, scored.weight] for scored in before.top_hosts],
+            [[scored.host, scored.weight] for scored in after.top_hosts],
         )
-        parts = {each.node: each.parts for each in after.top_hosts}
+        parts = {scored.node: scored.parts for scored in after.top_hosts}
         for host in before.top_hosts:
             was = {part.name: part for part in host.parts}
             now = {part.name: part for part in parts.get(host.node, ())}
             # The store leaves out the parts of most instances of a large request.
             for name in dict.fromkeys((*was, *now)) if was and now else ():
                 yield from _unequal(
-                    f"{name} on {host.host}{whom}",
+                    f"{name} on {host.host}{of_instance}",
                     _score(was.get(name)),
                     _score(now.get(name)),
                 )
@@ -215,4 +220,97 @@ def _score(part: WeigherPart | None) -> dict[str, float] | None:
 
 def hosts_of(record: DecisionRecord) -> list[str]:
     """Return the host of each instance; none: no host was found."""
-    return [each.host for each in record.instances]
+    return [instance.host for instance in record.instances]
+
+
+@dataclasses.dataclass(slots=True)
+class ReplaySummary:
+    """What another configuration would have changed, over many decisions.
+
+    Each is repeated on its own view: that an earlier one went elsewhere does not change
+    the hosts on which later ones are made.
+
+    Attributes
+    ----------
+    n_elsewhere : int
+        Decisions of which an instance got another host.
+    n_found, n_lost : int
+        Decisions that find hosts only now, and only then.
+    fills : tuple of list of float
+        The used share of memory of each selected host, with its instance: then, now.
+    hosts : tuple of set of str
+        The selected hosts: then, now.
+    """
+
+    n_replayed: int = 0
+    n_identical: int = 0
+    n_elsewhere: int = 0
+    n_found: int = 0
+    n_lost: int = 0
+    n_failed: int = 0
+    first_failure: str = ""
+    fills: tuple[list[float], list[float]] = dataclasses.field(
+        default_factory=lambda: ([], [])
+    )
+    hosts: tuple[set[str], set[str]] = dataclasses.field(
+        default_factory=lambda: (set(), set())
+    )
+
+    def add(self, replayed: Replay, offline: OfflineParts, memory_mb: int) -> None:
+        """Count a replay.
+
+        Parameters
+        ----------
+        memory_mb : int
+            Of the request's flavor.
+        """
+        self.n_replayed += 1
+        if replayed.replayed.outcome is Outcome.FAILED:
+            self.fail(replayed.replayed.reason)
+            return
+        was, now = hosts_of(replayed.recorded), hosts_of(replayed.replayed)
+        self.n_identical += replayed.is_identical
+        self.n_elsewhere += bool(was and now and was != now)
+        self.n_found += bool(now and not was)
+        self.n_lost += bool(was and not now)
+        for side, names in enumerate((was, now)):
+            self.hosts[side].update(names)
+            self.fills[side].extend(_fills(offline, names, memory_mb))
+
+    def fail(self, why: str) -> None:
+        """Count a decision that could not be repeated."""
+        self.n_failed += 1
+        self.first_failure = self.first_failure or why
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts as plain data, `before` and `after` for hosts and fill."""
+        sides = ("recorded", "replayed")
+        return {
+            "replayed": self.n_replayed,
+            "identical": self.n_identical,
+            "elsewhere": self.n_elsewhere,
+            "found": self.n_found,
+            "lost": self.n_lost,
+            "failed": self.n_failed,
+            "first_failure": self.first_failure,
+            "hosts": dict(zip(sides, map(len, self.hosts), strict=True)),
+            "memory_fill": dict(zip(sides, map(_mean, self.fills), strict=True)),
+        }
+
+
+def _fills(
+    offline: OfflineParts, names: Sequence[str], memory_mb: int
+) -> Iterator[float]:
+    table = offline.parts.table
+    n_placed: Counter[str] = Counter()
+    for name in names:
+        n_placed[name] += 1
+        hosts = table.batch(table.nodes_of(name))
+        total = int(hosts.total_usable_ram_mb.sum())
+        if total:
+            used = total - int(hosts.free_ram_mb.sum()) + memory_mb * n_placed[name]
+            yield used / total
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which parts of a query to Placement one host's providers do not meet, each alone."""
+"""Find the parts of a query to Placement that one host's providers do not meet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .reasons import CheckStage, HostReason
 
 
 class HostTree:
-    """A host's providers, and those that share with it, against parts of a query.
+    """Checks a host's providers, and sharing ones, against parts of a query.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class HostTree:
         self._names = aggregate_names
         self._view = ProviderTable(ProviderColumns.of(records)).view()
         trees = self._view.state.trees
-        #: Those of the host's own tree; the others share with it.
+        #: The providers of the host's own tree; the other records share with it.
         self._own = [r for r in records if trees.roots[trees.find(r.uuid)] == 0]
 
     def match(self, query: CandidatesQuery) -> Matches:
@@ -62,15 +62,15 @@ class HostTree:
         If it meets each alone but not all at once, that is the only reason. Parts are
         checked as if the query did not name another tree, which is a reason, too.
         """
-        found = []
+        reasons = []
         if tree_of(query) and not self._is_named(query):
             other = "the flavor or a device names the tree of another provider"
-            found.append(_reason("in_tree", other, tree_of(query), self._root.uuid))
+            reasons.append(_reason("in_tree", other, tree_of(query), self._root.uuid))
         try:
             unmet = self._checks(query).unmet(query)
         except QueryNotCovered as e:
             return [_reason("query", f"Placement would refuse the query: {e}")]
-        return [*found, *(self._reason(part, query) for part, _ in unmet)]
+        return [*reasons, *(self._reason(part, query) for part, _ in unmet)]
 
     def _reason(self, part: QueryPart, query: CandidatesQuery) -> HostReason:
         constraint = part.constraint
@@ -86,17 +86,17 @@ class HostTree:
         [(_, value)] = constraint.params
         is_own = part.group is None and self._is_named(query)
         if constraint.kind is ConstraintKind.RESOURCE:
-            found = self._lacking(value, self._own if is_own else self._records)
+            reason = self._lacking(value, self._own if is_own else self._records)
         elif part.group is None and constraint.kind is ConstraintKind.AGGREGATE:
-            found = self._of_sharing(query, value) or self._missing(constraint, value)
+            reason = self._of_sharing(query, value) or self._missing(constraint, value)
         else:
-            found = self._missing(constraint, value)
+            reason = self._missing(constraint, value)
         if part.group is None:
-            return found
-        return replace(found, reason=f"{found.reason} ({_label(part.group)})")
+            return reason
+        return replace(reason, reason=f"{reason.reason} ({_label(part.group)})")
 
     def _lacking(self, pair: str, records: Sequence[ProviderRecord]) -> HostReason:
-        """Return what these providers have of a resource class."""
+        """Return how much of a class these providers have, and why it is too little."""
         name, _, amount = pair.partition(":")
         having = [r for r in records if name in r.inventories]
         if not having:
@@ -119,7 +119,7 @@ class HostTree:
         return _reason(name, text, amount, f"{free}, {used} used{limit}")
 
     def _of_sharing(self, query: CandidatesQuery, value: str) -> HostReason | None:
-        """Return that providers that share with the host break a rule that it keeps.
+        """Return that a sharing provider, not the host, breaks a rule of aggregates.
 
         Placement applies the aggregates of a query to each provider that serves it.
         """
@@ -166,7 +166,7 @@ def _reason(
 
 
 def _label(group: Constraint) -> str:
-    """Return what a group with a suffix is called."""
+    """Return the name of a group with a suffix."""
     return group.description.partition(" (")[0]
 
 

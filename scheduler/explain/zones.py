@@ -13,7 +13,7 @@ from ..hosts import HostAggregate, HostBatch
 
 def zone_of(aggregates: Iterable[HostAggregate], default: str) -> str:
     """Return the zone of a host in these aggregates."""
-    zones = (each.availability_zone for each in aggregates)
+    zones = (aggregate.availability_zone for aggregate in aggregates)
     return next(filter(None, zones), default)
 
 
@@ -26,5 +26,7 @@ def zones_of(hosts: HostBatch, default: str) -> npt.NDArray[np.object_]:
         ``default_availability_zone``.
     """
     zones: npt.NDArray[np.object_]
-    zones = hosts.map_distinct("aggregates", lambda its: zone_of(its, default), object)
+    zones = hosts.map_distinct(
+        "aggregates", lambda aggregates: zone_of(aggregates, default), object
+    )
     return zones

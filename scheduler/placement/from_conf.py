@@ -9,6 +9,7 @@ from typing import Final
 
 from oslo_config import cfg
 
+from ..conf.keystoneauth import has_endpoint
 from ..conf.moorage import PLACEMENT
 from ..errors import ConfigurationError
 from ..waiting import Spawner, Waiter
@@ -27,8 +28,7 @@ _FILE: Final = "file"
 
 def needs_embedded(conf: cfg.ConfigOpts) -> bool:
     """Return whether no option names another Placement."""
-    options = conf.placement
-    return not (options.auth_type or options.auth_section or options.endpoint_override)
+    return not has_endpoint(conf, "placement")
 
 
 def check_embedded(conf: cfg.ConfigOpts) -> None:

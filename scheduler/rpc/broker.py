@@ -15,6 +15,7 @@ from oslo_config import cfg
 
 from ...objects import Serializer
 from ..failures import Failure
+from ..periodic import Outage, Periodic
 from .peers import NAMESPACE, PEERS_TOPIC
 
 LOG = logging.getLogger(__name__)
@@ -65,10 +66,16 @@ class BrokerWatch:
         self._client = oslo_messaging.get_rpc_client(
             transport, target, serializer=Serializer(), retry=1
         )
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._checks = Periodic(
+            self.check,
+            _CHECK_EVERY_S,
+            log=LOG,
+            what="Checking the broker",
+            name="broker-watch",
+        )
         self._checking_since: float | None = None
-        self._problem = "The broker is not connected yet."
+        self._outage = Outage(LOG, logs_causes=True)
+        self._outage.cause = "The broker is not connected yet."
 
     @property
     def problem(self) -> str:
@@ -76,7 +83,7 @@ class BrokerWatch:
         since = self._checking_since
         if since is not None and time.monotonic() - since > _MAX_CHECK_S:
             return f"The broker has accepted no message for {_MAX_CHECK_S:.0f} s."
-        return self._problem
+        return self._outage.cause
 
     def check(self) -> bool:
         """Send a message; return whether the broker accepted it, and log a change."""
@@ -92,26 +99,17 @@ class BrokerWatch:
 
     def record(self, problem: str) -> None:
         """Record why the broker cannot be used, or, with an empty text, that it can."""
-        before, self._problem = self._problem, problem
-        # Not inside `except`: the log would repeat the error.
-        if problem and problem != before:
-            LOG.error("%s; retrying", problem.rstrip("."))
-        elif before and not problem:
-            LOG.info("The broker accepts messages")
+        # Not logged inside `except`: oslo.log would append the error once more.
+        if problem:
+            text = problem.rstrip(".")
+            self._outage.fail(problem, "%s; retrying", text, level=logging.ERROR)
+        else:
+            self._outage.end("The broker accepts messages")
 
     def start(self) -> None:
         """Start checking, in a thread."""
-        self._thread = threading.Thread(
-            target=self._run, name="broker-watch", daemon=True
-        )
-        self._thread.start()
+        self._checks.start()
 
     def stop(self) -> None:
         """Stop; wait at most a second for a running check."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(_STOP_S)
-
-    def _run(self) -> None:
-        while not self._stopping.wait(_CHECK_EVERY_S):
-            self.check()
+        self._checks.stop(_STOP_S)

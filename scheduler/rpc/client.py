@@ -34,7 +34,7 @@ class SchedulerAPI:
         timeout_s: int = 1800,
         call_monitor_timeout_s: int = 60,
     ) -> None:
-        # A transport from elsewhere may lack some.
+        # A transport that was not created by `get_transport` may lack some options.
         register_opts(transport.conf)
         target = oslo_messaging.Target(topic=TOPIC, version="4.0")
         self._client = oslo_messaging.get_rpc_client(

@@ -120,7 +120,11 @@ class SchedulerEndpoint:
         self._scheduler.table.add_instances(
             host_name,
             list(described),
-            {uuid: its for uuid, its in described.items() if its is not None},
+            {
+                uuid: description
+                for uuid, description in described.items()
+                if description is not None
+            },
         )
 
     def delete_instance_info(

@@ -86,13 +86,13 @@ class Peers:
         self.stop = self._publisher.stop
 
     def _cast(self, claims: Sequence[PeerClaim]) -> None:
-        for is_granted, some in itertools.groupby(claims, _is_granted):
+        for is_granted, group in itertools.groupby(claims, _is_granted):
             client = self._client if is_granted else self._client.prepare(version="1.1")
             client.cast(
                 {},
                 "instances_claimed" if is_granted else "instances_reserved",
                 origin=self.origin,
-                claims=[claim.to_wire() for claim in some],
+                claims=[claim.to_wire() for claim in group],
             )
 
 

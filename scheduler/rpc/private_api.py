@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The private API of oslo.messaging in use, and the effects if it is missing.
 
-``setup.cfg`` names the tested versions; others may lack some of it. There is no public
-API for these purposes, and none of it is needed to answer a request.
+``setup.cfg`` names the tested versions; other versions may lack some of this API. There
+is no public API for these purposes, and none of it is needed to answer a request.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _DRIVER_LOGS = ("oslo.messaging._drivers.impl_rabbit", "oslo_utils.excutils")
 _DRIVERS = frozenset({"amqp", "kombu", "oslo_messaging"})
 _OPTION = "[DEFAULT] transport_url"
 _REMEDY = "It must look like rabbit://USER:PASSWORD@HOST:5672/VIRTUAL_HOST"
-#: What oslo.messaging raises for an invalid URL; ValueError for its port.
+#: The errors of oslo.messaging for an invalid URL; ValueError is about the port.
 _UNUSABLE = (
     oslo_messaging.DriverLoadFailure,
     oslo_messaging.InvalidTransportURL,

@@ -15,7 +15,8 @@ from prometheus_client.registry import Collector
 from ..database import StoreUnavailable
 from ..errors import SchedulerError
 from ..explain import CapacityReport
-from ..waiting import Spawner, Task
+from ..periodic import Outage, Periodic
+from ..waiting import Spawner
 
 LOG = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class CapacityGauge(Collector):
     names : collection of str
         The names of the flavors.
     compute : callable
-        Returns the capacity of those that it finds, one for each name.
+        Returns the capacity of the flavors of these names that it finds.
     """
 
     def __init__(
@@ -48,23 +49,26 @@ class CapacityGauge(Collector):
     ) -> None:
         self._names = tuple(dict.fromkeys(names))
         self._compute = compute
-        self._spawner = spawner
-        self._interval_s = interval_s
-        self._stopping = spawner.event()
-        self._task: Task | None = None
+        self._computing = Periodic(
+            self.refresh,
+            interval_s,
+            log=LOG,
+            what=f"Computing the capacity of {_OPTION}",
+            name="computing the capacity",
+            spawner=spawner,
+            is_immediate=True,
+        )
         self._report: CapacityReport | None = None
-        self._problem = ""
+        self._problem = Outage(LOG, logs_causes=True)
 
     def start(self) -> None:
         """Start the thread, unless there are no flavors."""
         if self._names:
-            self._task = self._spawner.spawn(self._run, name="computing the capacity")
+            self._computing.start()
 
     def stop(self) -> None:
         """Stop the thread."""
-        self._stopping.set()
-        if self._task is not None:
-            self._task.join(_STOP_S)
+        self._computing.stop(_STOP_S)
 
     def collect(self) -> Iterable[Metric]:
         """Return the numbers of the last computation; none if it failed."""
@@ -86,28 +90,26 @@ class CapacityGauge(Collector):
             report = self._compute(self._names)
         except (SchedulerError, StoreUnavailable) as e:
             problem = f"The capacity of {_OPTION} is unknown: {e}"
-        except Exception:  # the thread must survive; the next one may succeed
-            LOG.exception("Computing the capacity of %s failed; retrying", _OPTION)
+        except Exception:
+            self._report = None
+            raise
         if report is not None:
-            found = {each.flavor for each in report.flavors}
-            missing = [name for name in self._names if name not in found]
+            known = {flavor.flavor for flavor in report.flavors}
+            missing = [name for name in self._names if name not in known]
             if missing:
                 problem = f"{_OPTION}: no flavor is named {', '.join(missing)}"
-        if problem and problem != self._problem:
-            LOG.warning("%s", problem)
-        self._report, self._problem = report, problem
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            self.refresh()
-            self._stopping.wait(self._interval_s)
+        if problem:
+            self._problem.fail(problem, "%s", problem)
+        else:
+            self._problem.end()
+        self._report = report
 
 
 def _numbers(report: CapacityReport) -> Iterator[tuple[str, str, int]]:
-    """Return flavors, zones and instances, of full zones too."""
-    for each in report.flavors:
+    """Yield flavor, zone and number of instances, also for full zones."""
+    for flavor in report.flavors:
         of_zones = Counter(dict.fromkeys(report.zones, 0))
-        for place in each.places:
+        for place in flavor.places:
             of_zones[place.zone] += place.n_instances
         for zone, number in of_zones.items():
-            yield each.flavor, zone, number
+            yield flavor.flavor, zone, number

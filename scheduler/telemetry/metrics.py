@@ -41,7 +41,7 @@ from ..status import SchedulerStatus
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-#: Seconds, from a decision on a few hosts without Placement to a GET of 10,000.
+#: Buckets in seconds: from a decision on a few hosts to a GET of 10,000 candidates.
 _BUCKETS_S: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
     10.0, 30.0,
@@ -60,7 +60,7 @@ class Metrics:
         Its decisions are counted from now on.
     folder : str or None
         Where several processes store their metrics; None: there is only one.
-    others : iterable of Collector
+    collectors : iterable of Collector
         Metrics of this process alone.
 
     Raises
@@ -74,7 +74,7 @@ class Metrics:
         self,
         status: SchedulerStatus,
         folder: str | None,
-        others: Iterable[Collector] = (),
+        collectors: Iterable[Collector] = (),
     ) -> None:
         if folder:
             _check_import()
@@ -86,8 +86,8 @@ class Metrics:
         if folder:
             registry = CollectorRegistry()
             MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
-        for each in others:
-            registry.register(each)
+        for collector in collectors:
+            registry.register(collector)
         self._serve: WSGIApplication = prometheus_client.make_wsgi_app(registry)
         self._lock = threading.Lock()
         status.decisions.subscribe(self._decisions.count)
@@ -158,9 +158,9 @@ class _Pending:
         self.n_candidates += record.n_candidates or 0
         for step, elapsed_ms in record.times_ms.items():
             self.times_ms[step].append(elapsed_ms)
-        for each in record.steps:
-            self.hosts_in[each.name] += each.n_in
-            self.hosts_out[each.name] += each.n_out
+        for filter_step in record.steps:
+            self.hosts_in[filter_step.name] += filter_step.n_in
+            self.hosts_out[filter_step.name] += filter_step.n_out
         for claim in record.claims:
             self.claims[claim.result] += 1
             self.n_attempts += claim.n_attempts
@@ -301,12 +301,12 @@ class _StateMetrics:
         )
         self._gauges = [
             prometheus_client.Gauge(
-                each.name,
-                each.documentation,
-                multiprocess_mode=each.mode,
+                gauge.name,
+                gauge.documentation,
+                multiprocess_mode=gauge.mode,
                 registry=registry,
             )
-            for each in _GAUGES
+            for gauge in _GAUGES
         ]
         self._cells: set[str] = set()
 
@@ -324,8 +324,8 @@ class _StateMetrics:
             self._stored.set_total(
                 {"written": store.n_written, "dropped": store.n_dropped}
             )
-        for each, gauge in zip(_GAUGES, self._gauges, strict=True):
-            gauge.set(each.read(status))
+        for spec, gauge in zip(_GAUGES, self._gauges, strict=True):
+            gauge.set(spec.read(status))
         hosts = status.hosts_by_cell_and_state()
         # A cell without hosts is reported as 0 if it had some before.
         self._cells |= {cell for cell, _ in hosts}
@@ -446,6 +446,6 @@ class _LabelledCounter:
             self._counter.labels(label.replace(" ", "_")).inc(count)
 
     def set_total(self, counts: Mapping[str, int]) -> None:
-        """Raise to totals that another part counts, by label."""
+        """Set the counts, by label, to totals that another part counts."""
         self.add({k: max(0, count - self._total[k]) for k, count in counts.items()})
         self._total = Tally(counts)

@@ -15,7 +15,6 @@ import shutil
 import signal
 import socket
 import tempfile
-import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Self
 
@@ -23,6 +22,7 @@ from oslo_config import cfg
 
 from .. import tracing
 from ..http_server import WebServer
+from ..periodic import Periodic
 from ..status import SchedulerStatus
 from . import report
 from .port import listen_for_telemetry
@@ -40,7 +40,7 @@ LOG = logging.getLogger(__name__)
 VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 #: Seconds for which the metrics of a worker that is not scraped may be stale.
 _REFRESH_EVERY_S: Final = 5.0
-#: Pages that are served at the same time; others wait.
+#: Threads that serve pages.
 _THREADS: Final = 4
 
 
@@ -140,7 +140,7 @@ class ProcessTelemetry:
         self._stack.callback(callback)
 
     def pages(
-        self, *, has_reasons: bool = True, others: Iterable[Collector] = ()
+        self, *, has_reasons: bool = True, collectors: Iterable[Collector] = ()
     ) -> Blueprint:
         """Count decisions; return the pages with metrics and probes.
 
@@ -148,15 +148,23 @@ class ProcessTelemetry:
         ----------
         has_reasons : bool
             Whether /readyz says why requests cannot be served.
-        others : iterable of Collector
+        collectors : iterable of Collector
             Further metrics of this process.
         """
         from .metrics import Metrics
         from .pages import make_pages
 
-        metrics = Metrics(self._status, os.environ.get(VARIABLE), others)
+        metrics = Metrics(self._status, os.environ.get(VARIABLE), collectors)
         self.on_stop(metrics.stop)
-        self.on_stop(_repeat(metrics.refresh))
+        refreshing = Periodic(
+            metrics.refresh,
+            _REFRESH_EVERY_S,
+            log=LOG,
+            what="Refreshing this process's metrics",
+            name="refreshing metrics",
+        )
+        refreshing.start()
+        self.on_stop(refreshing.stop)
 
         def readiness() -> tuple[bool, str]:
             is_ready, text = self._readiness()
@@ -182,27 +190,6 @@ class ProcessTelemetry:
     def stop(self) -> None:
         """Stop serving, and flush the spans that are not sent yet."""
         self._stack.close()
-
-
-def _repeat(refresh: Callable[[], None]) -> Callable[[], None]:
-    """Refresh metrics every few seconds in a thread; return what stops it."""
-    stopping = threading.Event()
-
-    def run() -> None:
-        while not stopping.wait(_REFRESH_EVERY_S):
-            try:
-                refresh()
-            except Exception:
-                LOG.exception("Refreshing this process's metrics failed; retrying")
-
-    thread = threading.Thread(target=run, name="refreshing metrics", daemon=True)
-    thread.start()
-
-    def stop() -> None:
-        stopping.set()
-        thread.join()
-
-    return stop
 
 
 def _share_folder() -> Callable[[], None]:

@@ -41,7 +41,7 @@ class Frame(msgspec.Struct, array_like=True):
     kind : str
         What it is a piece of.
     name : str
-        Which one: a column, or a resource class; often "".
+        Of the column or resource class that it is a piece of; "" for other kinds.
     """
 
     kind: str
@@ -88,23 +88,23 @@ def read_frames(data: bytes) -> Iterator[Frame]:
 
 
 class _Stream:
-    """Decompresses only as much as is read."""
+    """Decompresses as much as is read, and no more."""
 
     def __init__(self, data: bytes) -> None:
         self._decompressor = zlib.decompressobj()
-        self._left = data
+        self._compressed = data
         self._unread = bytearray()
         self._n_unpacked = 0
 
     def read(self, size: int) -> bytes:
-        """Return so many bytes; none at the end."""
+        """Return `size` bytes; none at the end."""
         while len(self._unread) < size and not self._decompressor.eof:
             try:
-                piece = self._decompressor.decompress(self._left, _READ)
+                piece = self._decompressor.decompress(self._compressed, _READ)
             except zlib.error as e:
                 raise UnreadableView(f"it is damaged: {e}") from e
-            self._left = self._decompressor.unconsumed_tail
-            if not piece and not self._left and not self._decompressor.eof:
+            self._compressed = self._decompressor.unconsumed_tail
+            if not piece and not self._compressed and not self._decompressor.eof:
                 raise UnreadableView("it is truncated")
             self._n_unpacked += len(piece)
             if self._n_unpacked > _MAX_UNPACKED:
@@ -112,16 +112,16 @@ class _Stream:
             self._unread += piece
         if self._unread and len(self._unread) < size:
             raise UnreadableView("it is truncated")
-        found = bytes(self._unread[:size])
+        data = bytes(self._unread[:size])
         del self._unread[:size]
-        return found
+        return data
 
 
 # -- arrays ------------------------------------------------------------------------
 
 
 def array_data(array: npt.NDArray[Any]) -> bytes:
-    """Return the values of an array in the order of bytes of little-endian machines."""
+    """Return the values of an array as little-endian bytes."""
     values = np.ascontiguousarray(array)
     return values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
 
@@ -129,7 +129,7 @@ def array_data(array: npt.NDArray[Any]) -> bytes:
 def read_array(
     data: object, dtype: npt.DTypeLike, size: int | None = None
 ) -> npt.NDArray[Any]:
-    """Return the array of its values; it must have `size` of them, if that is given.
+    """Return the array of these bytes; with `size`, it must have as many values.
 
     Raises
     ------
@@ -138,22 +138,22 @@ def read_array(
     kind = np.dtype(dtype).newbyteorder("<")
     if not isinstance(data, bytes) or len(data) % kind.itemsize:
         raise UnreadableView("it is damaged: an array has another type")
-    found = np.frombuffer(data, kind).astype(np.dtype(dtype))
-    if size is not None and len(found) != size:
-        raise UnreadableView(f"it is damaged: {len(found)} values where {size} belong")
-    return found
+    array = np.frombuffer(data, kind).astype(np.dtype(dtype))
+    if size is not None and len(array) != size:
+        raise UnreadableView(f"it is damaged: {len(array)} values where {size} belong")
+    return array
 
 
 def read_indices(data: object, n_values: int, *, least: int = 0) -> npt.NDArray[Any]:
-    """Return an array of int32 in which each is an index of so many values."""
-    found = read_array(data, np.int32)
-    if len(found) and not least <= found.min() <= found.max() < n_values:
+    """Return an array of int32 whose elements are indices of `n_values` values."""
+    indices = read_array(data, np.int32)
+    if len(indices) and not least <= indices.min() <= indices.max() < n_values:
         raise UnreadableView("it is damaged: an index is out of range")
-    return found
+    return indices
 
 
 def checked(read: Callable[[Any], _T], data: Any) -> _T:  # noqa: ANN401 - untrusted
-    """Return what a function reads of untrusted data.
+    """Return the result of a function that reads untrusted data.
 
     Raises
     ------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of interned columns as plain data, exactly; faster than their reports.
+"""Convert values of interned columns to plain data and back, without any loss.
 
 A topology or pool is written as its fields, so that reading it gives an equal value
 also where claims have changed it. CPUs are bits of integers of any size: hexadecimal.
@@ -29,13 +29,13 @@ Convert = Callable[[Any], Any]
 
 
 def writer_of(column: Column) -> Convert:
-    """Return what makes plain data of a column's value."""
+    """Return the function that converts a column's value to plain data."""
     write, _ = _KINDS.get(column.kind, _OF_TEXTS)
     return write
 
 
 def reader_of(column: Column) -> Convert:
-    """Return what reads it again; it raises TypeError, ValueError or LookupError."""
+    """Return its inverse, which raises TypeError, ValueError or LookupError."""
     _, read = _KINDS.get(column.kind, _OF_TEXTS)
     return read
 
@@ -61,13 +61,13 @@ def _read_texts(value: Any) -> Mapping[str, str]:  # noqa: ANN401 - untrusted
 def _read_numbers(value: Any) -> Mapping[str, float] | None:  # noqa: ANN401 - as above
     if value is None:
         return None
-    if not all(type(each) in (int, float) for each in value.values()):
+    if not all(type(number) in (int, float) for number in value.values()):
         raise TypeError("a metric is no number")
     return MappingProxyType({str(k): v for k, v in value.items()})
 
 
 def _read_tuples(value: Any) -> tuple[tuple[str, ...], ...]:  # noqa: ANN401 - as above
-    return tuple(tuple(map(str, each)) for each in value)
+    return tuple(tuple(map(str, pair)) for pair in value)
 
 
 # -- NUMA cells ----------------------------------------------------------------------
@@ -111,7 +111,7 @@ def _read_cell(value: Sequence[Any]) -> HostCell:
         int(cpu_usage),
         int(memory_usage),
         int(pinned, 16),
-        tuple(Pages(*map(int, each)) for each in pages),
+        tuple(Pages(*map(int, page)) for page in pages),
     )
 
 
@@ -130,7 +130,7 @@ _MAX_CPUS: Final = 1 << 16
 
 
 def _write_pools(pools: HostPools) -> list[Any]:
-    return [[p.kind.items, p.count, p.rp_uuid, p.place] for p in pools.pools]
+    return [[p.kind.items, p.count, p.rp_uuid, p.index] for p in pools.pools]
 
 
 def _read_pools(value: Any) -> HostPools:  # noqa: ANN401 - untrusted
@@ -139,7 +139,7 @@ def _read_pools(value: Any) -> HostPools:  # noqa: ANN401 - untrusted
 
 def _read_pool(value: Sequence[Any]) -> Pool:
     items, count, rp_uuid, place = value
-    pairs = tuple((str(key), _hashable(each)) for key, each in items)
+    pairs = tuple((str(key), _hashable(text)) for key, text in items)
     return Pool(PoolKind(pairs), int(count), _text(rp_uuid), int(place))
 
 

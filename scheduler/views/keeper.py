@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which views are stored: of failures, and of a share of the other decisions."""
+"""Capture the views of failed decisions, and of a share of the other decisions."""
 
 from __future__ import annotations
 
@@ -21,32 +21,34 @@ from .view import CapturedView
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds between two views of failures: after each, the next one is twice as far.
+#: Seconds between two views of failures; doubled after each view.
 _MIN_INTERVAL_S: Final = 1.0
 _MAX_INTERVAL_S: Final = 60.0
-#: Seconds within which one decision gets a view, whatever its outcome and the share.
+#: Seconds in which at least one decision gets a view, whatever its outcome and the
+#: share.
 _SAMPLE_S: Final = 60.0
 #: A view follows after this many times the seconds that encoding the last one
 #: took: at most 5 % of a core are spent on it, however large the cloud is.
 _REST: Final = 20
 
-#: Queues what encodes a view, to be stored; returns the id that the view will have.
+#: Queues a function that encodes a view, to be stored; returns the id of the view.
 AddView = Callable[[Callable[[], bytes]], str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The view that was captured last, without the hosts, which need megabytes."""
+    """The last captured view without its hosts, which need megabytes."""
 
     id: str
     read: _Read
-    #: When, in monotonic seconds; later, the store may have lost or removed it.
+    #: The monotonic time of the capture; the store may have lost or removed an old
+    #: view.
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What a view was made of."""
+    """The data that a view was made from."""
 
     revision: int
     conf: object
@@ -78,11 +80,11 @@ class _Read:
         if isinstance(offer, TableOffer):
             return self.providers is not None and self.providers.state is offer.state
         return isinstance(offer, CachedOffer) and any(
-            offer.query == each.query
-            and offer.answer is each.answer
-            and offer.claimed == each.claimed
-            and np.array_equal(offer.is_open, each.is_open)
-            for each in self.offers
+            known.query == offer.query
+            and known.answer is offer.answer
+            and known.claimed == offer.claimed
+            and np.array_equal(known.is_open, offer.is_open)
+            for known in self.offers
         )
 
 
@@ -92,7 +94,7 @@ class ViewKeeper:
     Parameters
     ----------
     add : callable
-        See `AddView`; what it is given is called in another thread.
+        See `AddView`; another thread calls the function that it gets.
     clock : callable
         Returns monotonic seconds.
     share : float
@@ -145,7 +147,7 @@ class ViewKeeper:
         return view
 
     def _find(self, parts: Parts, read: DecisionInput) -> str | None:
-        """Return the id of the last view if it is that of a decision, too."""
+        """Return the id of the last view if it is also the view of this decision."""
         last = self._last
         if last is None or self._clock() - last.at > _SAMPLE_S:
             return None
@@ -177,10 +179,10 @@ class ViewKeeper:
             return True
 
     def _is_due(self) -> bool:
-        """Return whether a failure may be captured; the next one has to wait longer.
+        """Return whether a failure may be captured now; double the wait for the next.
 
-        The first failures of an incident say most, and must not be pushed out of the
-        store by the later ones.
+        The first failures of an incident are the most useful ones: later ones must not
+        push them out of the store.
         """
         with self._lock:
             now = self._clock()
@@ -207,7 +209,7 @@ class ViewKeeper:
 
 @contextmanager
 def _logged() -> Iterator[None]:
-    """Log what fails: a decision does not depend on its view."""
+    """Log an error and continue: a decision does not depend on its view."""
     try:
         yield
     except Exception:

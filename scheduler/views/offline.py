@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a scheduler over a view: no network, and time stands still."""
+"""The parts of a scheduler on a stored view: without network, with a fixed time."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ from .view import StoredView
 
 
 class OfflineParts:
-    """What decisions and explanations need, from a view alone.
+    """The parts of a scheduler that decisions and explanations need, from a view alone.
 
     Parameters
     ----------
     conf : oslo_config.cfg.ConfigOpts, optional
-        What it gives replaces options of the view, which are set on it for the rest.
+        Its options replace those of the view; the view's other options are set on it.
 
     Attributes
     ----------
     parts : Parts
     now : float
-        What its clock says, seconds since the epoch: at first the time of the view.
+        The time of its clock, seconds since the epoch: at first the time of the view.
     left_out : sequence of str
         The plugins that the view names by a path of code, and that are not loaded.
 
@@ -111,7 +111,7 @@ def _plugins(view: StoredView, conf: cfg.ConfigOpts, clock: Clock) -> PluginSet:
 
 
 class ViewSource(BaseHostSource):
-    """Host state that does not change, of the source of a view."""
+    """A host source whose hosts come from a view and never change."""
 
     def __init__(self, conf: cfg.ConfigOpts, view: StoredView) -> None:
         super().__init__(conf)
@@ -122,12 +122,12 @@ class ViewSource(BaseHostSource):
         """Do nothing: the table was made of the view."""
 
     def unknowns(self) -> Sequence[str]:
-        """Return what the source of the view could not give."""
+        """Return what the source did not know when the view was made."""
         return self._unknowns
 
 
 class _NoPlacement(PlacementClient):
-    """No Placement can be asked: each call raises PlacementUnavailable."""
+    """A client without a Placement: each call raises PlacementUnavailable."""
 
     def __init__(self, *, is_empty: bool) -> None:
         self.health = PlacementHealth()
@@ -136,14 +136,16 @@ class _NoPlacement(PlacementClient):
     def is_empty(self) -> bool:
         return self._is_empty
 
-    def _read(self, url: str, *_args: object, **_more: object) -> NoReturn:
+    def _read(self, url: str, *_args: object, **_keywords: object) -> NoReturn:
         raise PlacementUnavailable(
             f"A view has no Placement that could answer GET {url.partition('?')[0]}: "
             "it was made without a copy of the providers ([moorage] candidates = "
             "memory)"
         )
 
-    def write(self, verb: Verb, url: str, *_args: object, **_more: object) -> NoReturn:
+    def write(
+        self, verb: Verb, url: str, *_args: object, **_keywords: object
+    ) -> NoReturn:
         raise PlacementUnavailable(f"A view has no Placement for {verb} {url}")
 
 
@@ -213,7 +215,7 @@ class ViewCandidates(CandidatesSource):
         began: int | None = None,
         age_s: float | None = None,  # noqa: ARG002
     ) -> CountedClaim:
-        """Return a claim that counts for nothing."""
+        """Return a claim that changes no counts."""
         return CountedClaim({}, began or 0, 0)
 
     def release(self, claim: CountedClaim) -> None:

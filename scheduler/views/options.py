@@ -24,14 +24,14 @@ _CODE = frozenset({"available_filters", "weight_classes"})
 
 def set_options(conf: cfg.ConfigOpts) -> dict[str, dict[str, Any]]:
     """Return the options that differ from their defaults; no secret is among them."""
-    found: dict[str, dict[str, Any]] = {}
+    options: dict[str, dict[str, Any]] = {}
     for group, opt, _ in registered_opts(conf):
         if is_secret(opt) or opt.dest in ("config_file", "config_dir"):
             continue
         value = (conf[group] if group else conf)[opt.dest]
         if value != opt.default:
-            found.setdefault(group or "DEFAULT", {})[opt.dest] = _masked(value)
-    return found
+            options.setdefault(group or "DEFAULT", {})[opt.dest] = _masked(value)
+    return options
 
 
 def _masked(value: Any) -> Any:  # noqa: ANN401 - of any option
@@ -39,10 +39,10 @@ def _masked(value: Any) -> Any:  # noqa: ANN401 - of any option
         return without_secrets(value)
     if isinstance(value, dict):
         return {
-            name: HIDDEN if is_secret_name(str(name)) else _masked(each)
-            for name, each in value.items()
+            name: HIDDEN if is_secret_name(str(name)) else _masked(entry)
+            for name, entry in value.items()
         }
-    return [_masked(each) for each in value] if isinstance(value, list) else value
+    return [_masked(entry) for entry in value] if isinstance(value, list) else value
 
 
 def code_paths(conf: cfg.ConfigOpts, values: OptionValues) -> list[str]:
@@ -98,10 +98,10 @@ def _apply(conf: cfg.ConfigOpts, values: OptionValues) -> bool:
 def _is_given(conf: cfg.ConfigOpts, group: str, name: str) -> bool:
     """Return whether a file, an argument or an override gives an option."""
     try:
-        found = conf.get_location(name, _section(group))
+        location = conf.get_location(name, _section(group))
     except (cfg.NoSuchOptError, cfg.NoSuchGroupError):
         return False
-    return found is not None and found.location not in (
+    return location is not None and location.location not in (
         cfg.Locations.opt_default,
         cfg.Locations.set_default,
     )

@@ -40,14 +40,20 @@ AGGREGATES: Final = "aggregates"
 INSTANCES: Final = "instances"
 PROPERTIES: Final = "properties"
 CLAIMS: Final = "claims"
-#: The column that the table derives, and that cannot be made of the others.
+#: A column that is not reported, and cannot be derived from the reported ones.
 _PLACEMENT_PLACES: Final = "placement_places"
 
 
 def frames_of_hosts(image: TableImage, columns: Columns) -> Iterator[Frame]:
     """Yield the frames of a host table."""
-    for each in image.aggregates:
-        data = [each.id, each.uuid, each.name, sorted(each.hosts), dict(each.metadata)]
+    for aggregate in image.aggregates:
+        data = [
+            aggregate.id,
+            aggregate.uuid,
+            aggregate.name,
+            sorted(aggregate.hosts),
+            dict(aggregate.metadata),
+        ]
         yield Frame(AGGREGATES, "", data)
     view = image.view
     for name, array in view.numbers.items():
@@ -59,30 +65,30 @@ def frames_of_hosts(image: TableImage, columns: Columns) -> Iterator[Frame]:
             present, inverse = np.unique(codes, return_inverse=True)
             yield Frame(CODES, name, array_data(inverse.astype(np.int32)))
             values = view.interners[name].values
-            for some in _chunks(present.tolist(), _CHUNK):
-                yield Frame(VALUES, name, [write(values[code]) for code in some])
+            for chunk in _chunks(present.tolist(), _CHUNK):
+                yield Frame(VALUES, name, [write(values[code]) for code in chunk])
     located = ((uuid, h) for uuid, hosts in image.hosts_of.items() for h in hosts)
-    for some in _chunks(located, _INSTANCES):
-        uuids, hosts = zip(*some, strict=True)
+    for chunk in _chunks(located, _INSTANCES):
+        uuids, hosts = zip(*chunk, strict=True)
         names = {name: code for code, name in enumerate(dict.fromkeys(hosts))}
         codes = np.fromiter(map(names.__getitem__, hosts), np.int32, len(hosts))
         data = [_packed(uuids), list(names), array_data(codes)]
         yield Frame(INSTANCES, "", data)
-    for some in _chunks(image.properties.items(), _CHUNK):
-        yield Frame(PROPERTIES, "", {uuid: sorted(pairs) for uuid, pairs in some})
-    for some in _chunks(image.claims, _CHUNK):
-        rows = [[c.node_uuid, c.instance_uuid, c.claimed_at] for c in some]
+    for chunk in _chunks(image.properties.items(), _CHUNK):
+        yield Frame(PROPERTIES, "", {uuid: sorted(pairs) for uuid, pairs in chunk})
+    for chunk in _chunks(image.claims, _CHUNK):
+        rows = [[c.node_uuid, c.instance_uuid, c.claimed_at] for c in chunk]
         yield Frame(CLAIMS, "", rows)
 
 
 def _chunks(values: Iterable[Any], size: int) -> Iterator[list[Any]]:
     remaining = iter(values)
-    while some := list(itertools.islice(remaining, size)):
-        yield some
+    while chunk := list(itertools.islice(remaining, size)):
+        yield chunk
 
 
 def _packed(uuids: Sequence[str]) -> bytes | Sequence[str]:
-    """Return UUIDs as 16 bytes each; the texts themselves if they are no UUIDs."""
+    """Return UUIDs as 16 bytes each; if one is not a UUID, return the texts."""
     digits = "".join(uuids).replace("-", "")
     try:
         data = bytes.fromhex(digits)
@@ -94,7 +100,7 @@ def _packed(uuids: Sequence[str]) -> bytes | Sequence[str]:
 
 def _unpacked(data: object) -> list[str]:
     if not isinstance(data, bytes):
-        return [str(each) for each in cast(Iterable[object], data)]
+        return [str(text) for text in cast(Iterable[object], data)]
     d = data.hex()
     return [
         f"{d[i : i + 8]}-{d[i + 8 : i + 12]}-{d[i + 12 : i + 16]}-"
@@ -164,16 +170,16 @@ class HostsReader:
         return checked(self._table, clock)
 
     def _table(self, clock: Callable[[], float]) -> HostTable:
-        made = HostTable(clock, self._columns)
-        made.put_aggregates(self._aggregates)
+        table = HostTable(clock, self._columns)
+        table.put_aggregates(self._aggregates)
         columns = dict(self._read_columns())
-        self._put(made, columns)
-        made.put_placement_places(self._placement_places(columns["uuid"]))
-        made.set_instances_of(self._instances)
+        self._put(table, columns)
+        table.put_placement_places(self._placement_places(columns["uuid"]))
+        table.set_instances_of(self._instances)
         for uuid, pairs in self._properties.items():
             properties = frozenset((str(name), str(text)) for name, text in pairs)
-            made.instances.set_image_properties(uuid, properties)
-        return made
+            table.instances.set_image_properties(uuid, properties)
+        return table
 
     def _placement_places(
         self, uuids: Sequence[str]
@@ -182,10 +188,10 @@ class HostsReader:
             return {}
         values = self._values[_PLACEMENT_PLACES]
         codes = read_indices(self._codes[_PLACEMENT_PLACES], len(values)).tolist()
-        found = zip(uuids, [values[code] for code in codes], strict=True)
-        return {uuid: places for uuid, places in found if places}
+        pairs = zip(uuids, [values[code] for code in codes], strict=True)
+        return {uuid: places for uuid, places in pairs if places}
 
-    def _put(self, made: HostTable, columns: dict[str, list[Any]]) -> None:
+    def _put(self, table: HostTable, columns: dict[str, list[Any]]) -> None:
         """Put the rows; each claim, which they include, then adds one instance."""
         n_claims = Counter(node for node, _, _ in self._claims)
         columns["num_instances"] = [
@@ -194,10 +200,10 @@ class HostsReader:
                 columns["uuid"], columns["num_instances"], strict=True
             )
         ]
-        made.put_columns(columns)
+        table.put_columns(columns)
         for node, instance, claimed_at in self._claims:
             nothing = Consumption(memory_mb=0, disk_mb=0, vcpus=0, io_ops=0)
-            made.claims.consume(node, str(instance), nothing, float(claimed_at))
+            table.claims.consume(node, str(instance), nothing, float(claimed_at))
 
     def _read_columns(self) -> Iterator[tuple[str, list[Any]]]:
         n_rows = len(read_array(self._codes.get("uuid"), np.int32))
@@ -205,16 +211,16 @@ class HostsReader:
             if column.is_interned and name in self._codes:
                 values = self._values[name]
                 codes = read_indices(self._codes[name], len(values))
-                found = [values[code] for code in codes.tolist()]
+                in_rows = [values[code] for code in codes.tolist()]
             elif not column.is_interned and name in self._numbers:
-                found = read_array(self._numbers[name], column.kind.dtype).tolist()
+                in_rows = read_array(self._numbers[name], column.kind.dtype).tolist()
             elif column.has_default:
-                found = [column.default] * n_rows
+                in_rows = [column.default] * n_rows
             else:
                 raise UnreadableView(f"it is damaged: it has no column {name}")
-            if len(found) != n_rows:
-                raise UnreadableView(f"it is damaged: {name} has {len(found)} rows")
-            yield name, found
+            if len(in_rows) != n_rows:
+                raise UnreadableView(f"it is damaged: {name} has {len(in_rows)} rows")
+            yield name, in_rows
         if len(set(self._values["uuid"])) != n_rows:
             raise UnreadableView("it is damaged: a compute node has two rows")
 
@@ -229,8 +235,8 @@ def _aggregate(
 
 
 def _write_places(value: Iterable[PlacementPlace]) -> list[list[str]]:
-    return [list(each) for each in value]
+    return [list(place) for place in value]
 
 
 def _read_places(data: Iterable[Sequence[object]]) -> tuple[PlacementPlace, ...]:
-    return tuple(PlacementPlace(*map(str, each)) for each in data)
+    return tuple(PlacementPlace(*map(str, place)) for place in data)

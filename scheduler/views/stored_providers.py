@@ -115,7 +115,7 @@ class ProvidersReader:
 
 
 def _sets(names: Any, indices: object) -> tuple[list[frozenset[str]], Any]:  # noqa: ANN401 - untrusted
-    sets = [frozenset(map(str, each)) for each in names]
+    sets = [frozenset(map(str, set_)) for set_ in names]
     return sets, read_indices(indices, len(sets))
 
 

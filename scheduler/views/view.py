@@ -1,27 +1,130 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A view: captured without copies, written as bytes, and read again."""
+"""A view: captured without copies, written as bytes, and read again.
+
+It has the host table, the providers, and the answers of Placement that a decision read.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Self
 
+import numpy as np
 from oslo_config import cfg
 
 from ... import __version__
-from ..candidates import CandidatesQuery, Offer
+from ..candidates import CandidatesAnswer, CandidatesQuery, Offer
 from ..drivers.parts import Parts
+from ..errors import PlacementError
 from ..hosts import Columns, HostTable, TableImage
+from ..placement.answers import read_candidates
 from ..placement.cache import CachedOffer
 from ..placement.memory import TableOffer
 from ..placement.providers import ProviderView
 from ..sources.report_columns import load_columns
-from .frames import Frame, UnreadableView, checked, read_frames, write_frames
+from .frames import (
+    Frame,
+    UnreadableView,
+    array_data,
+    checked,
+    read_array,
+    read_frames,
+    write_frames,
+)
 from .options import OptionValues, set_options
 from .stored_hosts import HostsReader, frames_of_hosts
-from .stored_offers import OffersReader, empty_offer, frames_of_offers
 from .stored_providers import ProvidersReader, frames_of_providers
+
+OFFER: Final = "offer"
+REQUESTS: Final = "requests"
+SUMMARIES: Final = "summaries"
+#: Candidates of one frame.
+_CHUNK: Final = 500
+
+
+def frames_of_offers(offers: Sequence[CachedOffer]) -> Iterator[Frame]:
+    """Yield the frames of answers, with the claims and refusals since the reading."""
+    for number, offer in enumerate(offers):
+        name, answer = str(number), offer.answer
+        claimed = [[*key, amount] for key, amount in offer.claimed.items()]
+        data = [
+            [offer.query.params, offer.query.limit],
+            [answer.query.params, answer.query.limit],
+            array_data(offer.is_open),
+            claimed,
+            dict(offer.suffixes),
+        ]
+        yield Frame(OFFER, name, data)
+        requests = iter(answer.candidates.allocation_requests)
+        while chunk := list(itertools.islice(requests, _CHUNK)):
+            yield Frame(REQUESTS, name, chunk)
+        summaries = iter(answer.candidates.provider_summaries.items())
+        while part := dict(itertools.islice(summaries, _CHUNK)):
+            yield Frame(SUMMARIES, name, part)
+
+
+def empty_offer(query: CandidatesQuery) -> CachedOffer:
+    """Return the offer of an answer without candidates."""
+    nothing = read_candidates({"allocation_requests": [], "provider_summaries": {}})
+    answer = CandidatesAnswer(query, nothing, began=0, began_at=0.0)
+    return CachedOffer(answer, query, np.zeros(0, np.bool_), claimed={})
+
+
+class OffersReader:
+    """Collects the frames of answers."""
+
+    def __init__(self) -> None:
+        self._offers: dict[str, Any] = {}
+        self._requests: dict[str, list[Any]] = {}
+        self._summaries: dict[str, dict[str, Any]] = {}
+
+    def add(self, frame: Frame) -> bool:
+        """Take a frame; return whether it is one of an answer."""
+        if frame.kind == OFFER:
+            self._offers[frame.name] = frame.data
+        elif frame.kind == REQUESTS:
+            checked(self._requests.setdefault(frame.name, []).extend, frame.data)
+        elif frame.kind == SUMMARIES:
+            checked(self._summaries.setdefault(frame.name, {}).update, frame.data)
+        else:
+            return False
+        return True
+
+    def offers(self) -> list[CachedOffer]:
+        """Return what each answer offers.
+
+        Raises
+        ------
+        UnreadableView
+        """
+        return [checked(self._offer, name) for name in self._offers]
+
+    def _offer(self, name: str) -> CachedOffer:
+        query, answered, is_open, claimed, suffixes = self._offers[name]
+        body = {
+            "allocation_requests": self._requests.get(name, []),
+            "provider_summaries": self._summaries.get(name, {}),
+        }
+        try:
+            candidates = read_candidates(body)
+        except PlacementError as e:
+            raise UnreadableView(f"it is damaged: {e}") from e
+        answer = CandidatesAnswer(_query(*answered), candidates, began=0, began_at=0.0)
+        return CachedOffer(
+            answer,
+            _query(*query),
+            read_array(is_open, np.bool_, candidates.n_requests),
+            {(str(uuid), str(of)): int(amount) for uuid, of, amount in claimed},
+            suffixes={str(there): str(here) for there, here in suffixes.items()},
+        )
+
+
+def _query(params: Sequence[Sequence[str]], limit: int | None) -> CandidatesQuery:
+    pairs = tuple((str(name), str(value)) for name, value in params)
+    return CandidatesQuery(pairs, None if limit is None else int(limit))
+
 
 _HEADER: Final = "view"
 
@@ -35,10 +138,10 @@ class CapturedView:
     at : float
         Seconds since the epoch.
     providers : ProviderView or None
-        None: they are not in memory, and `offers` is all that is known of Placement.
+        None: they are not in memory; only `offers` have data of Placement.
     are_zones_checked : bool
     unknowns : sequence of str
-        As the source of hosts says then.
+        What the source of hosts did not know then.
     offers : sequence of CachedOffer
         The answers that one decision read.
     """
@@ -71,9 +174,9 @@ class CapturedView:
             Those for which Placement had no candidate.
         """
         read = () if offer is None else offer.offers
-        cached = [each for each in read if isinstance(each, CachedOffer)]
+        cached = [offer for offer in read if isinstance(offer, CachedOffer)]
         providers = parts.candidates.provider_view()
-        states = [each.state for each in read if isinstance(each, TableOffer)]
+        states = [offer.state for offer in read if isinstance(offer, TableOffer)]
         if providers is not None and states:
             providers = dataclasses.replace(providers, state=states[-1])
         if providers is None:
@@ -120,7 +223,7 @@ class StoredView:
         Values by group and option, for `apply_options`.
     are_zones_checked : bool
     unknowns : sequence of str
-        As the source of hosts said then.
+        What the source of hosts did not know then.
     """
 
     at: float
@@ -139,7 +242,7 @@ class StoredView:
         Raises
         ------
         UnreadableView
-            The message, one line, goes on from "… cannot be read: ".
+            The message is one line that continues "… cannot be read: ".
         """
         header: Any = None
         hosts = HostsReader(load_columns())
@@ -176,5 +279,5 @@ def _read_header(
         int(header["tie_seed"]),
         options,
         bool(header["are_zones_checked"]),
-        [str(each) for each in header["unknowns"]],
+        [str(text) for text in header["unknowns"]],
     )

@@ -10,9 +10,8 @@ decided.
 
 from .access import is_open, make_access
 from .answers import Answers
-from .api import make_app
+from .api import make_app, make_web_server
 from .page import decision_file
-from .server import make_web_server
 
 __all__ = [
     "Answers",

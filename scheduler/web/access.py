@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may use the HTTP API: this machine's users, a token's, or Keystone's admins."""
+"""Restrict the HTTP API: to this machine, to a token, or to Keystone's admins."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Access = Callable[["WSGIApplication"], "WSGIApplication"]
 
 _MIN_TOKEN: Final = 16
 _ADMIN: Final = "admin"
-#: What orchestrators ask, which have no token; it shows no details.
+#: Paths without authentication: orchestrators have no token. They show no details.
 _PROBES: Final = frozenset({"/healthz", "/readyz"})
 
 
 def make_access(conf: cfg.ConfigOpts) -> Access:
-    """Return what restricts an application as ``[web] auth`` says.
+    """Return the function that restricts an application as ``[web] auth`` says.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def is_loopback(address: str) -> bool:
 
 
 def _local_only(app: WSGIApplication) -> WSGIApplication:
-    """Refuse other names of this machine in the header Host, and other sites' pages.
+    """Refuse requests with a foreign name in the header Host, and those of other sites.
 
     A web page whose name was made to mean 127.0.0.1 could read the API otherwise, and
     any web page could have its reader's browser ask for dry runs. Links still work.
@@ -163,8 +163,10 @@ def _keystone(conf: cfg.ConfigOpts) -> Access:
 
     def restrict(app: WSGIApplication) -> WSGIApplication:
         settings = {"oslo_config_config": conf}
-        made: WSGIApplication = auth_token.AuthProtocol(_admins_only(app), settings)
-        return made
+        protected: WSGIApplication = auth_token.AuthProtocol(
+            _admins_only(app), settings
+        )
+        return protected
 
     return lambda app: with_login(app, restrict, KeystoneSession())
 

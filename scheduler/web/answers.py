@@ -17,11 +17,12 @@ from typing import Any, Final, Protocol, TypeVar
 from ...objects import RequestSpec
 from ..database import StoreUnavailable
 from ..decision_store import DecisionPage, DecisionQuery, StoredDecision
-from ..errors import SchedulerError, excerpt
+from ..errors import InvalidRequest, SchedulerError, excerpt
 from ..explain import (
     CapacityReport,
     Explainer,
     FlavorRequest,
+    cause_of,
     request_of_flavor,
     requests_of_decisions,
     with_funnel,
@@ -34,9 +35,9 @@ from .specs import notes_on, read_flavor, read_request
 NOW: Final = "now"
 #: Decisions of one request or instance that are returned whole.
 MAX_WHOLE: Final = 20
-#: Recent decisions whose flavors the capacity is computed for.
+#: Recent decisions; the capacity is computed for their flavors.
 MAX_DECISIONS: Final = 200
-#: Reads of the store at the same time, and seconds that others wait for them.
+#: Concurrent reads of the store, and seconds that a further read waits for one to end.
 _MAX_READS: Final = 3
 _WAIT_S: Final = 0.2
 
@@ -59,14 +60,14 @@ class ReadsDecisions(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _BoundedReads:
-    """Reads of a store, so many at once: one that hangs leaves threads for the rest.
+    """Limits concurrent reads of a store: one that hangs does not take all threads.
 
     Attributes
     ----------
     free : threading.BoundedSemaphore
         Counts the reads that may begin.
     wait_s : float or None
-        Seconds until the reader gives up, from `since_s` on; the read goes on in its
+        Seconds until the reader gives up, from `since_s` on; the read continues in its
         own thread until the database's timeout. None: it waits for the database's.
     """
 
@@ -104,7 +105,7 @@ class _BoundedReads:
         try:
             return reading.result(left_s)
         except FutureTimeout:
-            if reading.done():  # it ended just now, or failed with a timeout itself
+            if reading.done():  # it has just ended, or has raised a timeout itself
                 return reading.result()
             raise late from None
 
@@ -125,7 +126,7 @@ class _BoundedReads:
 
 
 class Answers:
-    """Answers to the paths of the API.
+    """Builds the answers of the API.
 
     Parameters
     ----------
@@ -151,7 +152,7 @@ class Answers:
             self._given_store = _BoundedReads(store, free)
 
     def within(self, wait_s: float) -> Answers:
-        """Return answers that wait for the store so many seconds from now, in all."""
+        """Return answers that wait for the store until `wait_s` seconds from now."""
         other = copy.copy(self)
         if self._given_store is not None:
             other._given_store = dataclasses.replace(  # noqa: SLF001 - its own class
@@ -178,7 +179,7 @@ class Answers:
         """Return a page of decisions in short, and the id to continue after."""
         page = self.store.page(query)
         return {
-            "decisions": [_short(each) for each in page.decisions],
+            "decisions": [self._short(decision) for decision in page.decisions],
             "next": _next(page),
         }
 
@@ -189,7 +190,9 @@ class Answers:
         ------
         NotFound
         """
-        return {"decisions": [_whole(each) for each in self._find(id_)[:MAX_WHOLE]]}
+        return {
+            "decisions": [_whole(decision) for decision in self._find(id_)[:MAX_WHOLE]]
+        }
 
     def records(self, id_: str | None, query: DecisionQuery) -> dict[str, Any]:
         """Return decisions with their requests, as they are stored, newest first.
@@ -205,8 +208,8 @@ class Answers:
             page = DecisionPage(self._find(id_), None)
         return {
             "records": [
-                {"id": str(each.id), "data": _base64(each.data)}
-                for each in page.decisions
+                {"id": str(decision.id), "data": _base64(decision.data)}
+                for decision in page.decisions
             ],
             "next": _next(page),
         }
@@ -236,13 +239,13 @@ class Answers:
         """
         spec, context, notes = self._request(body)
         verdicts = self.explainer.why_not(context, spec, host)
-        return {"nodes": [each.to_dict() for each in verdicts], "notes": notes}
+        return {"nodes": [verdict.to_dict() for verdict in verdicts], "notes": notes}
 
     def dry_run(self, count: int, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return where `count` instances would go now; see `why_not`."""
         spec, context, notes = self._request(body)
         record = self.explainer.dry_run(context, spec, count)
-        return {"decision": with_funnel(record), "notes": notes}
+        return {"decision": with_funnel(record, spec), "notes": notes}
 
     def closest(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return what would have to change for a request to fit; see `why_not`.
@@ -296,38 +299,61 @@ class Answers:
     def capacity_of(self, names: Collection[str]) -> CapacityReport:
         """Return the capacity of the flavors of these names that are found.
 
-        They are nova's or, if the source of hosts knows none, those of recent
-        decisions, of each name the newest.
+        They are flavors of nova's database or, if the source of hosts knows none, the
+        newest flavor of each name in recent decisions.
         """
         try:
             flavors = self.explainer.nova_flavors(names)
         except NoFlavors:
             flavors = self._recent_flavors()
         chosen: dict[str, FlavorRequest] = {}
-        for each in flavors:
-            found = _name(each)
-            if found is not None and found in names:
-                chosen.setdefault(found, each)
+        for flavor in flavors:
+            name = _name(flavor)
+            if name is not None and name in names:
+                chosen.setdefault(name, flavor)
         return self.explainer.capacity(list(chosen.values()))
 
     def _recent_flavors(self) -> list[FlavorRequest]:
         recent = self.store.page(DecisionQuery(limit=MAX_DECISIONS)).decisions
-        stored = (each.request for each in recent)
-        return requests_of_decisions(each for each in stored if each is not None)
+        stored = (decision.request for decision in recent)
+        return requests_of_decisions(
+            request for request in stored if request is not None
+        )
 
     def hosts(self, after: str, limit: int) -> dict[str, Any]:
         """Return a page of compute nodes by host and node, and how to continue."""
         return dataclasses.asdict(self.explainer.hosts(after=after, limit=limit))
 
+    def _short(self, stored: StoredDecision) -> dict[str, Any]:
+        record, limit_s = stored.record, self.explainer.max_view_age_s
+        return {
+            "id": str(stored.id),
+            "request_id": stored.request_id,
+            "decided_at": stored.decided_at,
+            "project_id": stored.project_id,
+            "outcome": stored.outcome,
+            "reason": record.reason.strip(),
+            "user_message": record.user_message.strip(),
+            "cause": cause_of(record),
+            "flavor": stored.flavor_name,
+            "instance_uuids": list(record.instance_uuids)[:MAX_WHOLE],
+            "n_instances": record.n_instances,
+            "hosts": [instance.host for instance in record.instances][:MAX_WHOLE],
+            "n_hosts": record.n_hosts,
+            "view_age_s": record.view_age_s,
+            "is_stale": bool(0 < limit_s < (record.view_age_s or 0)),
+            "total_ms": record.times_ms.get("total"),
+        }
+
     def _find(self, id_: str) -> list[StoredDecision]:
-        for each in dict.fromkeys((id_, id_.lower())):  # UUIDs have no case
+        for spelling in dict.fromkeys((id_, id_.lower())):  # UUIDs have no case
             queries = (
-                DecisionQuery(request_id=each),
-                DecisionQuery(instance_uuid=each, limit=MAX_WHOLE),
+                DecisionQuery(request_id=spelling),
+                DecisionQuery(instance_uuid=spelling, limit=MAX_WHOLE),
             )
             for query in queries:
-                if found := self.store.page(query).decisions:
-                    return found
+                if decisions := self.store.page(query).decisions:
+                    return decisions
         raise NotFound(f"No decision is stored for {excerpt(id_)}")
 
     def _request(
@@ -341,8 +367,10 @@ class Answers:
             self.explainer.require_zone(document.get("availability_zone"))
             notes = [*notes_on(document), *unknowns]
             return read_request(document), context, notes
-        found = self._find(body["stored"])
-        stored = next((each for each in found if each.request is not None), None)
+        decisions = self._find(body["stored"])
+        stored = next(
+            (decision for decision in decisions if decision.request is not None), None
+        )
         if stored is None or stored.request is None:
             raise NotFound(
                 f"The decisions of {excerpt(body['stored'])} were stored without "
@@ -365,30 +393,16 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def _short(stored: StoredDecision) -> dict[str, Any]:
-    record = stored.record
-    return {
-        "id": str(stored.id),
-        "request_id": stored.request_id,
-        "decided_at": stored.decided_at,
-        "project_id": stored.project_id,
-        "outcome": stored.outcome,
-        "reason": record.reason.strip(),
-        "user_message": record.user_message.strip(),
-        "instance_uuids": list(record.instance_uuids)[:MAX_WHOLE],
-        "n_instances": record.n_instances,
-        "hosts": [each.host for each in record.instances][:MAX_WHOLE],
-        "n_hosts": record.n_hosts,
-        "total_ms": record.times_ms.get("total"),
-    }
-
-
 def _whole(stored: StoredDecision) -> dict[str, Any]:
+    try:
+        request = stored.request
+    except InvalidRequest:  # of another version: all else is shown
+        request = None
     return {
         "id": str(stored.id),
         "decided_at": stored.decided_at,
         "project_id": stored.project_id,
-        **with_funnel(stored.record),
+        **with_funnel(stored.record, request),
     }
 
 
@@ -397,7 +411,7 @@ def finite(value: Any) -> Any:  # noqa: ANN401 - plain data of any shape
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): finite(each) for key, each in value.items()}
+        return {str(key): finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
+        return [finite(entry) for entry in value]
     return value

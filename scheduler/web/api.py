@@ -1,23 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP API and the page as a WSGI application: paths, bounds and errors."""
+"""The HTTP API and the page as a WSGI application, and its server on ``[web] port``."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from flask import Flask, Response, request
+from oslo_config import cfg
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, UnsupportedMediaType
 
 from ..decision_store import DecisionQuery
-from ..errors import InvalidRequest, excerpt
+from ..drivers.record import Outcome
+from ..errors import ConfigurationError, InvalidRequest, excerpt
+from ..http_server import WebServer, listen
+from ..placement.allocations.limits import WEB_THREADS
 from .answers import Answers, finite
 from .openapi import BODIES, PARAMETERS, document
 from .page import failed, make_page
 from .specs import check
 from .statuses import describe
+
+if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
 
 #: Bytes of a body.
 _MAX_BODY: Final = 256 * 1024
@@ -97,7 +104,10 @@ def _query(args: Mapping[str, Any]) -> DecisionQuery:
         project_id=args.get("project"),
         host=args.get("host"),
         since_s=args.get("since"),
+        flavor=args.get("flavor"),
+        until_s=args.get("until"),
         failed=args.get("failed"),
+        outcome=Outcome(args["outcome"]) if "outcome" in args else None,
         after=int(args["after"]) if "after" in args else None,
         limit=args["limit"],
     )
@@ -112,17 +122,17 @@ def _arguments(path: str) -> dict[str, Any]:
     Raises
     ------
     InvalidRequest
-        One is unknown, repeated or invalid.
+        A parameter is unknown, repeated or invalid.
     """
     schemas = PARAMETERS[path]
-    found = {n: s["default"] for n, s in schemas.items() if "default" in s}
+    arguments = {n: s["default"] for n, s in schemas.items() if "default" in s}
     for name, values in request.args.lists():
         if name not in schemas:
             raise InvalidRequest(f"There is no parameter {name[:50]!r} of {path}")
         if len(values) > 1:
             raise InvalidRequest(f"{name}: it is given {len(values)} times")
-        found[name] = _converted(name, values[0], schemas[name])
-    return found
+        arguments[name] = _converted(name, values[0], schemas[name])
+    return arguments
 
 
 def _converted(name: str, text: str, schema: Mapping[str, Any]) -> object:
@@ -148,9 +158,9 @@ def _body(path: str) -> dict[str, Any]:
     Raises
     ------
     UnsupportedMediaType
-        It has the header of something else.
+        Its Content-Type is not JSON.
     InvalidRequest
-        It is no JSON, or does not match.
+        It is not JSON, or does not match the schema.
     """
     if not request.is_json:
         raise UnsupportedMediaType(
@@ -163,8 +173,8 @@ def _body(path: str) -> dict[str, Any]:
         raise InvalidRequest("the body: it is nested too deeply") from e
     except ValueError as e:
         raise InvalidRequest(f"the body is no JSON: {e}") from e
-    found: dict[str, Any] = _with_integers(body)
-    return found
+    converted: dict[str, Any] = _with_integers(body)
+    return converted
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -176,9 +186,9 @@ def _with_integers(value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {name: _with_integers(each) for name, each in value.items()}
+        return {name: _with_integers(entry) for name, entry in value.items()}
     if isinstance(value, list):
-        return [_with_integers(each) for each in value]
+        return [_with_integers(entry) for entry in value]
     return value
 
 
@@ -198,7 +208,7 @@ def _of_http(error: HTTPException) -> Response:
     if not request.path.startswith("/v1/"):
         return failed(error)
     response = _error(_said_of(error), error.code or 500)
-    # A 405 names the methods that there are.
+    # The header Allow of a 405 names the methods.
     for name, value in error.get_headers():
         if name == "Allow":
             response.headers[name] = value
@@ -206,7 +216,7 @@ def _of_http(error: HTTPException) -> Response:
 
 
 def _said_of(error: HTTPException) -> str:
-    """Return a text that names what a client sent, where werkzeug's does not."""
+    """Return the text of an error; it names what the client sent."""
     path = excerpt(request.path)
     if isinstance(error, MethodNotAllowed):
         return f"{path} takes {' or '.join(sorted(error.valid_methods or ()))} only"
@@ -220,3 +230,25 @@ def _said_of(error: HTTPException) -> str:
 def _failed(error: Exception) -> Response:
     status, text = describe(error, f"{request.method} {request.path}")
     return _error(text, status)
+
+
+def make_web_server(conf: cfg.ConfigOpts, app: WSGIApplication) -> WebServer:
+    """Return a server that listens already.
+
+    Parameters
+    ----------
+    app : WSGI application
+        With access control; see `make_access`.
+
+    Raises
+    ------
+    ConfigurationError
+        The port is not set, or cannot be listened on.
+    """
+    options = conf.web
+    if options.port is None:
+        raise ConfigurationError(
+            "[web] port is not set: set the port on which to serve the HTTP API"
+        )
+    listening = listen(options.address, options.port, option="[web] port")
+    return WebServer(listening, app, threads=WEB_THREADS, name="moorage web")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Union, cast, get_args, get_origin, get_type_hints
 
 from ... import __version__
-from ..drivers.record import DecisionRecord
+from ..drivers.record import DecisionRecord, Outcome
 from ..explain import (
     CapacityReport,
     ClosestGroup,
@@ -45,11 +45,14 @@ PARAMETERS: Final[dict[str, dict[str, Schema]]] = {
         "instance": _ID,
         "project": _NAME,
         "host": _NAME,
+        "flavor": {**_NAME, "description": "The name of the requested flavor."},
         "failed": {
             "type": "boolean",
             "description": "Only decisions that selected no host; false: the others.",
         },
+        "outcome": {"type": "string", "enum": [*Outcome]},
         "since": _SINCE,
+        "until": {**_SINCE, "description": "Only decisions before, as `since`."},
         "after": _AFTER,
         "limit": _LIMIT,
     },
@@ -131,7 +134,7 @@ BODIES["/v1/capacity"] = {
 
 _TEXT: Final[Schema] = {"type": "string"}
 _OPTIONAL_TEXT: Final[Schema] = {"type": ["string", "null"]}
-#: A number that JSON does not have, such as infinity, is null.
+#: Null stands for a number that JSON does not have, such as infinity.
 _NUMBER: Final[Schema] = {"type": ["number", "null"]}
 _COUNT: Final[Schema] = {"type": "integer"}
 _BOOLEAN: Final[Schema] = {"type": "boolean"}
@@ -159,7 +162,7 @@ def _object(**properties: Schema) -> Schema:
 def _fields(of: type) -> dict[str, Schema]:
     """Return the schemas of the fields of a dataclass by name."""
     hints = get_type_hints(of)
-    return {each.name: _schema(hints[each.name]) for each in dataclasses.fields(of)}
+    return {field.name: _schema(hints[field.name]) for field in dataclasses.fields(of)}
 
 
 def _schema(kind: Any) -> Schema:  # noqa: ANN401 - an annotation
@@ -172,13 +175,13 @@ def _schema(kind: Any) -> Schema:  # noqa: ANN401 - an annotation
     if origin is None:
         return _TEXT  # an enum
     if origin in (Union, types.UnionType):
-        return {"anyOf": [_schema(each) for each in of]}
+        return {"anyOf": [_schema(option) for option in of]}
     if issubclass(origin, Mapping):
         return {"type": "object", "additionalProperties": _schema(of[1])}
     if origin is tuple and of[-1] is not Ellipsis:
-        parts = [_schema(each) for each in of]
-        each = parts[0] if all(part == parts[0] for part in parts) else {}
-        return {**_list(each), "minItems": len(of), "maxItems": len(of)}
+        parts = [_schema(item) for item in of]
+        entry = parts[0] if all(part == parts[0] for part in parts) else {}
+        return {**_list(entry), "minItems": len(of), "maxItems": len(of)}
     return _list(_schema(of[0]))
 
 
@@ -186,9 +189,15 @@ _TEXTS: Final = _list(_TEXT)
 
 
 def _record() -> dict[str, Schema]:
-    properties = _fields(DecisionRecord)
-    del properties["request"]
-    return {**properties, "funnel": _list(_schema(FunnelStep))}
+    properties = _fields(DecisionRecord)  # with the request as an object
+    return {
+        **properties,
+        "funnel": _list(_schema(FunnelStep)),
+        "request": {
+            "type": "object",
+            "description": "What was requested; empty: it is not stored.",
+        },
+    }
 
 
 _SHORT: Final = _object(
@@ -202,6 +211,10 @@ _SHORT: Final = _object(
     instance_uuids=_TEXTS,
     n_instances=_COUNT,
     hosts=_TEXTS,
+    flavor=_OPTIONAL_TEXT,
+    cause=_TEXT,
+    view_age_s=_NUMBER,
+    is_stale=_BOOLEAN,
     n_hosts=_COUNT,
     total_ms=_NUMBER,
 )

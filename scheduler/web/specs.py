@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request in JSON, as operators write it, to the RequestSpec of a conductor."""
+"""Build a conductor's RequestSpec from a request in JSON, as operators write it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,8 @@ def read_flavor(sizes: Mapping[str, Any]) -> Flavor:
     )
 
 
-#: Extra specs from which nova's API computes parts of a request that it lacks here.
+#: Extra specs from which nova's API would compute parts of a request; they are missing
+#: here.
 _COMPUTED: Final = ("hw:numa_", "hw:mem_page_size", "hw:cpu_policy", "pci_passthrough:")
 
 
@@ -142,7 +143,7 @@ def _lists(hints: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 
 
 def check(document: object, schema: Mapping[str, Any], name: str = "the body") -> None:
-    """Raise InvalidRequest, with the place, unless a document matches a schema.
+    """Raise InvalidRequest, with the path, unless a document matches a schema.
 
     Parameters
     ----------
@@ -153,21 +154,21 @@ def check(document: object, schema: Mapping[str, Any], name: str = "the body") -
     error = next(iter(validator.iter_errors(document)), None)
     if error is not None:
         path = [*error.absolute_path]
-        place = excerpt(".".join(map(str, path)))[1:-1] if path else name
-        raise InvalidRequest(f"{place}{_named(document, path)}: {_message(error)}")
+        where = excerpt(".".join(map(str, path)))[1:-1] if path else name
+        raise InvalidRequest(f"{where}{_named(document, path)}: {_message(error)}")
 
 
 def _named(document: Any, path: Sequence[str | int]) -> str:  # noqa: ANN401 - JSON
-    """Return the name that the part of a document at a path has, such as a flavor's.
+    """Return the name of the part of a document at a path, such as a flavor's.
 
-    A number in the path says less to whoever wrote a list.
+    In a list, a name says more than the index in the path.
     """
-    found = None
+    name = None
     for key in path:
         document = document[key]
         if isinstance(document, dict) and isinstance(document.get("name"), str):
-            found = document["name"]
-    return "" if found is None else f" (named {excerpt(found)})"
+            name = document["name"]
+    return "" if name is None else f" (named {excerpt(name)})"
 
 
 def _message(error: jsonschema.ValidationError) -> str:

@@ -19,7 +19,7 @@ _MIN_LENGTH: Final = 4
 
 
 class FileOptions:
-    """The options that some files set, as texts; later files win.
+    """The options that some files set, as texts; later files take precedence.
 
     Raises
     ------
@@ -58,12 +58,12 @@ class FileOptions:
         return redacted
 
     def _secrets(self) -> set[str]:
-        found: set[str] = set()
+        secrets: set[str] = set()
         for (_, name), values in self._values.items():
             if is_secret(name):
                 for value in values:
-                    found |= {value, *_passwords(value)}
-        return {text for text in found if len(text) >= _MIN_LENGTH}
+                    secrets |= {value, *_passwords(value)}
+        return {text for text in secrets if len(text) >= _MIN_LENGTH}
 
 
 def is_secret(name: str) -> bool:
@@ -73,8 +73,8 @@ def is_secret(name: str) -> bool:
 
 def _passwords(value: str) -> Iterator[str]:
     """Yield the possible passwords in a URL, which may name several servers."""
-    _, _, rest = value.partition("://")
-    for server in rest.split("/")[0].split(","):
+    _, _, address = value.partition("://")
+    for server in address.split("/")[0].split(","):
         userinfo, at, _ = server.rpartition("@")
         _, colon, password = userinfo.partition(":")
         if at and colon:

@@ -38,7 +38,7 @@ class OptionTreatment:
         return f"{words}: {self.why}" if self.why else words
 
 
-#: Groups whose options are all known: any other name is a mistake.
+#: Groups in which an option that is not in the table is reported as a mistake.
 STRICT: Final = frozenset(
     {
         "scheduler", "filter_scheduler", "locality", "solver", "metrics", "moorage",

@@ -9,6 +9,7 @@ from typing import Final
 
 from oslo_config import cfg
 
+from ...conf.keystoneauth import has_endpoint
 from ...errors import ConfigurationError, PlacementError
 from ...hosts import HostAggregate, PlacementPlace
 from ...locality import (
@@ -26,8 +27,7 @@ from ...placement.adapter import make_adapter
 from ...placement.client import PlacementClient
 from ...placement.members import root_providers
 from .files import FileOptions
-from .result import CheckResult
-from .timed_call import TimedCall
+from .result import CheckResult, TimedCall
 
 _PLACES: Final = "Places of hosts"
 _FILTER: Final = "LocalityFilter"
@@ -37,7 +37,7 @@ _FILE: Final = "Places in Placement"
 #: Seconds in which Placement has to answer a GET for each aggregate.
 _READING_S: Final = 60.0
 
-#: The places by aggregates of Placement, by the name of the root provider.
+#: The places that aggregates of Placement give, by the name of the root provider.
 OfPlacement = Mapping[str, tuple[PlacementPlace, ...]]
 
 
@@ -55,13 +55,9 @@ class PlacementMembers:
     def __init__(self, conf: cfg.ConfigOpts, files: FileOptions) -> None:
         self.findings: list[CheckResult] = []
         self.places: OfPlacement = {}
-        options = conf.placement
-        is_configured = (
-            options.auth_type or options.auth_section or options.endpoint_override
-        )
         try:
             wanted = places_of_conf(conf)
-            if wanted and is_configured:
+            if wanted and has_endpoint(conf, "placement"):
                 pending = TimedCall(lambda: self._read(conf, wanted))
                 self.findings.append(pending.result(_READING_S))
         except ConfigurationError as e:
@@ -75,11 +71,11 @@ class PlacementMembers:
     ) -> CheckResult:
         client = PlacementClient(make_adapter(conf))
         members = {
-            each.aggregate: root_providers(client, each.aggregate).values()
-            for each in wanted
+            place.aggregate: root_providers(client, place.aggregate).values()
+            for place in wanted
         }
         self.places = places_by_node(wanted, aggregates_of_members(members))
-        empty = [each for each in wanted if not members[each.aggregate]]
+        empty = [place for place in wanted if not members[place.aggregate]]
         if empty:
             names = ", ".join(f"{' '.join(p.place)} ({p.aggregate})" for p in empty)
             text = f"Aggregates without resource providers: {names[:_EXCERPT]}."
@@ -103,7 +99,7 @@ def place_findings(
     of_placement : mapping
         By host: its places by aggregates of Placement.
     """
-    levels, some = conf.locality.levels, tuple(aggregates)
+    levels, aggregates = conf.locality.levels, tuple(aggregates)
     if not levels:
         return
     if _FILTER not in conf.filter_scheduler.enabled_filters:
@@ -112,25 +108,29 @@ def place_findings(
             f"[filter_scheduler] enabled_filters lacks {_FILTER}: hints such as "
             f"in_{levels[0]} are ignored.",
         )
-    in_aggregates = itertools.chain.from_iterable(a.hosts for a in some)
+    in_aggregates = itertools.chain.from_iterable(a.hosts for a in aggregates)
     names = {*reported, *in_aggregates, *of_placement}
     places = {
         name: places_of_host(
-            (a for a in some if name in a.hosts),
+            (a for a in aggregates if name in a.hosts),
             reported.get(name, ()),
             levels,
             of_placement.get(name, ()),
         )
         for name in names
     }
-    found = [
-        *find_unknown_levels(some, reported, levels),
+    problems = [
+        *find_unknown_levels(aggregates, reported, levels),
         *find_empty_places(places, levels, conf.locality.distance_file),
         *find_conflicts(places),
     ]
-    if found:
-        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        yield CheckResult.warning(_PLACES, f"{'; '.join(found[:_SHOWN])}{more}.")
+    if problems:
+        more_problems = (
+            f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        )
+        yield CheckResult.warning(
+            _PLACES, f"{'; '.join(problems[:_SHOWN])}{more_problems}."
+        )
         return
     n_placed = sum(any(by_level.values()) for by_level in places.values())
     yield CheckResult.success(

@@ -71,11 +71,11 @@ def weight_classes(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult | No
 def _option_result(
     option: str, wrong: Iterable[str], files: FileOptions, *, note: str = ""
 ) -> CheckResult | None:
-    errors = [each.removeprefix(f"{_name(option)}: ") for each in wrong]
+    errors = [error.removeprefix(f"{_name(option)}: ") for error in wrong]
     if not errors:
         return None
     # The list of existing plugins is shown once, after the last error.
-    short = [each.partition("; there are ")[0] for each in errors[:-1]]
+    short = [error.partition("; there are ")[0] for error in errors[:-1]]
     causes = "; ".join([*short, errors[-1]])
     return CheckResult.failure(
         _name(option),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check that Placement's providers are those of the hosts, and can be followed."""
+"""Check that Placement's providers match the hosts and can be read."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from os_traits import MISC_SHARES_VIA_AGGREGATE
 from oslo_config import cfg
 
 from ...clock import now_s
+from ...conf.keystoneauth import has_endpoint
 from ...conf.moorage import MEMORY, PLACEMENT
 from ...entry_points import load_plugin
 from ...errors import ConfigurationError, PlacementError
@@ -19,8 +20,7 @@ from ...placement.client import PlacementClient
 from ...placement.database import ProviderFollower, placement_engine
 from ...sources.report_columns import load_columns
 from .files import FileOptions
-from .result import CheckResult
-from .timed_call import TimedCall
+from .result import CheckResult, TimedCall
 
 _HOSTS: Final = "Hosts and providers"
 _SHOWN: Final = 10
@@ -34,13 +34,9 @@ _MAX_DIFFERING: Final = 0.1
 def provider_findings(
     conf: cfg.ConfigOpts, files: FileOptions
 ) -> Iterator[CheckResult]:
-    """Check whether the database is readable, and that of the same Placement."""
+    """Check that the database is readable, and belongs to the same Placement."""
     has_database = bool(conf.placement_database.connection)
-    options = conf.placement
-    has_placement = bool(
-        options.auth_type or options.auth_section or options.endpoint_override
-    )
-    if conf.moorage.candidates == PLACEMENT or not has_placement:
+    if conf.moorage.candidates == PLACEMENT or not has_endpoint(conf, "placement"):
         return
     if not has_database:
         if conf.moorage.candidates == MEMORY:
@@ -85,17 +81,17 @@ def _compare_hosts(conf: cfg.ConfigOpts) -> CheckResult:
     client = PlacementClient(make_adapter(conf))
     sharing = _roots(client, f"?required={MISC_SHARES_VIA_AGGREGATE}")
     roots = _roots(client)
-    lonely = sorted(name for uuid, name in names.items() if uuid not in roots)
+    missing = sorted(name for uuid, name in names.items() if uuid not in roots)
     unknown = sorted(
         name
         for uuid, name in roots.items()
         if uuid not in names and uuid not in sharing
     )
     problems = []
-    if lonely:
+    if missing:
         problems.append(
-            f"{len(lonely)} of {len(names)} hosts have no resource provider, and get "
-            f"no instance: {_listed(lonely)}"
+            f"{len(missing)} of {len(names)} hosts have no resource provider, and get "
+            f"no instance: {_listed(missing)}"
         )
     if unknown:
         problems.append(
@@ -108,8 +104,8 @@ def _compare_hosts(conf: cfg.ConfigOpts) -> CheckResult:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    suffix = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + suffix
 
 
 def _check_database(conf: cfg.ConfigOpts) -> CheckResult:
@@ -121,17 +117,17 @@ def _check_database(conf: cfg.ConfigOpts) -> CheckResult:
         engine.dispose()
     trees = follower.table.view().state.trees
     own = {str(uuid) for uuid in trees.uuids[trees.parents < 0] if uuid}
-    theirs = _roots(PlacementClient(make_adapter(conf))).keys()
-    differing = len(own ^ theirs)
-    if differing > _MAX_DIFFERING * len(own | theirs):
+    of_api = _roots(PlacementClient(make_adapter(conf))).keys()
+    differing = len(own ^ of_api)
+    if differing > _MAX_DIFFERING * len(own | of_api):
         return CheckResult.failure(
             _DATABASE,
-            f"It has {len(own)} root providers, and Placement's API {len(theirs)}, of "
-            f"which {len(own & theirs)} are the same: [placement_database] connection "
+            f"It has {len(own)} root providers, and Placement's API {len(of_api)}, of "
+            f"which {len(own & of_api)} are the same: [placement_database] connection "
             "and [placement] name two different Placements.",
         )
     return CheckResult.success(
-        _DATABASE, f"Readable; it has the API's {len(theirs)} root providers."
+        _DATABASE, f"Readable; it has the API's {len(of_api)} root providers."
     )
 
 
@@ -140,9 +136,9 @@ def _roots(client: PlacementClient, query: str = "") -> dict[str, str]:
     body: Any = client.read(f"/resource_providers{query}")
     try:
         return {
-            each["uuid"]: each["name"]
-            for each in body["resource_providers"]
-            if each["root_provider_uuid"] == each["uuid"]
+            provider["uuid"]: provider["name"]
+            for provider in body["resource_providers"]
+            if provider["root_provider_uuid"] == provider["uuid"]
         }
     except (KeyError, TypeError) as e:
         raise ConfigurationError(

@@ -19,7 +19,7 @@ from ...failures import one_line
 from .result import CheckResult
 from .run import run_checks
 
-#: As in nova-status: not a check failed, but the command.
+#: The exit status of nova-status if the command itself, not a check, failed.
 _FAILED: Final = 255
 
 
@@ -33,10 +33,10 @@ _DESCRIPTION: Final = (
 class _StatusOptions(cfg.ConfigOpts):
     """Options whose ``--help`` lists all commands: oslo.upgradecheck knows its own."""
 
-    def __call__(self, *args: Any, **more: Any) -> None:  # noqa: ANN401 - as its base
+    def __call__(self, *args: Any, **keywords: Any) -> None:  # noqa: ANN401 - as its base
         """Parse a command line."""
-        more |= {"version": __version__, "description": _DESCRIPTION}
-        super().__call__(*args, **more)
+        keywords |= {"version": __version__, "description": _DESCRIPTION}
+        super().__call__(*args, **keywords)
 
 
 class UpgradeCommands(upgradecheck.UpgradeCommands):

@@ -22,6 +22,7 @@ from oslo_upgradecheck.upgradecheck import Code
 from oslo_utils import strutils
 
 from ...conf import list_opts, registered_opts
+from ...conf.keystoneauth import has_endpoint
 from ...conf.values import wrong_value
 from ...drivers.plugins import load_driver
 from ...entry_points import load_plugin
@@ -103,7 +104,7 @@ def run_checks(conf: cfg.ConfigOpts) -> Iterator[CheckResult]:
 
 
 def _connected(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[CheckResult]:
-    """Check where hosts, candidates and decisions are."""
+    """Check the sources of hosts and candidates, and the stores of decisions."""
     yield _source(conf, files)
     members = PlacementMembers(conf, files)
     yield from members.findings
@@ -117,10 +118,9 @@ def _connected(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[CheckResult
 
 def _is_comparable(conf: cfg.ConfigOpts, connected: Collection[CheckResult]) -> bool:
     """Return whether hosts and providers can be read, as far as the checks found."""
-    options = conf.placement
-    return bool(
-        options.auth_type or options.auth_section or options.endpoint_override
-    ) and not any(each.code is Code.FAILURE for each in connected)
+    return has_endpoint(conf, "placement") and not any(
+        finding.code is Code.FAILURE for finding in connected
+    )
 
 
 def _is_any_in(wrong: Mapping[Key, str], *groups: str) -> bool:
@@ -161,7 +161,7 @@ def _special_result(
 ) -> CheckResult | None:
     try:
         return _SPECIAL[key](conf, files)
-    except cfg.Error:  # a related option is invalid; the report has that, too
+    except cfg.Error:  # a related option is invalid, which is reported for that option
         return CheckResult.warning(
             _name(key), "It cannot be checked while a related value is invalid."
         )
@@ -223,15 +223,17 @@ def _misspelt_groups(files: FileOptions) -> Iterator[CheckResult]:
 def _other_options(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[CheckResult]:
     known = _registered()
     read = STRICT | _auth_sections(conf) | {*_SERVICES}
-    others = Counter(
+    unrelated = Counter(
         group
         for group, option in files
         if (group, option) not in known
         and treatment_of(group, option) is None
         and group not in read
     )
-    if others:
-        listing = ", ".join(f"{n} of [{group}]" for group, n in sorted(others.items()))
+    if unrelated:
+        listing = ", ".join(
+            f"{n} of [{group}]" for group, n in sorted(unrelated.items())
+        )
         yield CheckResult.success(
             "Other options", f"Unrelated to the scheduler: {listing}."
         )
@@ -274,7 +276,7 @@ def _places(conf: cfg.ConfigOpts, of_placement: OfPlacement) -> Iterator[CheckRe
         return
     with contextlib.suppress(ConfigurationError):  # `_source` has reported it
         inventory = read_inventory(conf.moorage.inventory_file, load_columns())
-        reported = {each.record.host: each.record.places for each in inventory.hosts}
+        reported = {host.record.host: host.record.places for host in inventory.hosts}
         yield from place_findings(conf, inventory.aggregates, reported, of_placement)
 
 

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from oslo_config import cfg
 
 from ...candidates import MICROVERSION
+from ...conf.keystoneauth import has_endpoint
 from ...errors import PlacementError
 from ...hosts import HostAggregate
 from ...placement.adapter import make_adapter
@@ -28,8 +29,7 @@ from ...sources.nova_db.old_computes import (
 )
 from .files import FileOptions
 from .places import OfPlacement, place_findings
-from .result import CheckResult
-from .timed_call import TimedCall
+from .result import CheckResult, TimedCall
 
 #: Time limit in seconds for both requests to Placement.
 PLACEMENT_S: Final = 10.0
@@ -45,8 +45,7 @@ def placement_findings(
     conf: cfg.ConfigOpts, files: FileOptions
 ) -> Iterator[CheckResult]:
     """Check whether Placement is configured, and whether it can be used."""
-    options = conf.placement
-    if not (options.auth_type or options.auth_section or options.endpoint_override):
+    if not has_endpoint(conf, "placement"):
         yield _embedded(conf)
         return
     pending = TimedCall(lambda: _check_placement(conf))

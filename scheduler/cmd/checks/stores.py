@@ -15,8 +15,7 @@ from ...rpc import get_transport
 from ...rpc.broker import BrokerWatch
 from ...sources.push.store import HostStore
 from .files import FileOptions
-from .result import CheckResult
-from .timed_call import TimedCall
+from .result import CheckResult, TimedCall
 
 _BROKER: Final = "Message broker"
 _DECISIONS: Final = "Store of decisions"

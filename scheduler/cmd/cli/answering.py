@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands that print an answer of the API have in common."""
+"""Options and output of the commands that print an answer of the API."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import sys
 import time
@@ -37,6 +38,25 @@ def age_s(_context: object, _option: object, text: str | None) -> float | None:
     return min(float(text[:-1]) * units[text[-1]], time.time())
 
 
+def seconds_of_time(
+    _context: object, _option: object, text: str | None
+) -> float | None:
+    """Return a local time, of today if it has no date, in seconds since the epoch."""
+    if text is None:
+        return None
+    try:
+        if len(text) <= len("hh:mm:ss") and ":" in text:
+            time_ = datetime.time.fromisoformat(text)
+            moment = datetime.datetime.combine(datetime.date.today(), time_)
+        else:
+            moment = datetime.datetime.fromisoformat(text)
+        return max(0.0, moment.timestamp())
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{safe(text, 50)!r} is not a time such as 14:03 or 2026-11-26T14:03"
+        ) from None
+
+
 def stored_id(_context: object, _option: object, text: str | None) -> str | None:
     """Return the id of a request or an instance, as a store may have it."""
     if text is not None and not 0 < len(text) <= _MAX_ID:
@@ -64,12 +84,12 @@ def print_answer(
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:
-    """Print what limits an answer."""
+    """Print the notes of an answer: what limits it."""
     for note in notes:
         console.print(cell(f"Note: {note}", "yellow"))
 
 
 def console() -> Console:
-    """Return the screen, or the file or pipe that stands for it."""
-    # The width of a file is not that of the terminal that the command was called in.
+    """Return the console that writes to stdout: a terminal, a file or a pipe."""
+    # A file is not wrapped to the width of the terminal of the command.
     return Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)

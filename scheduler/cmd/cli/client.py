@@ -25,7 +25,7 @@ class NothingFound(click.ClickException):
 
 
 class _Answer(dict[str, Any]):
-    """An object of the API; a key that it lacks says that something else answered."""
+    """An object of the API; if a key is missing, the server is not Moorage's API."""
 
     def __init__(self, data: Mapping[str, Any], url: str) -> None:
         super().__init__(data)
@@ -64,11 +64,11 @@ class ApiClient:
             self._session.headers["X-Auth-Token"] = token
 
     def mount(self, prefix: str, adapter: BaseAdapter) -> None:
-        """Send what begins with a prefix through an adapter of its own."""
+        """Send the requests whose URL begins with a prefix through this adapter."""
         self._session.mount(prefix, adapter)
 
     def get(self, *path: str, **params: object) -> Any:
-        """GET a path of segments, with those parameters that are not None."""
+        """GET a path of segments, with the parameters that are not None."""
         given = {name: _text(v) for name, v in params.items() if v is not None}
         return self._send("GET", path, params=given)
 
@@ -87,13 +87,15 @@ class ApiClient:
         """PUT a body to a path of segments."""
         return self._send("PUT", path, json=body)
 
-    def _send(self, method: str, path: Sequence[str], **more: Any) -> Any:
+    def _send(self, method: str, path: Sequence[str], **arguments: Any) -> Any:
         if unusable := {"", ".", ".."}.intersection(path):
             raise NothingFound(f"Nothing is stored for {unusable.pop()!r}")
-        url = "/".join([self._url, "v1", *(quote(each, safe="") for each in path)])
+        url = "/".join(
+            [self._url, "v1", *(quote(segment, safe="") for segment in path)]
+        )
         try:
             response = self._session.request(
-                method, url, timeout=_TIMEOUTS_S, allow_redirects=False, **more
+                method, url, timeout=_TIMEOUTS_S, allow_redirects=False, **arguments
             )
             data = response.json()
         except requests.JSONDecodeError as e:
@@ -184,7 +186,7 @@ def _is_usable(url: str) -> bool:
 
 
 def read_options(config_files: Sequence[str]) -> Any:
-    """Return the options of files, or of those that are found without any.
+    """Return the options of files; without any, of the default configuration files.
 
     Raises
     ------

@@ -1,27 +1,101 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One decision on a screen, and as a file of HTML."""
+"""The commands `moorage explain` and `why-not`: decisions on a screen, or as HTML."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
+import click
 from rich.console import Console
 from rich.text import Text
 
 from ...display import listed
 from . import tables
+from .answering import json_option, print_answer, print_notes, stored_id
+from .session import CommandSession
 from .tables import Answer
-from .text import safe, timestamp, why
+from .text import cell, safe, timestamp, why
 
 _MAX_DETAIL: Final = 1000
 _MAX_PLACES: Final = 8
 
 
+@click.command()
+@click.argument("id_", metavar="INSTANCE|REQUEST_ID", callback=stored_id)
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write a self-contained page to this file instead.",
+)
+@json_option
+@click.pass_obj
+def explain(
+    session: CommandSession, id_: str, html: Path | None, as_json: bool
+) -> None:
+    """Show why an instance is where it is, or found no host.
+
+    Funnel, scores by weigher, claims, alternates and times of the newest decision on an
+    instance, or of a request id as it stands in nova's logs.
+    """
+    answer = session.api().get("decisions", id_)
+    if html is not None:
+        text = page(id_, answer["decisions"])
+        try:
+            # The page names hosts and requests: only its owner may read it.
+            # A device such as /dev/stdout keeps its mode.
+            html.touch(mode=0o600)
+            if html.is_file():
+                html.chmod(0o600)
+            html.write_text(text, "utf-8")
+        except OSError as e:
+            raise click.ClickException(f"--html {html}: {e.strerror}") from e
+        click.echo(f"{html} written.", err=True)
+        return
+    print_answer(as_json, answer, _show)
+
+
+def _show(console: Console, answer: Answer) -> None:
+    newest, *earlier = answer["decisions"]
+    show(console, newest)
+    if earlier:
+        console.print(f"There are {len(earlier)} earlier decisions: see --json.")
+
+
+@click.command("why-not")
+@click.argument("host")
+@click.argument("id_", metavar="INSTANCE|REQUEST_ID", callback=stored_id)
+@json_option
+@click.pass_obj
+def why_not(session: CommandSession, host: str, id_: str, as_json: bool) -> None:
+    """Show every reason why HOST cannot serve a stored request now.
+
+    Each check runs alone: resources, traits and aggregates in Placement, restrictions
+    of the request, and all filters.
+    """
+    answer = session.api().post("why-not", {"host": host, "stored": id_})
+    print_answer(as_json, answer, _verdicts)
+
+
+def _verdicts(console: Console, answer: Answer) -> None:
+    for verdict in answer["nodes"]:
+        if verdict["passes"]:
+            name = cell(verdict["host"]).append(" passes every check now")
+            console.print(name.append(" (it may have been full then, or scored less)."))
+            continue
+        console.print(tables.reasons_table(verdict))
+        if verdict["providers_from"] == "placement":
+            console.print("Placement's part was read from Placement now.", style="dim")
+    print_notes(console, answer["notes"])
+
+
 def show(console: Console, decision: Answer) -> None:
-    """Print one decision: what, funnel, scores, claims, alternates, times."""
+    """Print one decision: outcome, funnel, scores, claims, alternates, times."""
     console.print(_headline(decision))
+    if decision.get("request"):
+        console.print(tables.request_table(decision["request"]))
     if decision["funnel"]:
         console.print(tables.funnel_table(decision))
     for attachment in decision.get("attachments", ()):
@@ -58,7 +132,7 @@ def _headline(decision: Answer) -> Text:
 
 
 def _attachment(attachment: Answer) -> str:
-    """Return where a volume or port is, or why it does not count."""
+    """Return the places of a volume or port, or why they are not used."""
     named = f"{safe(attachment['hint'])} {safe(attachment['uuid'])}"
     if attachment["problem"]:
         result = "failed" if attachment["level"] else "dropped"
@@ -78,8 +152,8 @@ def _queries(decision: Answer) -> Iterator[str]:
 def _times(decision: Answer) -> str:
     times = (f"{safe(step)} {ms:.1f} ms" for step, ms in decision["times_ms"].items())
     age = decision.get("view_age_s")
-    seen = "" if age is None else f"hosts as of {age:.1f} s before; "
-    return f"{seen}{', '.join(times)}"
+    as_of = "" if age is None else f"hosts as of {age:.1f} s before; "
+    return f"{as_of}{', '.join(times)}"
 
 
 def page(id_: str, decisions: Sequence[Answer]) -> str:

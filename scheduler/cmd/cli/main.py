@@ -7,7 +7,7 @@ import contextlib
 import json
 import select
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,58 +16,30 @@ from click.shell_completion import get_completion_class
 from rich.console import Console
 
 from .... import __version__
-from . import explaining, replaying, snapshotting, tables, what_if
+from . import explaining, replaying, requesting, snapshotting, tables, what_if
 from .answering import (
     age_s,
     json_option,
     print_answer,
-    print_notes,
-    stored_id,
+    seconds_of_time,
 )
 from .client import ApiClient
+from .hosts import hosts
 from .locality.commands import locality
-from .place_tree import show_tree
 from .session import CommandSession
 from .tables import Answer
-from .text import cell, safe
 
 _FOLLOW_S: Final = 2.0
 #: Seconds by which a decision may be stored later than a newer one.
 _LATE_S: Final = 10.0
-#: Hosts that are asked for at once.
-_PAGE: Final = 1000
-#: The exit status of a dry run that finds no host.
-_NO_VALID_HOST: Final = 3
-#: Options of which `schedule` makes a request.
-_MADE_OF: Final = {
-    "vcpus": "--vcpus",
-    "ram": "--ram",
-    "disk": "--disk",
-    "ephemeral": "--ephemeral",
-    "swap": "--swap",
-    "extra_specs": "--property",
-    "image_properties": "--image-property",
-    "hints": "--hint",
-    "availability_zone": "--availability-zone",
-    "project": "--project",
-}
+#: Decisions that are read to be counted by cause.
+_GROUPED: Final = 2000
 _SHELLS: Final = ("bash", "zsh", "fish")
 
 
 def main() -> None:
     """Run with the process's arguments; exit."""
     cli(prog_name="moorage", windows_expand_args=False)
-
-
-def _pairs(
-    _context: object, _option: object, values: Sequence[str]
-) -> list[tuple[str, str]]:
-    """Return the parts of KEY=VALUE options."""
-    pairs = [value.partition("=") for value in values]
-    for text, (key, sign, _) in zip(values, pairs, strict=True):
-        if not key or not sign:
-            raise click.BadParameter(f"{safe(text, 50)!r} is not KEY=VALUE")
-    return [(key, value) for key, _, value in pairs]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -116,15 +88,31 @@ def cli(
     context.obj = CommandSession(url, token_file, config_files, snapshot)
 
 
-cli.add_command(replaying.replay)
-cli.add_command(snapshotting.snapshot)
-cli.add_command(locality)
+for _command in (
+    explaining.explain,
+    explaining.why_not,
+    what_if.closest,
+    what_if.capacity,
+    hosts,
+    replaying.replay,
+    requesting.request,
+    requesting.schedule,
+    snapshotting.snapshot,
+    locality,
+):
+    cli.add_command(_command)
 
 
 @cli.command()
 @click.option("--instance", metavar="UUID", help="Only decisions on this instance.")
 @click.option("--project", metavar="ID", help="Only decisions for this project.")
 @click.option("--host", help="Only decisions that selected, or tried, this host.")
+@click.option("--flavor", help="Only requests for the flavor of this name.")
+@click.option(
+    "--outcome",
+    type=click.Choice(["selected", "no valid host", "failed"]),
+    help="Only decisions with this outcome.",
+)
 @click.option(
     "--failed/--selected",
     default=None,
@@ -137,11 +125,26 @@ cli.add_command(locality)
     help="Only decisions not older than this: 90s, 15m, 6h, 2d.",
 )
 @click.option(
+    "--from",
+    "from_",
+    metavar="TIME",
+    callback=seconds_of_time,
+    help="Only decisions from this local time on: 14:03, 2026-11-26T14:03.",
+)
+@click.option(
+    "--to", metavar="TIME", callback=seconds_of_time, help="Only decisions before it."
+)
+@click.option(
     "--limit",
     type=click.IntRange(1, 200),
     default=20,
     show_default=True,
     help="The number of decisions.",
+)
+@click.option(
+    "--group",
+    is_flag=True,
+    help=f"Count those without a host by cause and flavor, of the newest {_GROUPED:,}.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Print new decisions until Ctrl-C.")
 @json_option
@@ -151,25 +154,37 @@ def decisions(
     /,
     follow: bool,
     since: float | None,
+    from_: float | None,
+    to: float | None,
+    group: bool,
     as_json: bool,
     **query: Any,
 ) -> None:
     """List decisions, the newest last.
 
-    Use it to find the request id of an instance or of a failure.
+    Use it to find the request id of an instance or of a failure. A decision whose state
+    of hosts was older than [moorage] max_view_age is marked.
     """
     if follow and session.snapshot is not None:
         raise click.UsageError("--follow: a snapshot gets no new decisions")
+    if follow and group:
+        raise click.UsageError("Pass --follow or --group, not both")
+    if since is not None and from_ is not None:
+        raise click.UsageError("Pass --since or --from, not both")
     api = session.api()
+    query |= {"since": from_, "until": to}
     if since is not None:
         query["since"] = max(0.0, api.now() - since)
+    if group:
+        print_answer(as_json, _grouped(api, query), _show_groups)
+        return
     answer = api.get("decisions", **query)
-    found = list(reversed(answer["decisions"]))
+    listed = list(reversed(answer["decisions"]))
     if not follow:
-        print_answer(as_json, {**answer, "decisions": found}, _list)
+        print_answer(as_json, {**answer, "decisions": listed}, _list)
         return
     with contextlib.suppress(KeyboardInterrupt):
-        _follow(api, query, found, as_json=as_json)
+        _follow(api, query, listed, as_json=as_json)
 
 
 def _list(console: Console, answer: Answer) -> None:
@@ -179,34 +194,77 @@ def _list(console: Console, answer: Answer) -> None:
         console.print("No stored decision matches.")
 
 
+def _grouped(api: ApiClient, query: dict[str, Any]) -> Answer:
+    """Return the decisions without a host by cause and flavor, the most first."""
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    n_read, after = 0, None
+    while n_read < _GROUPED:
+        page = {**query, "failed": True, "limit": 200, "after": after}
+        answer = api.get("decisions", **page)
+        n_read += len(answer["decisions"])
+        for decision in answer["decisions"]:
+            key = decision["cause"], decision["flavor"] or ""
+            example = decision["request_id"] or decision["id"]
+            group = groups.setdefault(
+                key,
+                {
+                    "cause": key[0], "flavor": key[1], "n_decisions": 0,
+                    "n_instances": 0, "newest": decision["decided_at"],
+                    "projects": [], "example": example,
+                },
+            )  # fmt: skip
+            group["n_decisions"] += 1
+            group["n_instances"] += decision["n_instances"]
+            group["oldest"] = decision["decided_at"]
+            if decision["project_id"] not in (None, *group["projects"]):
+                group["projects"].append(decision["project_id"])
+        after = answer["next"]
+        if after is None:
+            break
+    ordered = sorted(groups.values(), key=lambda group: -group["n_decisions"])
+    return {"groups": ordered, "n_decisions": n_read, "is_complete": after is None}
+
+
+def _show_groups(console: Console, answer: Answer) -> None:
+    if not answer["groups"]:
+        console.print("No stored decision without a host matches.")
+        return
+    console.print(tables.groups_table(answer["groups"]))
+    if not answer["is_complete"]:
+        n = answer["n_decisions"]
+        console.print(
+            f"There are more than these {n:,}: narrow with --from or --since."
+        )
+
+
 def _follow(
-    api: ApiClient, query: dict[str, Any], found: Sequence[Answer], *, as_json: bool
+    api: ApiClient, query: dict[str, Any], listed: Sequence[Answer], *, as_json: bool
 ) -> None:
-    """Print decisions, then those that are stored later, until the reader leaves."""
-    known: set[str] = set()
-    first_at = found[0]["decided_at"] if found else 0.0
+    """Print decisions, then those that are stored later, until the output is closed."""
+    printed: set[str] = set()
+    first_at = listed[0]["decided_at"] if listed else 0.0
     query = {**query, "limit": 200}
     while True:
         new = [
-            each
-            for each in found
-            if each["id"] not in known and each["decided_at"] >= first_at
+            decision
+            for decision in listed
+            if decision["id"] not in printed and decision["decided_at"] >= first_at
         ]
         if as_json:
-            for each in new:
-                click.echo(json.dumps(each))
+            for decision in new:
+                click.echo(json.dumps(decision))
         elif new:
             print_answer(False, {"decisions": new}, _list)
-        known = {each["id"] for each in found}
-        # A worker may store a decision late: look back, and skip what was printed.
-        newest = max((each["decided_at"] for each in found), default=0.0)
+        printed = {decision["id"] for decision in listed}
+        # A worker may store a decision late: read the last seconds again.
+        newest = max((decision["decided_at"] for decision in listed), default=0.0)
         query["since"] = max(query.get("since") or 0.0, newest - _LATE_S)
-        if _reader_left(_FOLLOW_S):
+        if _output_closes(_FOLLOW_S):
             return
-        found = list(reversed(api.get("decisions", **query)["decisions"]))
+        listed = list(reversed(api.get("decisions", **query)["decisions"]))
 
 
-def _reader_left(seconds: float) -> bool:
+def _output_closes(seconds: float) -> bool:
     """Wait; return whether the reader of the output, such as head, has closed it.
 
     Without new decisions, no write would notice that.
@@ -217,235 +275,13 @@ def _reader_left(seconds: float) -> bool:
 
 
 @cli.command()
-@click.argument("id_", metavar="INSTANCE|REQUEST_ID", callback=stored_id)
-@click.option(
-    "--html",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write a self-contained page to this file instead.",
-)
-@json_option
-@click.pass_obj
-def explain(
-    session: CommandSession, id_: str, html: Path | None, as_json: bool
-) -> None:
-    """Show why an instance is where it is, or found no host.
-
-    Funnel, scores by weigher, claims, alternates and times of the newest decision on an
-    instance, or of a request id as it stands in nova's logs.
-    """
-    answer = session.api().get("decisions", id_)
-    if html is not None:
-        page = explaining.page(id_, answer["decisions"])
-        try:
-            # The page names hosts and requests: only its owner may read it.
-            # A device such as /dev/stdout keeps its mode.
-            html.touch(mode=0o600)
-            if html.is_file():
-                html.chmod(0o600)
-            html.write_text(page, "utf-8")
-        except OSError as e:
-            raise click.ClickException(f"--html {html}: {e.strerror}") from e
-        click.echo(f"{html} written.", err=True)
-        return
-    print_answer(as_json, answer, _show)
-
-
-def _show(console: Console, answer: Answer) -> None:
-    found = answer["decisions"]
-    explaining.show(console, found[0])
-    if len(found) > 1:
-        console.print(f"There are {len(found) - 1} earlier decisions: see --json.")
-
-
-@cli.command("why-not")
-@click.argument("host")
-@click.argument("id_", metavar="INSTANCE|REQUEST_ID", callback=stored_id)
-@json_option
-@click.pass_obj
-def why_not(session: CommandSession, host: str, id_: str, as_json: bool) -> None:
-    """Show every reason why HOST cannot serve a stored request now.
-
-    Each check runs alone: resources, traits and aggregates in Placement, restrictions
-    of the request, and all filters.
-    """
-    answer = session.api().post("why-not", {"host": host, "stored": id_})
-    print_answer(as_json, answer, _verdicts)
-
-
-def _verdicts(console: Console, answer: Answer) -> None:
-    for verdict in answer["nodes"]:
-        if verdict["passes"]:
-            name = cell(verdict["host"]).append(" passes every check now")
-            console.print(name.append(" (it may have been full then, or scored less)."))
-            continue
-        console.print(tables.reasons_table(verdict))
-        if verdict["providers_from"] == "placement":
-            console.print("Placement's part was read from Placement now.", style="dim")
-    print_notes(console, answer["notes"])
-
-
-@cli.command()
-@click.option(
-    "--dry-run", is_flag=True, help="Claim nothing; required, as nothing else is done."
-)
-@click.option(
-    "--request", "id_", metavar="ID", callback=stored_id,
-    help="Use the stored request of this id or instance, as it is.",
-)  # fmt: skip
-@click.option("--vcpus", type=click.IntRange(1), help="The flavor's vCPUs.")
-@click.option("--ram", type=click.IntRange(1), help="The flavor's memory, MiB.")
-@click.option("--disk", type=click.IntRange(0), default=0, help="Its root disk, GB.")
-@click.option(
-    "--ephemeral", type=click.IntRange(0), default=0, help="Its ephemeral disk, GB."
-)
-@click.option("--swap", type=click.IntRange(0), default=0, help="Its swap, MiB.")
-@click.option(
-    "--property", "extra_specs", multiple=True, callback=_pairs,
-    metavar="KEY=VALUE", help="An extra spec of the flavor; may be repeated.",
-)  # fmt: skip
-@click.option(
-    "--image-property", "image_properties", multiple=True, callback=_pairs,
-    metavar="KEY=VALUE", help="A property of the image; may be repeated.",
-)  # fmt: skip
-@click.option(
-    "--hint", "hints", multiple=True, callback=_pairs,
-    metavar="KEY=VALUE", help="A scheduler hint; may be repeated.",
-)  # fmt: skip
-@click.option("--availability-zone", metavar="ZONE", help="The availability zone.")
-@click.option("--project", metavar="ID", help="The project of the request.")
-@click.option(
-    "--count", type=click.IntRange(1, 100), default=1, show_default=True,
-    help="The number of instances.",
-)  # fmt: skip
-@json_option
-@click.pass_obj
-def schedule(
-    session: CommandSession, /, dry_run: bool, count: int, as_json: bool, **options: Any
-) -> None:
-    """Show where instances would go now, without claiming anything.
-
-    The request is that of a stored decision (--request), or is made of --vcpus, --ram
-    and the other options. The exit status is 3 if no host was found.
-    """
-    if not dry_run:
-        raise click.UsageError("moorage schedules nothing by itself: add --dry-run")
-    body = {"count": count, **_request_body(options)}
-    answer = session.api().post("dry-run", body)
-    print_answer(as_json, answer, _dry)
-    if answer["decision"]["outcome"] != "selected":
-        sys.exit(_NO_VALID_HOST)
-
-
-def _dry(console: Console, answer: Answer) -> None:
-    explaining.show(console, answer["decision"])
-    print_notes(console, answer["notes"])
-
-
-def _request_body(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a body that has the request, from the command's options."""
-    if options["id_"] is not None:
-        if given := [name for name in _MADE_OF if options[name]]:
-            option = _MADE_OF[given[0]]
-            raise click.UsageError(f"Pass --request or {option}, not both")
-        return {"stored": options["id_"]}
-    if options["vcpus"] is None or options["ram"] is None:
-        raise click.UsageError("Pass --request, or --vcpus and --ram")
-    hints: dict[str, list[str]] = {}
-    for key, value in options["hints"]:
-        hints.setdefault(key, []).append(value)
-    request = {
-        "flavor": {
-            "vcpus": options["vcpus"],
-            "memory_mb": options["ram"],
-            "root_gb": options["disk"],
-            "ephemeral_gb": options["ephemeral"],
-            "swap_mb": options["swap"],
-            "extra_specs": dict(options["extra_specs"]),
-        },
-        "image_properties": dict(options["image_properties"]),
-        "hints": hints,
-        "availability_zone": options["availability_zone"],
-        "project_id": options["project"],
-    }
-    return {"request": {k: v for k, v in request.items() if v is not None}}
-
-
-cli.add_command(what_if.closest)
-cli.add_command(what_if.capacity)
-
-
-@cli.group(invoke_without_command=True)
-@click.option(
-    "--limit", type=click.IntRange(0), default=40, show_default=True,
-    help="The number of hosts; 0: all.",
-)  # fmt: skip
-@click.option("--tree", is_flag=True, help="Show all hosts by room, row and rack.")
-@json_option
-@click.pass_context
-def hosts(context: click.Context, limit: int, tree: bool, as_json: bool) -> None:
-    """List hosts: state, age, fill and pending claims.
-
-    "seen" is the age of the newest report; vCPU, RAM and disk are the used share of
-    the total multiplied by the allocation ratio; "claims" are those that no report of
-    the host includes yet.
-    """
-    if context.invoked_subcommand is not None:
-        return
-    api, after = context.obj.api(), None
-    found: list[Answer] = []
-    while True:
-        n_left = limit - len(found) if limit and not tree else _PAGE
-        answer = api.get("hosts", after=after, limit=min(n_left, _PAGE))
-        found += answer["hosts"]
-        after = answer["next"]
-        if after is None or (len(found) == limit and not tree):
-            break
-    answer = {"hosts": found, "n_hosts": answer["n_hosts"]}
-    print_answer(as_json, answer, show_tree if tree else _hosts)
-
-
-def _hosts(console: Console, answer: Answer) -> None:
-    console.print(tables.hosts_table(answer["hosts"]))
-    n_more = answer["n_hosts"] - len(answer["hosts"])
-    if n_more > 0:
-        console.print(f"and {n_more:,} more: --limit 0")
-
-
-@hosts.command()
-@click.argument("host")
-@click.option("--reason", required=True, help="Why, for other operators.")
-@click.pass_obj
-def disable(session: CommandSession, host: str, reason: str) -> None:
-    """Give HOST no more instances; those that it has stay.
-
-    With the source push, its store keeps that; with file, the inventory file is edited.
-    nova keeps it itself with nova_db: the command then names nova's.
-    """
-    from .switching import switch  # takes a second: it reads inventories
-
-    session.refuse_snapshot()
-    click.echo(switch(session.config_files, host, reason, off=True))
-
-
-@hosts.command()
-@click.argument("host")
-@click.option("--reason", default="", help="Why; it is not kept.")
-@click.pass_obj
-def enable(session: CommandSession, host: str, reason: str) -> None:
-    """Undo `disable`."""
-    from .switching import switch  # takes a second: it reads inventories
-
-    session.refuse_snapshot()
-    click.echo(switch(session.config_files, host, reason, off=False))
-
-
-@cli.command()
 @click.argument("shell", type=click.Choice(_SHELLS))
 def completion(shell: str) -> None:
     """Print the script with which a shell completes this command.
 
     For bash: moorage completion bash > /etc/bash_completion.d/moorage
     """
-    made = get_completion_class(shell)
-    assert made is not None
-    click.echo(made(cli, {}, "moorage", "_MOORAGE_COMPLETE").source())
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    script = completion_class(cli, {}, "moorage", "_MOORAGE_COMPLETE").source()
+    click.echo(script)

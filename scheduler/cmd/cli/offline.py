@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP API over a snapshot, in this process: what every command then asks."""
+"""The HTTP API over a snapshot, in this process; commands with --snapshot ask it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ...explain import Explainer
 from ...views import OfflineParts, StoredView, UnreadableView
 from ...web import Answers, make_app
 from .client import ApiClient, read_options
-from .snapshot_file import Snapshot, read_snapshot, refused
+from .snapshotting import Snapshot, read_snapshot, refused
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
@@ -59,7 +59,7 @@ def offline_api(path: Path, config_files: Sequence[str]) -> ApiClient:
 
 
 class SnapshotDecisions:
-    """The decisions of a snapshot, found as those of a store.
+    """The decisions of a snapshot, with the queries of a store.
 
     Raises
     ------
@@ -68,17 +68,19 @@ class SnapshotDecisions:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._views = snapshot.views
-        self._found = [StoredDecision.read(*each) for each in snapshot.records]
-        self._found.sort(key=lambda each: each.id, reverse=True)
+        self._decisions = [StoredDecision.read(*record) for record in snapshot.records]
+        self._decisions.sort(key=lambda decision: decision.id, reverse=True)
 
     def page(self, query: DecisionQuery) -> DecisionPage:
         """Return decisions, the newest first, or the oldest with `newer_than`."""
-        found = [each for each in self._found if _is_found(query, each)]
+        matching = [
+            decision for decision in self._decisions if _matches(query, decision)
+        ]
         if query.newer_than is not None:
-            found.reverse()
-        chosen = found[: query.limit]
+            matching.reverse()
+        chosen = matching[: query.limit]
         return DecisionPage(
-            chosen, chosen[-1].id if 0 < len(chosen) < len(found) else None
+            chosen, chosen[-1].id if 0 < len(chosen) < len(matching) else None
         )
 
     def view(self, id_: str) -> bytes | None:
@@ -86,19 +88,23 @@ class SnapshotDecisions:
         return self._views.get(id_)
 
 
-def _is_found(query: DecisionQuery, each: StoredDecision) -> bool:
-    return query.matches(each) and all(_bounds(query, each))
+def _matches(query: DecisionQuery, decision: StoredDecision) -> bool:
+    return query.matches(decision) and all(_bounds(query, decision))
 
 
-def _bounds(query: DecisionQuery, each: StoredDecision) -> Iterator[bool]:
+def _bounds(query: DecisionQuery, decision: StoredDecision) -> Iterator[bool]:
     if query.since_s is not None:
-        yield each.decided_at >= query.since_s
+        yield decision.decided_at >= query.since_s
+    if query.until_s is not None:
+        yield decision.decided_at < query.until_s
+    if query.outcome is not None:
+        yield decision.outcome is query.outcome
     if query.after is not None:
-        yield each.id < query.after
+        yield decision.id < query.after
     if query.newer_than is not None:
-        yield each.id > query.newer_than
+        yield decision.id > query.newer_than
     if query.failed is not None:
-        yield (each.outcome is not Outcome.SELECTED) is query.failed
+        yield (decision.outcome is not Outcome.SELECTED) is query.failed
 
 
 class _InProcess(BaseAdapter):

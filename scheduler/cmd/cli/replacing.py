@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-#: Of a new file: it is read by services of other users.
+#: The mode of a new file: services of other users read it.
 _MODE: Final = 0o644
 
 
@@ -46,16 +46,16 @@ def replace_file(path: Path, text: str, check: Callable[[Path], object]) -> None
     """
     path = require_replaceable(path)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    made = Path(name)
+    new = Path(name)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
-        check(made)
+        check(new)
         if path.exists():
-            shutil.copymode(path, made)
+            shutil.copymode(path, new)
         else:
-            made.chmod(_MODE)
-        made.replace(path)
+            new.chmod(_MODE)
+        new.replace(path)
     except BaseException:
-        made.unlink(missing_ok=True)
+        new.unlink(missing_ok=True)
         raise

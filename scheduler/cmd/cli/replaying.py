@@ -46,7 +46,7 @@ class Setting(NamedTuple):
 def _read_settings(
     _context: object, _option: object, texts: Sequence[str]
 ) -> list[Setting]:
-    found = []
+    settings = []
     for text in texts:
         name, is_set, value = text.partition("=")
         group, has_group, option = name.strip().partition(".")
@@ -55,8 +55,8 @@ def _read_settings(
                 f"{safe(text, 80)!r} is not GROUP.OPTION=VALUE, such as "
                 "filter_scheduler.cpu_weight_multiplier=2"
             )
-        found.append(Setting(group, option.replace("-", "_"), value.strip()))
-    return found
+        settings.append(Setting(group, option.replace("-", "_"), value.strip()))
+    return settings
 
 
 @click.command()
@@ -102,12 +102,12 @@ def replay(
         raise click.UsageError("Pass a request id or an instance, or --since")
     replays = _Replays(session.api(), config_files, settings)
     if id_ is not None:
-        made = replays.of(_stored(session.api(), id_))
-        print_answer(as_json, made.to_dict(), _show)
+        replayed = replays.of(_stored(session.api(), id_))
+        print_answer(as_json, replayed.to_dict(), _show)
         return
     began = max(0.0, session.api().now() - (since or 0.0))
-    found = map(read_record, stored_records(session.api(), limit, since=began))
-    answer = replays.summary(found)
+    decisions = map(read_record, stored_records(session.api(), limit, since=began))
+    answer = replays.summary(decisions)
     print_answer(as_json, answer, _show_summary)
     if answer["failed"] and answer["failed"] == answer["replayed"]:
         sys.exit(1)
@@ -115,16 +115,15 @@ def replay(
 
 def _stored(api: ApiClient, id_: str) -> StoredDecision:
     """Return the newest decision of a request or an instance that has a view."""
-    found = [read_record(each) for each in api.get("records", id=id_)["records"]]
-    with_view = (each for each in found if each.record.replay is not None)
-    stored = next(with_view, None)
-    if stored is None:
-        raise click.ClickException(_NOT_STORED.format(safe(id_)))
-    return stored
+    for record in api.get("records", id=id_)["records"]:
+        stored = read_record(record)
+        if stored.record.replay is not None:
+            return stored
+    raise click.ClickException(_NOT_STORED.format(safe(id_)))
 
 
 class _Replays:
-    """Repeats decisions, of which several may share a view."""
+    """Decides again on stored views; several decisions may share a view."""
 
     def __init__(
         self, api: ApiClient, config_files: Sequence[str], settings: Sequence[Setting]
@@ -134,10 +133,11 @@ class _Replays:
         self._settings = settings
         self._view: str | None = None
         self._offline: OfflineParts | None = None
-        self._read_options()  # an invalid one is no matter of a decision
+        # An invalid option is reported once, not for each decision.
+        self._read_options()
 
     def of(self, stored: StoredDecision) -> Replay:
-        """Repeat a decision that has a view.
+        """Decide again on the view of a decision.
 
         Raises
         ------
@@ -176,12 +176,12 @@ class _Replays:
                     options = " with the options given" if is_other else ""
                     text = f"The view {view} cannot be used{options}: {e}"
                     raise click.ClickException(text) from e
-                # Plugins have registered theirs.
+                # Plugins have registered their options by now.
                 _require_known(conf, self._settings)
         return self._offline
 
     def _read_options(self) -> cfg.ConfigOpts:
-        """Return the options of the files and settings, which are a last file."""
+        """Return the options of the files; settings count as the last file."""
         from ...conf import load
 
         if not (self._config_files or self._settings):
@@ -198,29 +198,29 @@ class _Replays:
                 text = e.message.replace(f"({path})", "(--set)")
                 raise click.ClickException(text) from e
 
-    def summary(self, found: Iterator[StoredDecision]) -> dict[str, Any]:
-        """Repeat decisions and sum up; those without a view are counted.
+    def summary(self, decisions: Iterator[StoredDecision]) -> dict[str, Any]:
+        """Decide again on many views and sum up; decisions without a view are counted.
 
-        One that cannot be repeated is counted as failed.
+        A decision that cannot be repeated is counted as failed.
         """
         from ...explain import ReplaySummary
 
-        made, n_without = ReplaySummary(), 0
-        for stored in found:
+        summary, n_without = ReplaySummary(), 0
+        for stored in decisions:
             try:
-                n_without += not self._add(made, stored)
+                n_without += not self._add(summary, stored)
             except click.ClickException as e:
-                made.n_replayed += 1
-                made.fail(e.message)
-        return {**made.to_dict(), "without_view": n_without}
+                summary.n_replayed += 1
+                summary.fail(e.message)
+        return {**summary.to_dict(), "without_view": n_without}
 
-    def _add(self, made: ReplaySummary, stored: StoredDecision) -> bool:
+    def _add(self, summary: ReplaySummary, stored: StoredDecision) -> bool:
         """Repeat a decision, and count it; return whether it has a view."""
         key, request = stored.record.replay, _request_of(stored)
         offline = None if key is None or request is None else self._parts(key.view)
         if offline is None or request is None:
             return False
-        made.add(self.of(stored), offline, int(request.flavor.memory_mb))
+        summary.add(self.of(stored), offline, int(request.flavor.memory_mb))
         return True
 
 
@@ -249,7 +249,7 @@ def _request_of(stored: StoredDecision) -> RequestSpec | None:
 
 def _show(screen: Console, answer: Answer) -> None:
     replayed = answer["replayed"]
-    where = names(each["host"] for each in replayed["instances"])
+    where = names(instance["host"] for instance in replayed["instances"])
     if answer["identical"]:
         what = f"selected {where}" if replayed["instances"] else replayed["outcome"]
         screen.print(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the options before a command say, for all commands."""
+"""The options before a command: which API, or which snapshot, it asks."""
 
 from __future__ import annotations
 

@@ -1,19 +1,111 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `moorage snapshot`."""
+"""The command `moorage snapshot`, and the file that it writes.
+
+The file has the present view, decisions, and the views of these decisions.
+"""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from base64 import b64decode
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 import click
+import msgspec
 
 from .client import ApiClient
+from .replacing import require_replaceable
 from .session import CommandSession
-from .snapshot_file import Snapshot, write_snapshot
 from .stored_records import read_record, stored_records
 from .tables import Answer
+
+#: The first bytes; the last one is the version of the format.
+_MAGIC: Final = b"moorage snapshot "
+_VERSION: Final = b"\x01"
+_MAX_BYTES: Final = 1 << 30
+
+
+class Snapshot(msgspec.Struct, array_like=True):
+    """The content of a file; views and decisions are compressed as in the store.
+
+    Attributes
+    ----------
+    taken_at : float
+        Seconds since the epoch.
+    view : bytes
+        The state then: hosts, providers and options.
+    records : list of (id, bytes)
+        Decisions with their requests, the newest first.
+    views : dict
+        The views of those decisions, by id.
+    """
+
+    taken_at: float
+    view: bytes
+    records: list[tuple[int, bytes]]
+    views: dict[str, bytes]
+
+
+def write_snapshot(path: Path, snapshot: Snapshot) -> int:
+    """Write a file, all of it or nothing, for its owner only; return its size.
+
+    Raises
+    ------
+    click.ClickException
+    """
+    data = _MAGIC + _VERSION + msgspec.msgpack.encode(snapshot)
+    if len(data) > _MAX_BYTES:
+        raise click.ClickException(
+            f"{path} would have {len(data)} bytes, more than {_MAX_BYTES}; pass fewer "
+            "--views or --decisions"
+        )
+    temporary = ""
+    try:
+        path = require_replaceable(path)
+        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        os.replace(temporary, path)
+    except OSError as e:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        raise click.ClickException(f"{path} cannot be written: {e.strerror}") from e
+    return len(data)
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """Read a file, which is not trusted.
+
+    Raises
+    ------
+    click.ClickException
+        It is no snapshot, is damaged, or of another version; one line says which.
+    """
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise refused(path, f"it has more than {_MAX_BYTES} bytes")
+        data = path.read_bytes()
+    except OSError as e:
+        raise refused(path, e.strerror or str(e)) from e
+    if not data.startswith(_MAGIC):
+        raise refused(path, "it is no snapshot: `moorage snapshot FILE` writes one")
+    if data[len(_MAGIC) : len(_MAGIC) + 1] != _VERSION:
+        raise refused(path, "it has the format of another version of Moorage")
+    try:
+        body = memoryview(data)[len(_MAGIC) + 1 :]
+        return msgspec.msgpack.decode(body, type=Snapshot)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as e:
+        raise refused(path, f"it is damaged or truncated: {e}") from e
+
+
+def refused(path: Path, why: str) -> click.ClickException:
+    """Return the error of a file that cannot be used."""
+    return click.ClickException(f"--snapshot {path} cannot be read: {why}")
 
 
 @click.command()
@@ -38,9 +130,9 @@ def snapshot(
     """
     api = session.api()
     view = b64decode(api.get("views", "now")["data"])
-    found = list(stored_records(api, n_decisions))
-    records = [(int(each["id"]), b64decode(each["data"])) for each in found]
-    views = _views(api, found, n_views)
+    stored = list(stored_records(api, n_decisions))
+    records = [(int(record["id"]), b64decode(record["data"])) for record in stored]
+    views = _views(api, stored, n_views)
     taken = Snapshot(api.now(), view, records, views)
     size = write_snapshot(file, taken)
     click.echo(
@@ -49,15 +141,15 @@ def snapshot(
     )
 
 
-def _views(api: ApiClient, records: Iterable[Answer], most: int) -> dict[str, bytes]:
+def _views(api: ApiClient, records: Iterable[Answer], limit: int) -> dict[str, bytes]:
     views: dict[str, bytes] = {}
-    for each in records:
-        key = read_record(each).record.replay
+    for record in records:
+        key = read_record(record).record.replay
         if key is None or key.view in views:
             continue
-        if len(views) == most:
+        if len(views) == limit:
             break
-        found = api.find("views", key.view)
-        if found is not None:
-            views[key.view] = b64decode(found["data"])
+        view = api.find("views", key.view)
+        if view is not None:
+            views[key.view] = b64decode(view["data"])
     return views

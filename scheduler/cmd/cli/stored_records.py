@@ -20,7 +20,7 @@ _PAGE: Final = 200
 
 
 def stored_records(
-    api: ApiClient, most: int, *, since: float | None = None
+    api: ApiClient, limit: int, *, since: float | None = None
 ) -> Iterator[Answer]:
     """Yield decisions as the API answers them, the newest first.
 
@@ -30,10 +30,10 @@ def stored_records(
         Only those not older than this, seconds since the epoch.
     """
     after = None
-    while most > 0:
-        answer = api.get("records", since=since, after=after, limit=min(most, _PAGE))
+    while limit > 0:
+        answer = api.get("records", since=since, after=after, limit=min(limit, _PAGE))
         yield from answer["records"]
-        most -= len(answer["records"])
+        limit -= len(answer["records"])
         after = answer["next"]
         if after is None:
             return

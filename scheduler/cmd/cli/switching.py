@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Disable and enable hosts where their source keeps that: a store, or a file.
+"""Disable and enable hosts in the store or the file of their source.
 
-Everything else in a file is left as it is.
+The other text of a file is not changed.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def edit_inventory(path: Path, host: str, *, disabled: bool, reason: str) -> boo
     OSError
         It cannot be written.
     """
-    records = [each.record for each in read_inventory(path).hosts]
-    mine = [record for record in records if record.host == host]
-    if not mine:
+    records = [node.record for node in read_inventory(path).hosts]
+    nodes = [record for record in records if record.host == host]
+    if not nodes:
         raise LookupError(f"{path} has no host {safe(host)!r}")
-    if all(record.disabled is disabled for record in mine):
+    if all(record.disabled is disabled for record in nodes):
         return False
     text = edited(path.read_text("utf-8"), host, disabled=disabled, reason=reason)
     replace_file(path, text, read_inventory)
@@ -50,7 +50,7 @@ def edit_inventory(path: Path, host: str, *, disabled: bool, reason: str) -> boo
 
 
 def edited(text: str, host: str, *, disabled: bool, reason: str) -> str:
-    """Return the text of a file with another state of a host, comments included."""
+    """Return the text of a file, with its comments, with another state of a host."""
     if disabled:
         # A text of JSON is one of YAML, too.
         text = _with_value(text, host, "disabled_reason", json.dumps(reason))
@@ -69,7 +69,7 @@ def _with_value(
     is_added : bool
         Whether a host without the key gets it.
     """
-    # From the end, so that earlier positions stay valid.
+    # From the end of the file, so that earlier positions remain valid.
     for node in reversed(list(_hosts(yaml.compose(text), host))):
         own = dict(_pairs(node))
         if name in own:

@@ -10,15 +10,16 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from ...display import request_rows
 from .text import cell, names, number, safe, timestamp, why
 
-#: What the API answers: an object of JSON.
+#: An answer of the API: an object of JSON.
 Answer = Mapping[str, Any]
 
 #: Hosts of one decision, or of one claim, and instances, that are named.
 _MAX_HOSTS: Final = 4
 _MAX_PLACED: Final = 20
-#: Characters of the names of hosts that are on one line at any width.
+#: Characters up to which the names of hosts are not wrapped.
 _MAX_WHOLE: Final = 20
 _OUTCOMES: Final = {"selected": "green", "no valid host": "yellow", "failed": "red"}
 _CONDITIONS: Final = {"up": "green", "disabled": "yellow"}
@@ -26,17 +27,27 @@ _CONDITIONS: Final = {"up": "green", "disabled": "yellow"}
 _AMOUNTS: Final = (("vcpus", 1, ""), ("memory_mb", 1024, " GiB"), ("disk_gb", 1, " GB"))
 
 
-def make_table(title: str, *left: str, right: Sequence[str] = ()) -> Table:
-    """Return a table; `right` are the columns of numbers among those of `left`."""
+def make_table(title: str, *columns: str, right: Sequence[str] = ()) -> Table:
+    """Return a table; `right` names the columns of numbers."""
     table = Table(
         title=Text(title) if title else None,
         title_justify="left",
         box=box.SIMPLE_HEAD,
     )
-    for name in left:
+    for name in columns:
         is_number = name in right
         justify: Any = "right" if is_number else "left"
         table.add_column(name, justify=justify, no_wrap=is_number, overflow="fold")
+    return table
+
+
+def request_table(request: Answer) -> Table:
+    """Return the table of what was requested."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in request_rows(request):
+        table.add_row(cell(label), cell(text))
     return table
 
 
@@ -45,11 +56,13 @@ def decisions_table(decisions: Iterable[Answer]) -> Table:
     table = make_table("", "time")
     table.add_column("request id, instance", no_wrap=True, overflow="fold")
     table.add_column("outcome: hosts, or the reason", overflow="fold")
-    for each in decisions:
+    for decision in decisions:
         table.add_row(
-            timestamp(each["decided_at"]),
-            cell(each["request_id"] or "-").append(f"\n{_first_of(each)}", "dim"),
-            _outcome(each),
+            timestamp(decision["decided_at"]),
+            cell(decision["request_id"] or "-").append(
+                f"\n{_first_of(decision)}", "dim"
+            ),
+            _outcome(decision),
         )
     return table
 
@@ -66,7 +79,28 @@ def _outcome(decision: Answer) -> Text:
     outcome = decision["outcome"] or "open"
     hosts = decision["hosts"]
     what = names(hosts[:_MAX_HOSTS]) if hosts else why(decision)
-    return cell(outcome, _OUTCOMES.get(outcome, "")).append(f": {safe(what)}", "none")
+    text = cell(outcome, _OUTCOMES.get(outcome, "")).append(f": {safe(what)}", "none")
+    if decision.get("is_stale"):
+        text.append(f" (host state {decision['view_age_s']:.0f} s old)", "yellow")
+    return text
+
+
+def groups_table(groups: Iterable[Answer]) -> Table:
+    """Return the table of decisions without a host, by cause and flavor."""
+    table = make_table(
+        "", "decisions", "cause", "flavor", "projects", "newest", "such as",
+        right=("decisions",),
+    )  # fmt: skip
+    for group in groups:
+        table.add_row(
+            f"{group['n_decisions']:,}",
+            cell(group["cause"]),
+            cell(group["flavor"] or "-"),
+            f"{len(group['projects']):,}",
+            timestamp(group["newest"]),
+            cell(group["example"], "dim"),
+        )
+    return table
 
 
 def funnel_table(record: Answer, title: str = "Hosts left after each step") -> Table:
@@ -129,12 +163,12 @@ def placed_table(record: Answer) -> Table:
     """Return the table of the instances with their hosts and alternates."""
     table = make_table("Selected", "instance", "host", "weight", "alternates")
     instances = record["instances"]
-    for each in instances[:_MAX_PLACED]:
+    for instance in instances[:_MAX_PLACED]:
         table.add_row(
-            cell(each["instance_uuid"] or "-"),
-            cell(each["host"], "green").append(_node(each), "dim"),
-            number(each["weight"]),
-            names(each["alternates"]),
+            cell(instance["instance_uuid"] or "-"),
+            cell(instance["host"], "green").append(_node(instance), "dim"),
+            number(instance["weight"]),
+            names(instance["alternates"]),
         )
     if (n_more := len(instances) - _MAX_PLACED) > 0:
         table.caption = Text(f"and {n_more} more: --json")
@@ -148,13 +182,13 @@ def claims_table(claims: Iterable[Answer]) -> Table:
         "Claims", "hosts", "instances", "result", "attempts", "detail",
         right=("instances", "attempts"),
     )  # fmt: skip
-    for each in claims:
+    for claim in claims:
         table.add_row(
-            names(each["hosts"][:_MAX_HOSTS]),
-            str(len(each["instance_uuids"])),
-            cell(each["result"]),
-            str(each["n_attempts"]),
-            cell(each["detail"]),
+            names(claim["hosts"][:_MAX_HOSTS]),
+            str(len(claim["instance_uuids"])),
+            cell(claim["result"]),
+            str(claim["n_attempts"]),
+            cell(claim["detail"]),
         )
     return table
 
@@ -165,13 +199,13 @@ def reasons_table(verdict: Answer) -> Table:
         f"{safe(verdict['host'])} ({safe(verdict['node'])})",
         "step", "check", "reason", "required", "available",
     )  # fmt: skip
-    for each in verdict["reasons"]:
+    for reason in verdict["reasons"]:
         table.add_row(
-            cell(each["stage"], "dim"),
-            cell(each["check"], "bold red"),
-            cell(each["reason"]),
-            cell(each["required"]),
-            cell(each["available"]),
+            cell(reason["stage"], "dim"),
+            cell(reason["check"], "bold red"),
+            cell(reason["reason"]),
+            cell(reason["required"]),
+            cell(reason["available"]),
         )
     return table
 
@@ -180,9 +214,9 @@ def hosts_table(hosts: Sequence[Answer]) -> Table:
     """Return the table of compute nodes: state, age, fill, pending claims."""
     right = ("seen", "vCPU", "RAM", "disk", "instances", "claims")
     # Ironic's nodes have other names than their service host.
-    node = ("node",) if any(each["node"] != each["host"] for each in hosts) else ()
+    node = ("node",) if any(host["node"] != host["host"] for host in hosts) else ()
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    longest = max((len(each["host"]) for each in hosts), default=0)
+    longest = max((len(host["host"]) for host in hosts), default=0)
     for name in ("host", *node, "zone", "state", *right):
         # On a narrow terminal amounts wrap, and names stay whole if they are short.
         table.add_column(
@@ -191,26 +225,26 @@ def hosts_table(hosts: Sequence[Answer]) -> Table:
             overflow="fold",
             no_wrap=name == "host" and longest <= _MAX_WHOLE,
         )
-    for each in hosts:
-        condition = each["condition"]
-        is_named = each["node"] != each["host"]
+    for host in hosts:
+        condition = host["condition"]
+        is_named = host["node"] != host["host"]
         table.add_row(
-            cell(each["host"]),
-            *([cell(each["node"] if is_named else "", "dim")] if node else ()),
-            cell(each["zone"]),
+            cell(host["host"]),
+            *([cell(host["node"] if is_named else "", "dim")] if node else ()),
+            cell(host["zone"]),
             cell(condition, _CONDITIONS.get(condition, "red")).append(
                 # A server of an earlier release has none.
-                f": {safe(reason)}" if (reason := each.get("disabled_reason")) else ""
+                f": {safe(reason)}" if (reason := host.get("disabled_reason")) else ""
             ),
-            "-" if each["seen_s"] is None else f"{each['seen_s']:.0f} s ago",
+            "-" if host["seen_s"] is None else f"{host['seen_s']:.0f} s ago",
             *(
-                _fill(each[name], ratio, divisor, unit)
+                _fill(host[name], ratio, divisor, unit)
                 for (name, divisor, unit), ratio in zip(
-                    _AMOUNTS, each["allocation_ratios"], strict=True
+                    _AMOUNTS, host["allocation_ratios"], strict=True
                 )
             ),
-            str(each["n_instances"]),
-            str(each["n_claims"]),
+            str(host["n_instances"]),
+            str(host["n_claims"]),
         )
     return table
 
@@ -223,23 +257,23 @@ def _fill(pair: Sequence[int], ratio: float, divisor: int, unit: str) -> str:
 
 
 def differences_table(differences: Iterable[Answer]) -> Table:
-    """Return the table of what a replay decided otherwise."""
+    """Return the table of the differences between a decision and its replay."""
     table = make_table("The replay differs", "what", "recorded", "replayed")
-    for each in differences:
+    for difference in differences:
         table.add_row(
-            cell(each["what"]), cell(_plain(each["recorded"])),
-            cell(_plain(each["replayed"])),
+            cell(difference["what"]), cell(_plain(difference["recorded"])),
+            cell(_plain(difference["replayed"])),
         )  # fmt: skip
     return table
 
 
 def _plain(value: object) -> str:
-    """Return plain data as a person writes it."""
+    """Return a value of JSON as text for a person."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_plain(each)}" for name, each in value.items())
+        return ", ".join(f"{name} {_plain(entry)}" for name, entry in value.items())
     if isinstance(value, list):
         # A list of pairs, such as a host and its weight: "h2 3; h3 2.25".
-        between = "; " if any(isinstance(each, list) for each in value) else " "
+        between = "; " if any(isinstance(entry, list) for entry in value) else " "
         return between.join(map(_plain, value)) or "-"
     if isinstance(value, float):
         return f"{value:.6g}"

@@ -111,7 +111,7 @@ def _show_capacity(console: Console, answer: Answer) -> None:
 
 def _capacity_table(answer: Answer) -> Table:
     right = ("vCPU", "RAM", "disk", "instances", "hosts")
-    cells = {each["cell_uuid"] for f in answer["flavors"] for each in f["places"]}
+    cells = {place["cell_uuid"] for f in answer["flavors"] for place in f["places"]}
     cell_ = ("cell",) if len(cells) > 1 else ()
     table = make_table(
         "", "flavor", *right[:3], "zone", *cell_, *right[3:], right=right
@@ -137,7 +137,7 @@ def _capacity_table(answer: Answer) -> Table:
 def _instances(flavor: Answer) -> str:
     if flavor["is_exact"]:
         return f"{flavor['n_instances']:,}"
-    # "At most 0" says less than the reason.
+    # The note has the reason, and "at most 0" would say less.
     return f"≤ {flavor['n_instances']:,}" if flavor["n_instances"] else "0, see note"
 
 
@@ -148,7 +148,7 @@ def _read(path: Path) -> list[Mapping[str, Any]]:
             text = file.read(_MAX_FILE + 1)
         if len(text) > _MAX_FILE:
             raise click.ClickException(f"--flavors {path} is larger than 200 KiB")
-        found = yaml.safe_load(text)
+        flavors = yaml.safe_load(text)
     except OSError as e:
         raise click.ClickException(
             f"--flavors {path} cannot be read: {e.strerror}"
@@ -160,15 +160,15 @@ def _read(path: Path) -> list[Mapping[str, Any]]:
         raise click.ClickException(
             f"--flavors {path} is neither YAML nor JSON: {line}"
         ) from e
-    if not isinstance(found, list) or not found:
+    if not isinstance(flavors, list) or not flavors:
         raise click.ClickException(f"--flavors {path} must be a list of flavors")
-    for number, each in enumerate(found, 1):
-        _require_json(path, number, each)
-    return found
+    for number, flavor in enumerate(flavors, 1):
+        _require_json(path, number, flavor)
+    return flavors
 
 
 def _require_json(path: Path, number: int, flavor: object) -> None:
-    """Refuse what YAML has and JSON lacks, such as dates, in a flavor of a file."""
+    """Refuse a value of a flavor that YAML has and JSON lacks, such as a date."""
     name = flavor.get("name") if isinstance(flavor, dict) else None
     where = f"--flavors {path}, flavor {number if name is None else safe(name)}"
     n_characters = 0

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ....filters.locality import LocalityFilter
-from ...candidates import Offer
+from ...candidates import Offer, resources_of
 from ...errors import AllocationUpdateFailed, PlacementUnavailable
 from ...hosts import HostBatch
 from ...placement.allocations.claims import ClaimAnswer, ClaimResult
@@ -319,7 +319,7 @@ class Claims:
         is_partial = bool(evacuated_from & held.resources.keys())
         for root in roots - evacuated_from:
             for number in offer.numbers_of(root):
-                granted = offer.resources_of(number)
+                granted = resources_of(offer.request(number))
                 if is_partial and all(
                     held.resources.get(u) == granted[u] for u in granted
                 ):

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from ....filters.locality import LocalityFilter
 from ...hosts import HostBatch
-from ...locality import Standing
+from ...locality import Resolution
 from ...placement.allocations.claims import ClaimAnswer
 from ...placement.allocations.limits import (
     GROUP_MAX_READINGS,
@@ -50,7 +50,7 @@ class LevelCheck(ClaimCheck):
         # The filter handles the instances of this request.
         instances = rules.instances - {*prepared.instance_uuids}
         #: Read before the filters run, which therefore count all others.
-        self._unreported = parts.table.unreported(instances)
+        self._unreported = parts.table.claims.unreported_instances(instances)
         self.is_counting = bool(self._unreported)
         #: The remaining pauses until members of the group are in one place.
         self._split_pauses = iter(GROUP_SPLIT_PAUSES_S)
@@ -117,20 +117,20 @@ class LevelCheck(ClaimCheck):
             if number:
                 self._parts.waiter.sleep(GROUP_PAUSE_S)
             self._locate()
-            standing = rules.standing(
+            resolution = rules.resolution(
                 eligible, node_uuid, spec_obj, is_following=self._has_kept_claim
             )
-            if standing is Standing.STAYS:
+            if resolution is Resolution.KEEP:
                 return None
             why = rules.describe(eligible, node_uuid, spec_obj)
-            if standing is Standing.LEAVES:
+            if resolution is Resolution.MOVE:
                 break
         return why
 
     def _locate(self) -> None:
         """Have the filter count the others where Placement has them now, if at all."""
         # Those that a host has reported by now are there for good: they count there.
-        unreported = self._parts.table.unreported(self._unreported)
+        unreported = self._parts.table.claims.unreported_instances(self._unreported)
         nodes = {uuid: self._nodes_of(uuid) for uuid in unreported}
         if self._filter.compares_places:
             for _ in range(GROUP_MAX_READINGS - 1):
@@ -140,12 +140,12 @@ class LevelCheck(ClaimCheck):
                 if nodes == before:
                     break
         is_granted = self._parts.table.claims.is_granted
-        settled = {
+        answered = {
             uuid
             for uuid, of_instance in nodes.items()
             if any(is_granted(node, uuid) for node in of_instance)
         }
-        self._filter.locate(nodes, settled)
+        self._filter.locate(nodes, answered)
 
     def _nodes_of(self, uuid: str) -> frozenset[str]:
         """Return the compute nodes on which an instance holds allocations.

@@ -12,12 +12,17 @@ from oslo_config import cfg
 from oslo_utils import uuidutils
 
 from ....objects import RequestSpec
-from ...candidates import AllocationRequest, Offer
+from ...candidates import AllocationRequest, Offer, resources_of
 from ...hosts import Consumption, HostTable
 from ...placement.allocations.orphans import Orphans
 from ...placement.candidates_source import CandidatesSource
 from ...request import Request
-from ..instances import Assignment, Mappings, Needs
+from ..instances import (
+    Assignment,
+    Mappings,
+    consumption_of,
+    consumption_on_host,
+)
 
 #: Upper limit of an amount: what is claimed, in MiB and in total, fits 64 bits.
 _MOST: Final = 2**48
@@ -75,7 +80,7 @@ class PeerClaim:
             instance_uuid=assignment.instance_uuid,
             claimed_at=claimed_at,
             consumption=assignment.consumption,
-            resources=offer.resources_of(assignment.candidate),
+            resources=resources_of(offer.request(assignment.candidate)),
             state=state,
         )
         if assignment.consumption.need is None:
@@ -84,7 +89,7 @@ class PeerClaim:
             claim,
             spec_obj=spec_obj,
             limits=assignment.limits,
-            mappings=offer.mappings_of(assignment.candidate),
+            mappings=offer.request(assignment.candidate)["mappings"],
         )
 
     def to_wire(self) -> dict[str, Any]:
@@ -159,7 +164,8 @@ class PeerClaim:
             ),
         )
         if spec_obj is not None:
-            consumption = Needs(Request.of(spec_obj), conf).on_host(limits, mappings)
+            consumption = consumption_of(Request.of(spec_obj), conf)
+            consumption = consumption_on_host(consumption, limits, mappings)
         return cls(
             node_uuid=_uuid(message["node_uuid"]),
             instance_uuid=_uuid(message["instance_uuid"]),

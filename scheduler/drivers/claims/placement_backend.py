@@ -23,10 +23,10 @@ from ...placement.allocations.claims import (
     ClaimAnswer,
     ClaimResult,
     claim,
-    release,
 )
 from ...placement.allocations.engine import AllocationsByConsumer, AllocationsInDoubt
 from ...placement.allocations.journal_entry import JournalEntry
+from ...placement.allocations.releases import release
 from ...placement.answers import ConsumerAllocations
 from ...placement.candidates_source import CountedClaim
 from ..prepared import PreparedRequest
@@ -71,7 +71,7 @@ class PlacementBackend:
         self._global_request_id = caller.global_request_id
         self._owner: dict[str, str] = {}
         for name in ("project_id", "user_id"):
-            owner = request.field(name) or getattr(caller, name)
+            owner = getattr(request, name) or getattr(caller, name)
             if not owner:
                 raise InvalidRequest(
                     f"Neither RequestSpec nor the request context has a {name}: an "
@@ -132,7 +132,7 @@ class PlacementBackend:
                     global_request_id=self._global_request_id,
                     evacuated_from=self.evacuated_from,
                     before_write=self._record_write,
-                    rest_above=parts.orphans.late_generations(requests),
+                    final_above=parts.orphans.late_generations(requests),
                     is_held=is_held,
                 )
                 if answer.result is not ClaimResult.CLAIMED:
@@ -142,7 +142,9 @@ class PlacementBackend:
                 else:
                     self._claimed.update(answer.claims)
                     for uuid, claimed in answer.claims.items():
-                        self._entries[uuid].record_grant(claimed.generation)
+                        parts.journal.record_grant(
+                            self._entries[uuid], claimed.generation
+                        )
                     granted = requests.values()
                     counted = parts.candidates.count_claim(granted, began=began)
                     self._counted.append(counted)
@@ -231,14 +233,14 @@ class PlacementBackend:
             entry, allocations = self._entries[uuid], held[uuid]
             recorded = Claim(entry.request, entry.before)
             if allocations.matches(recorded.combined_request):
-                entry.record_rewrite(generation)
+                self._parts.journal.record_rewrite(entry, generation)
             else:
                 kept = allocations if allocations.resources else None
-                entry.record_retry(generation, kept)
+                self._parts.journal.record_retry(entry, generation, kept)
 
     def _remove_from_journal(self, uuids: Iterable[str]) -> None:
         entries = [self._entries.pop(uuid) for uuid in uuids if uuid in self._entries]
-        self._parts.journal.settle(entries)
+        self._parts.journal.resolve(entries)
 
     def mark_answered(self) -> None:
         """Record that the answer names these claims: they are in use.
@@ -249,7 +251,7 @@ class PlacementBackend:
         claims = {**self._claimed, **self._taken_over}
         self._parts.orphans.forget_claimed(claims)
         for uuid, claimed in claims.items():
-            if claimed.is_late:
+            if claimed.is_in_flight:
                 self._watch(uuid, claimed)
 
     def _watch(self, uuid: str, late: Claim) -> None:
@@ -275,7 +277,7 @@ class PlacementBackend:
             global_request_id=self._global_request_id,
         )
         released = self._claimed.pop(uuid)
-        if released.is_late or not was_held:
+        if released.is_in_flight or not was_held:
             # An unanswered write may claim it again. Or another request has taken it
             # over, and leaves it to this one if it fails.
             late = dataclasses.replace(released, generation=None, is_ours=False)
@@ -315,5 +317,4 @@ class PlacementBackend:
     def _hand_to_orphans(self, uuid: str, claimed: Claim | None = None) -> None:
         """Hand a claim to `Orphans`; None: what its journal entry says."""
         if uuid in self._entries:
-            entry = self._parts.journal.detach_from_answer(self._entries.pop(uuid))
-            self._parts.orphans.add(uuid, entry.to_orphan(claimed))
+            self._parts.journal.hand_to_orphans(self._entries.pop(uuid), claimed)

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from ...display import number, safe
 from .formats import milliseconds
 
-#: Colors of weighers; those after the last share one.
+#: The number of colors; all further weighers share the last one.
 N_COLORS: Final = 8
 _WIDTH: Final = 320
 _HEIGHT: Final = 14
@@ -43,7 +43,7 @@ def _rect(name: str, x: float, width: float, title: str = "") -> Markup:
 
 
 def _least(width: float) -> float:
-    """Return a width that can be seen."""
+    """Return a width, large enough to be visible."""
     return max(width, 1.5) if width > 0 else 0.0
 
 
@@ -51,8 +51,8 @@ def funnel_bar(n_in: int | None, n_out: int, n_most: int) -> Markup:
     """Return the hosts that a step left, and behind them those that it rejected."""
     scale = _WIDTH / max(1, n_most)
     before = _rect("lost", 0, _least((n_in or 0) * scale))
-    left = _rect("left", 0, _least(n_out * scale))
-    return _svg(before + left, _WIDTH, _HEIGHT, "")
+    remaining = _rect("left", 0, _least(n_out * scale))
+    return _svg(before + remaining, _WIDTH, _HEIGHT, "")
 
 
 def share_bar(share: float | None, width: int = 120) -> Markup:
@@ -94,7 +94,7 @@ def score_bars(hosts: Sequence[Mapping[str, Any]]) -> ScoreBars | None:
         return None
     all_ = range(len(shown[0]["parts"]))
     used = [i for i in all_ if any(_weighted(host, i) for host in shown)]
-    colors = {i: f"w{min(place, N_COLORS - 1)}" for place, i in enumerate(used)}
+    colors = {i: f"w{min(color, N_COLORS - 1)}" for color, i in enumerate(used)}
     most = max((_sum(host, used, 1) for host in shown), default=0.0)
     least = max((_sum(host, used, -1) for host in shown), default=0.0)
     bars = [(host, _score_bar(host, colors, least, most)) for host in shown]
@@ -139,7 +139,7 @@ class TimesBar:
     ----------
     steps : list of (str, str, float)
         The name, the CSS class and the milliseconds of each step that is long enough
-        to be seen; the last one has the rest.
+        to be visible; the last one is the sum of the other steps.
     """
 
     steps: list[tuple[str, str, float]]
@@ -150,11 +150,13 @@ def times_bar(times_ms: Mapping[str, float]) -> TimesBar:
     """Return the picture of the times of a decision."""
     known = {name: ms for name, ms in times_ms.items() if name not in _SUMS}
     total = max(times_ms.get("total", 0.0), sum(known.values()))
-    seen = [(n, ms) for n, ms in known.items() if ms >= total * _SEEN][: N_COLORS - 1]
-    steps = [(name, f"w{place}", ms) for place, (name, ms) in enumerate(seen)]
-    rest = total - sum(ms for _, ms in seen)
-    if rest > 0:
-        steps.append(("other steps", f"w{N_COLORS - 1}", rest))
+    largest = [(n, ms) for n, ms in known.items() if ms >= total * _SEEN][
+        : N_COLORS - 1
+    ]
+    steps = [(name, f"w{color}", ms) for color, (name, ms) in enumerate(largest)]
+    other_ms = total - sum(ms for _, ms in largest)
+    if other_ms > 0:
+        steps.append(("other steps", f"w{N_COLORS - 1}", other_ms))
     content, x = Markup(""), 0.0
     for name, color, ms in steps:
         width = ms / (total or 1.0) * 2 * _WIDTH
@@ -168,14 +170,14 @@ def claims_line(at_ms: Sequence[float | None], total_ms: float) -> Markup:
     # As wide as `times_bar`, with room for half a circle on each side.
     width, height, room = 2 * _WIDTH, 28, 8
     content = Markup('<path class="axis" d="M0 14H{}"/>').format(width)
-    for place, at in enumerate(at_ms, start=1):
+    for order, at in enumerate(at_ms, start=1):
         if at is None:
             continue
         x = min(1.0, max(0.0, at / (total_ms or 1.0))) * width
         content += Markup(
             '<circle class="moment" cx="{x}" cy="14" r="8"/>'
-            '<text x="{x}" y="18" text-anchor="middle">{place}</text>'
-        ).format(x=f"{x:.1f}", place=place)
+            '<text x="{x}" y="18" text-anchor="middle">{order}</text>'
+        ).format(x=f"{x:.1f}", order=order)
     return Markup(
         '<svg class="claims" aria-hidden="true" viewBox="-{} 0 {} {}" width="{}" '
         'height="{}">{}</svg>'
@@ -195,7 +197,7 @@ def minutes_bars(counts: Sequence[tuple[int, int]]) -> Markup:
     content = Markup('<rect class="lost" y="{}" width="{}" height="1"/>').format(
         height - 1, len(counts) * pitch
     )
-    for place, (good, bad) in enumerate(counts):
+    for minute, (good, bad) in enumerate(counts):
         y = height - 1.0
         for name, n in (("left", good), ("refused", bad)):
             tall = _least(n / most * (height - 3))
@@ -203,7 +205,7 @@ def minutes_bars(counts: Sequence[tuple[int, int]]) -> Markup:
             if tall:
                 content += Markup(
                     '<rect class="{}" x="{}" y="{}" width="{}" height="{}"/>'
-                ).format(name, place * pitch, f"{y:.1f}", pitch - 2, f"{tall:.1f}")
+                ).format(name, minute * pitch, f"{y:.1f}", pitch - 2, f"{tall:.1f}")
     good, bad = sum(c[0] for c in counts), sum(c[1] for c in counts)
     label = f"Decisions by minute: {good:,} with a host, {bad:,} without"
     return _svg(content, len(counts) * pitch, height, label)

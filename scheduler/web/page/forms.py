@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the forms of the page send, as the API takes it."""
+"""Convert what the forms of the page send to the arguments of the API."""
 
 from __future__ import annotations
 
@@ -111,15 +111,15 @@ def dry_run_body(args: Args) -> dict[str, Any] | None:
 
 
 def _numbers(args: Args) -> dict[str, int]:
-    found = {}
+    numbers = {}
     for name, label in _NUMBERS.items():
         value = text(args, name)
         if not value:
             continue
         if not (value.isascii() and value.isdigit() and len(value) <= 10):
             raise InvalidRequest(f"{label}: {excerpt(value)} is not a whole number")
-        found[name] = int(value)
-    return found
+        numbers[name] = int(value)
+    return numbers
 
 
 def _request(args: Args, flavor: Mapping[str, int]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from .formats import percent
 
 #: The shares at which the next shade begins.
 SHADES: Final = (0.2, 0.4, 0.6, 0.8, 0.95)
-#: The width of one map, and the wished height of all maps of a resource, pixels.
+#: The width of one map, and the target height of all maps of a resource, pixels.
 _WIDTH: Final = 380
 _HEIGHT: Final = 640
 _MIN_PITCH: Final = 5
@@ -46,7 +46,7 @@ class HeatLayout:
 
     @classmethod
     def of(cls, n_hosts: int) -> HeatLayout:
-        """Return a layout in which that many hosts are not too high."""
+        """Return a layout whose height stays within the limit for so many hosts."""
         fitting = math.isqrt(_WIDTH * _HEIGHT // max(1, n_hosts))
         return cls(min(_MAX_PITCH, max(_MIN_PITCH, fitting)))
 
@@ -89,7 +89,7 @@ class HeatMap:
 
 
 def heat_maps(group: FillGroup, layout: HeatLayout) -> list[HeatMap]:
-    """Return a map for each resource of a group; a host has the same place in all."""
+    """Return a map for each resource of a group; a host is the same square of each."""
     return [_heat_map(group, name, layout) for name in RESOURCES]
 
 
@@ -113,14 +113,14 @@ def _classes(group: FillGroup, fill: ResourceFill) -> npt.NDArray[np.str_]:
     """Return the CSS class of each host's square."""
     shares = fill.shares
     shades = np.char.add("s", np.searchsorted(SHADES, shares, "right").astype(str))
-    found = np.where(np.isnan(shares), "none", shades)
+    classes = np.where(np.isnan(shares), "none", shades)
     conditions = np.array(group.conditions, dtype=object)
-    found[conditions == HostCondition.DISABLED] = "disabled"
+    classes[conditions == HostCondition.DISABLED] = "disabled"
     is_down = (conditions == HostCondition.DOWN) | (
         conditions == HostCondition.FORCED_DOWN
     )
-    found[is_down] = "down"
-    return found
+    classes[is_down] = "down"
+    return classes
 
 
 def _svg(classes: npt.NDArray[np.str_], layout: HeatLayout, label: str) -> Markup:
@@ -145,20 +145,22 @@ def _svg(classes: npt.NDArray[np.str_], layout: HeatLayout, label: str) -> Marku
 def _lines(n: int, layout: HeatLayout) -> Sequence[str]:
     """Return a line for each square, as long as it is wide."""
     side, middle = layout.side, layout.side / 2
-    places = (divmod(i, layout.n_columns) for i in range(n))
+    squares = (divmod(i, layout.n_columns) for i in range(n))
     return [
         f"M{column * layout.pitch} {row * layout.pitch + middle:g}h{side}"
-        for row, column in places
+        for row, column in squares
     ]
 
 
 def heat_data(groups: Sequence[FillGroup], layout: HeatLayout) -> Markup:
-    """Return what the script needs to name a square, as JSON for an element."""
-    found = [
+    """Return the data with which the script names a square, as JSON in an element."""
+    shown = [
         {
             "name": group.label,
             "hosts": group.hosts,
-            "conditions": [_CONDITIONS.index(each) for each in group.conditions],
+            "conditions": [
+                _CONDITIONS.index(condition) for condition in group.conditions
+            ],
             "fill": [_percentages(group.resources[name]) for name in RESOURCES],
         }
         for group in groups
@@ -168,15 +170,15 @@ def heat_data(groups: Sequence[FillGroup], layout: HeatLayout) -> Markup:
         "side": layout.side,
         "columns": layout.n_columns,
         "labels": [LABELS[name] for name in RESOURCES],
-        "conditions": [each.value for each in _CONDITIONS],
-        "groups": found,
+        "conditions": [condition.value for condition in _CONDITIONS],
+        "groups": shown,
     }
     text = json.dumps(data, separators=(",", ":"))
-    # An element ends at "</", whatever it holds.
+    # "</" would end the element, even within a string.
     return Markup(text.replace("<", "\\u003c"))
 
 
 def _percentages(fill: ResourceFill) -> list[int | None]:
     shares = fill.shares
     rounded = np.rint(np.nan_to_num(shares, nan=-1.0) * 100).astype(int).tolist()
-    return [None if each < 0 else each for each in rounded]
+    return [None if share < 0 else share for share in rounded]

@@ -21,7 +21,7 @@ _MINUTES: Final = 60
 _MOST: Final = 1000
 #: Seconds for which browsers share one reading.
 _SHARED_S: Final = 5.0
-#: Seconds that one browser waits for the reading of another.
+#: Seconds that a request waits while another one reads.
 _WAIT_S: Final = 1.0
 
 
@@ -72,7 +72,7 @@ class LastHour:
         self._clock = clock
         self._lock = threading.Lock()
         self._read_at = -math.inf
-        self._found: HourSummary | Exception = StoreUnavailable("It was never read.")
+        self._summary: HourSummary | Exception = StoreUnavailable("It was never read.")
 
     def read(self) -> HourSummary:
         """Return the summary.
@@ -87,27 +87,27 @@ class LastHour:
         try:
             if abs(self._clock() - self._read_at) >= _SHARED_S:
                 self._read()
-            found = self._found
+            summary = self._summary
         finally:
             self._lock.release()
-        if isinstance(found, HourSummary):
-            return found
-        raise found.with_traceback(None)
+        if isinstance(summary, HourSummary):
+            return summary
+        raise summary.with_traceback(None)
 
     def _read(self) -> None:
         try:
-            self._found = self._summarized(self._clock())
+            self._summary = self._summarized(self._clock())
         except (SchedulerError, StoreUnavailable) as e:
-            self._found = e
-        # A reading may have taken long: its failure is kept from its end.
+            self._summary = e
+        # Counted from the end of the reading, which may have taken long.
         self._read_at = self._clock()
 
     def _summarized(self, now: float) -> HourSummary:
         since = now - _MINUTES * 60
         page = self._find(DecisionQuery(since_s=since, limit=_MOST))
-        records = [each.record for each in page.decisions]
+        records = [decision.record for decision in page.decisions]
         is_whole = page.next_id is None
-        good = [each.outcome is Outcome.SELECTED for each in records]
+        good = [record.outcome is Outcome.SELECTED for record in records]
         return HourSummary(
             since if is_whole else min((r.started_at for r in records), default=now),
             is_whole,

@@ -13,8 +13,29 @@ from markupsafe import Markup
 
 from .... import __version__
 from ...clock import utc_text
-from ...display import number, safe, timestamp, why
+from ...display import number, request_rows, safe, timestamp, why
 from . import charts, formats
+
+# Headers of every page: nothing is loaded from elsewhere, framed, or kept.
+_POLICY: Final = (
+    "default-src 'none'",
+    "style-src 'self'",
+    "script-src 'self'",
+    "img-src 'self'",
+    "connect-src 'self'",
+    "form-action 'self'",
+    "frame-ancestors 'none'",
+    "base-uri 'none'",
+)
+HEADERS: Final = {
+    "Content-Security-Policy": "; ".join(_POLICY),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
 
 _PACKAGE: Final = __name__.rpartition(".")[0]
 _MAX_MESSAGE: Final = 2000
@@ -51,6 +72,7 @@ def _environment() -> jinja2.Environment:
         "message": _message,
         "milliseconds": formats.milliseconds,
         "percent": formats.percent,
+        "request_rows": request_rows,
         "score_bars": charts.score_bars,
         "shown": _shown,
         "signed": number,

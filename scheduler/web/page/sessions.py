@@ -20,8 +20,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wrappers import Request, Response
 
 from ...clock import now_s
-from .headers import HEADERS
-from .rendering import render
+from .rendering import HEADERS, render
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -35,9 +34,9 @@ _REFUSED: Final = "This token is not accepted."
 
 
 class Session(Protocol):
-    """What a cookie holds instead of, or as, a token."""
+    """Converts between the token of a user and the cookie of a browser."""
 
-    #: What the form asks for.
+    #: The label of the form's field.
     wanted: str
 
     def to_cookie(self, token: str) -> str | None:
@@ -113,7 +112,7 @@ def with_login(
     def served(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
         request = Request(environ)
         if request.path.startswith("/static/"):
-            return app(environ, respond)  # the form's style; nothing of the cloud
+            return app(environ, respond)  # style sheets, without data of the cloud
         if request.path == "/login" and request.method == "POST":
             return _sign_in(request, session)(environ, respond)
         if request.path == "/logout" and request.method == "POST":
@@ -167,7 +166,7 @@ def _sign_in(request: Request, session: Session) -> Response:
     except RequestEntityTooLarge:
         return Response("The form is too large.", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
     origin = request.headers.get("Origin", "")
-    # Another site must not sign a browser in, also not as somebody else.
+    # Another site must not sign a browser in, not even as another user.
     if request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
         return _form(session, "/", "Sign in on this page.", HTTPStatus.FORBIDDEN)
     cookie = session.to_cookie(token.strip())
@@ -180,7 +179,7 @@ def _sign_in(request: Request, session: Session) -> Response:
         cookie,
         httponly=True,
         samesite="Strict",
-        # A proxy with TLS in front of this server does not show in the scheme.
+        # The scheme does not tell whether a proxy in front of this server uses TLS.
         secure=request.is_secure or origin.startswith("https:"),
     )
     return answer
@@ -194,7 +193,7 @@ def _sign_out() -> Response:
 
 
 def _local(target: str) -> str:
-    """Return the path of a page of this server, whatever a form holds."""
+    """Return the path of a page of this server; another URL in the form is not used."""
     target = target.removesuffix("?")
     is_local = target.startswith("/") and not target.startswith(("//", "/\\", "/login"))
     return target if is_local and target.isprintable() else "/"

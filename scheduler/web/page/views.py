@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paths of the page."""
+"""The views of the page, by path."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from ..answers import MAX_WHOLE, Answers, finite
 from ..statuses import describe
 from . import forms
 from .charts import minutes_bars
-from .headers import HEADERS
 from .heat_map import HeatLayout, heat_data, heat_maps
 from .last_hour import LastHour
-from .rendering import render
+from .rendering import HEADERS, render
 
 _STATIC: Final = "/static"
 _HOSTS: Final = 100
@@ -106,10 +105,10 @@ class _Views:
         """Show stored decisions, the newest first."""
         args = request.args
 
-        def found() -> Any:  # noqa: ANN401 - JSON
+        def find() -> Any:  # noqa: ANN401 - JSON
             return finite(self._answers.decisions(forms.decision_query(args)))
 
-        answer, error = _attempt(found)
+        answer, error = _attempt(find)
         page = render(
             "decisions.html",
             path="/decisions",
@@ -123,30 +122,36 @@ class _Views:
     def decision(self, id_: str) -> str:
         """Show the decisions of a request id or an instance."""
         forms.check_name("id", id_)
-        found = finite(self._answers.decision(id_))["decisions"]
+        decisions = finite(self._answers.decision(id_))["decisions"]
         return render(
             "decision.html",
             path="/decisions",
             id=id_,
-            decisions=found,
-            places=self._places(found),
+            decisions=decisions,
+            places=self._places(decisions),
         )
 
     def _places(self, decisions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Return the places of the hosts that were selected."""
-        placed = [each for one in decisions for each in one["instances"][:_PLACED]]
-        return self._answers.explainer.places_of({each["host"] for each in placed})
+        placed = [
+            instance
+            for decision in decisions
+            for instance in decision["instances"][:_PLACED]
+        ]
+        return self._answers.explainer.places_of(
+            {instance["host"] for instance in placed}
+        )
 
     def hosts(self) -> str:
         """Show the compute nodes in pages."""
         after = request.args.get("after", "")
         answer = self._answers.hosts(after, _HOSTS)
         next_ = answer["next"]
-        more = (
+        next_page = (
             f"/hosts?{urlencode({'after': next_}, errors='replace')}" if next_ else ""
         )
         return render(
-            "hosts.html", path="/hosts", answer=answer, after=after, more=more
+            "hosts.html", path="/hosts", answer=answer, after=after, more=next_page
         )
 
     def host(self, host: str) -> str:
@@ -155,13 +160,13 @@ class _Views:
         nodes = self._answers.explainer.nodes_of_host(host)
         query = forms.decision_query({"host": host})
         answer, error = _attempt(lambda: finite(self._answers.decisions(query)))
-        found = answer["decisions"][:MAX_WHOLE] if answer else []
+        decisions = answer["decisions"][:MAX_WHOLE] if answer else []
         return render(
             "host.html",
             path="/hosts",
             host=host,
             nodes=nodes,
-            decisions=found,
+            decisions=decisions,
             error=error,
         )
 
@@ -169,37 +174,37 @@ class _Views:
         """Show every reason why a host cannot serve a request."""
         host, id_ = (forms.text(request.args, name) for name in ("host", "request"))
 
-        def found() -> Any:  # noqa: ANN401 - JSON
+        def find() -> Any:  # noqa: ANN401 - JSON
             if not host or not id_:
                 return None
             forms.check_name("host", host)
             forms.check_name("request", id_)
             return self._answers.why_not(host, {"host": host, "stored": id_})
 
-        return self._asked("why_not.html", "/why-not", found)
+        return self._asked("why_not.html", "/why-not", find)
 
     def closest(self) -> tuple[str, int]:
         """Show what would have to change for a request to fit."""
         id_ = forms.text(request.args, "request")
 
-        def found() -> Any:  # noqa: ANN401 - JSON
+        def find() -> Any:  # noqa: ANN401 - JSON
             if not id_:
                 return None
             forms.check_name("request", id_)
             return self._answers.closest({"stored": id_})
 
-        return self._asked("closest.html", "/closest", found)
+        return self._asked("closest.html", "/closest", find)
 
     def dry_run(self) -> tuple[str, int]:
         """Show where instances would go now."""
 
-        def found() -> Any:  # noqa: ANN401 - JSON
+        def find() -> Any:  # noqa: ANN401 - JSON
             body = forms.dry_run_body(request.args)
             if body is None:
                 return None
             return finite(self._answers.dry_run(body["count"], body))
 
-        return self._asked("dry_run.html", "/dry-run", found)
+        return self._asked("dry_run.html", "/dry-run", find)
 
     def capacity(self) -> tuple[str, int]:
         """Show how many more instances of recently requested flavors fit."""
@@ -220,7 +225,7 @@ class _Views:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PageError:
-    """An error that a page shows beside what it has."""
+    """An error that a page shows beside its other content."""
 
     status: HTTPStatus
     text: str

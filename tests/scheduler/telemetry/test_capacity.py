@@ -48,7 +48,9 @@ def _gauge(explainer: Explainer, *names: str, **options: float) -> CapacityGauge
 def _exported(scheduler: Scheduler, gauge: CapacityGauge) -> dict[str, dict[str, int]]:
     """Return the instances by flavor and zone."""
     with ProcessTelemetry(scheduler.status) as telemetry:
-        text = Client(make_app(telemetry.pages(others=[gauge]))).get("/metrics").text
+        text = (
+            Client(make_app(telemetry.pages(collectors=[gauge]))).get("/metrics").text
+        )
     found: dict[str, dict[str, int]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import socket
 import sqlite3
@@ -23,8 +24,9 @@ from schemathesis.specs.openapi.checks import (
 )
 from werkzeug.test import Client
 
+from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.decision_store import DecisionStore
-from moorage.scheduler.web import Answers, make_app
+from moorage.scheduler.web import Answers, make_app, make_web_server
 from moorage.scheduler.web.openapi import document
 
 from ...fixtures.explained_clouds import N_HOSTS, NAMES
@@ -73,6 +75,15 @@ def _ids(answer: Any) -> list[str]:
 
 def test_decisions_are_listed_newest_first(client: Client) -> None:
     assert _ids(_get(client, "/v1/decisions")) == [FAILED, TWO, SELECTED]
+
+
+def test_whole_decision_says_what_was_requested(client: Client) -> None:
+    [decision] = _get(client, f"/v1/decisions/{SELECTED}")["decisions"]
+    asked = decision["request"]
+    assert asked["flavor"]["vcpus"] > 0
+    assert "force_hosts" not in asked
+    page = client.get(f"/decisions/{SELECTED}").text
+    assert f"{asked['flavor']['vcpus']} vCPU" in page
 
 
 @pytest.mark.parametrize(
@@ -378,3 +389,30 @@ def test_the_document_is_true(case: schemathesis.Case, api: ExplainingAPI) -> No
         response_schema_conformance,
     ]
     case.call_and_validate(app=api.app, checks=checks, base_url="http://localhost")
+
+
+def _app(_environ: object, respond: Any) -> list[bytes]:
+    respond("200 OK", [("Content-Length", "2")])
+    return [b"ok"]
+
+
+def test_it_stops_while_a_browser_keeps_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failures: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", failures.append)
+    conf = moorage_conf.load([], config_files=[])
+    conf.set_override("port", 0, group="web")
+    server = make_web_server(conf, _app)
+    server.start()
+    kept = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    with contextlib.closing(kept):
+        kept.request("GET", "/")
+        assert kept.getresponse().read() == b"ok"
+        server.stop()
+        # It would end with the connection, and `stop` would give up waiting for it.
+        assert not [t for t in threading.enumerate() if t.name == "moorage web"]
+        assert kept.sock.recv(1000) == b""
+    assert failures == []
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port))

@@ -2,5 +2,5 @@
 """The commands `moorage locality`: hosts are put into places as a file says.
 
 FILE.csv ─▶ host_file ─▶ changes ─┬─▶ compute_places: host aggregates of nova
-                                  └─▶ aggregate_places: Placement's aggregates
+                                  └─▶ applying: Placement's aggregates
 """

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file of hosts and their places, applied: read, compared, changed."""
+"""Read a file of hosts and their places, compare it with a service, and change that.
+
+Places are aggregates of nova, or aggregates of Placement that nova does not know.
+"""
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Sequence
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,28 +19,144 @@ from oslo_config import cfg
 from rich.console import Console
 from rich.progress import track
 
+from ....conf.keystoneauth import has_endpoint
 from ....display import listed
-from ....errors import ConfigurationError, SchedulerError
-from .aggregate_places import AggregatePlaces
+from ....errors import (
+    ConfigurationError,
+    PlacementRejected,
+    PlacementUnauthorized,
+    SchedulerError,
+)
+from ....hosts import PlacementPlace
+from ....locality.following import places_of_conf
+from ....locality.places_file import format_places, read_places
+from ....placement.adapter import make_adapter
+from ....placement.client import PlacementClient
+from ....placement.members import change_aggregates, root_providers
+from ..replacing import replace_file
 from .changes import (
     ChangeKind,
     HostRefused,
+    Members,
     PlaceChange,
     PlaceService,
     carry_out,
     plan,
 )
 from .compute_places import ComputePlaces, make_compute_adapter
-from .host_file import WantedPlaces, read_wanted
+from .host_file import Place, WantedPlaces, read_wanted
 
 #: Unknown hosts that an error names.
 _SHOWN: Final = 5
-#: Hosts refused one after the other before the rest is left: it is not about hosts.
+#: Consecutive hosts that a service refuses before the command ends.
 _MAX_REFUSED: Final = 20
 
 
+class AggregatePlaces:
+    """The places of the file ``[locality] places``, and who is in their aggregates.
+
+    All other aggregates of a provider stay. A host is its root resource provider, whose
+    name is that of the hypervisor. The file is written before a host enters a new
+    place, and the UUID of a new aggregate is that of its place's name, unless a renamed
+    place has that one: if the file is lost, the next run writes it again.
+
+    Raises
+    ------
+    ConfigurationError
+        An option is missing, or the file is invalid.
+    """
+
+    name = "Placement"
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        if not has_endpoint(conf, "placement"):
+            raise ConfigurationError(
+                "[placement] has none of auth_type, auth_section and endpoint_override"
+            )
+        if not conf.locality.places:
+            raise ConfigurationError(
+                "[locality] places is not set: it names the file of the aggregates "
+                "that are places, which is written"
+            )
+        self._conf = conf
+        self._path = Path(conf.locality.places)
+        self._levels: Sequence[str] = conf.locality.levels
+        self._client = PlacementClient(make_adapter(conf))
+        self._uuid_of: Mapping[str, str] = {}
+        self._aggregates = self._read()
+        self.notes: list[str] = []
+
+    def _read(self) -> defaultdict[Place, list[str]]:
+        aggregates: defaultdict[Place, list[str]] = defaultdict(list)
+        for place in places_of_conf(self._conf) if self._path.exists() else ():
+            aggregates[place.place].append(place.aggregate)
+        return aggregates
+
+    def unknown(self, hosts: Collection[str]) -> Sequence[str]:
+        """Return which hosts are no root resource providers."""
+        roots = root_providers(self._client)
+        self._uuid_of = {name: provider for provider, name in roots.items()}
+        return [host for host in hosts if host not in self._uuid_of]
+
+    def members(self) -> Members:
+        """Return all places of the file, and the members of their aggregates."""
+        return {
+            place: frozenset(
+                name
+                for aggregate in aggregates
+                for name in root_providers(self._client, aggregate).values()
+            )
+            for place, aggregates in self._aggregates.items()
+        }
+
+    def check_creatable(self, places: Collection[Place]) -> None:
+        """Do nothing: an aggregate exists as soon as a provider is in it."""
+
+    def create(self, places: Collection[Place]) -> None:
+        """Add aggregates for places to the file, which may have changed meanwhile."""
+        self._aggregates = self._read()
+        taken = set(itertools.chain.from_iterable(self._aggregates.values()))
+        for place in places:
+            if not self._aggregates[place]:
+                new = next(u for u in _uuids(place) if u not in taken)
+                taken.add(new)
+                self._aggregates[place].append(new)
+        text = format_places(
+            PlacementPlace(aggregate, *place)
+            for place, aggregates in self._aggregates.items()
+            for aggregate in aggregates
+        )
+        replace_file(self._path, text, lambda path: read_places(path, self._levels))
+        self.notes.append(
+            f"{self._path} was written: reload moorage-scheduler and moorage-api "
+            "(SIGHUP) wherever they have it"
+        )
+
+    def move(self, host: str, old: Sequence[Place], new: Sequence[Place]) -> None:
+        """Remove a host from aggregates of places, and add it to others, at once."""
+        try:
+            change_aggregates(
+                self._client,
+                self._uuid_of[host],
+                leave=[
+                    aggregate for place in old for aggregate in self._aggregates[place]
+                ],
+                enter=[self._aggregates[place][0] for place in new],
+            )
+        except (PlacementRejected, PlacementUnauthorized) as e:
+            raise HostRefused(f"{e}") from e
+
+
+def _uuids(place: Place) -> Iterator[str]:
+    """Yield the UUIDs that the aggregate of a place may have, the first one first."""
+    name = "/".join(("moorage", *place))
+    yield str(uuid.uuid5(uuid.NAMESPACE_URL, name))
+    for number in itertools.count(2):
+        yield str(uuid.uuid5(uuid.NAMESPACE_URL, f"{name}/{number}"))
+
+
 class Application:
-    """The changes that make hosts be where a file has them.
+    """The changes that put hosts into the places that a file names.
 
     Parameters
     ----------
@@ -55,7 +177,7 @@ class Application:
             self._changes = _plan(self._wanted, self._service, unknown)
         except (SchedulerError, ValueError) as e:
             raise click.ClickException(f"{e}") from e
-        self._made: list[PlaceChange] = []
+        self._finished: list[PlaceChange] = []
         self._refused = {
             host: f"{self._wanted.where(host)}: {self._service.name} does not know it"
             for host in unknown
@@ -63,7 +185,7 @@ class Application:
         self._n_in_a_row = 0
 
     def carry_out(self) -> None:
-        """Make the changes; those before an error stay made.
+        """Make the changes; an error does not undo the changes before it.
 
         A host that is refused stays where it is, and the others are moved.
 
@@ -81,7 +203,7 @@ class Application:
                 transient=True,
                 disable=not sys.stderr.isatty(),
             ):
-                self._made.append(change)
+                self._finished.append(change)
                 self._n_in_a_row = 0
         except (SchedulerError, ValueError, OSError) as e:
             why = f"{e}".rstrip(".")
@@ -103,7 +225,7 @@ class Application:
 
     def answer(self, *, is_dry: bool) -> dict[str, Any]:
         """Return the changes that were made, or would be, for JSON."""
-        shown: Sequence[PlaceChange] = self._changes if is_dry else self._made
+        shown: Sequence[PlaceChange] = self._changes if is_dry else self._finished
         return {
             "dry_run": is_dry,
             "n_hosts": len(self._wanted.of_host),
@@ -139,6 +261,6 @@ def _plan(
             f"{listed(unknown, _SHOWN)}"
         )
     changes = plan(wanted, service.members(), unknown)
-    created = [each.place for each in changes if each.kind is ChangeKind.CREATE]
-    service.refuse_taken(created)
+    created = [change.place for change in changes if change.kind is ChangeKind.CREATE]
+    service.check_creatable(created)
     return changes

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The changes that put hosts into the places that a file says, and their order.
+"""The changes that put hosts into the places that a file names, and their order.
 
-Whatever change fails, the next run finds the rest: it starts from what there is.
+If a change fails, the next run makes the missing ones: it compares the file with the
+present places.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ class PlaceChange:
     host: str | None = None
 
     def as_dict(self) -> dict[str, str]:
-        """Return it for JSON."""
+        """Return the change for JSON."""
         level, name = self.place
-        made = {"change": str(self.kind), "level": level, "place": name}
-        return made if self.host is None else {**made, "host": self.host}
+        plain = {"change": str(self.kind), "level": level, "place": name}
+        return plain if self.host is None else {**plain, "host": self.host}
 
 
 class PlaceService(Protocol):
@@ -52,25 +53,25 @@ class PlaceService(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name, for errors."""
+        """The name of the service, for errors."""
 
     @property
     def notes(self) -> Sequence[str]:
         """What an operator has to do after the changes."""
 
     def unknown(self, hosts: Collection[str]) -> Sequence[str]:
-        """Return which hosts it does not know."""
+        """Return the hosts that the service does not know."""
 
     def members(self) -> Members:
         """Return all places, and their hosts."""
 
-    def refuse_taken(self, places: Collection[Place]) -> None:
+    def check_creatable(self, places: Collection[Place]) -> None:
         """Raise an error if one of these places cannot be created."""
 
     def create(self, places: Collection[Place]) -> None:
         """Create places without hosts."""
 
-    def move(self, host: str, leave: Sequence[Place], enter: Sequence[Place]) -> None:
+    def move(self, host: str, old: Sequence[Place], new: Sequence[Place]) -> None:
         """Remove a host from places, then add it to others.
 
         Raises
@@ -123,16 +124,18 @@ def carry_out(
     A host that the service refuses is passed to `on_refused`, and the others are moved.
     """
     for host, group in itertools.groupby(changes, key=lambda change: change.host):
-        some = list(group)
+        of_host = list(group)
         if host is None:
-            service.create([change.place for change in some])
+            service.create([change.place for change in of_host])
         else:
             try:
-                service.move(host, _places(some, ChangeKind.REMOVE), _places(some))
+                service.move(
+                    host, _places(of_host, ChangeKind.REMOVE), _places(of_host)
+                )
             except HostRefused as e:
                 on_refused(host, e)
                 continue
-        yield from some
+        yield from of_host
 
 
 def _places(

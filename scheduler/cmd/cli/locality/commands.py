@@ -76,8 +76,8 @@ def _show(console: Console, answer: Answer) -> None:
     if changes:
         console.print(_table(changes))
     hosts = f"{answer['n_hosts']:,} host(s)"
-    for each in answer["refused"]:
-        text = f"Host {each['host']} is left: {each['why']}"
+    for refusal in answer["refused"]:
+        text = f"Host {refusal['host']} is left: {refusal['why']}"
         console.print(cell(text, "yellow"), soft_wrap=True)
     if answer["n_left"]:
         console.print(f"{len(changes):,} change(s) made, {answer['n_left']:,} left.")
@@ -92,11 +92,11 @@ def _show(console: Console, answer: Answer) -> None:
 def _table(changes: list[Answer]) -> Table:
     """Return the changes, those of one place together."""
     hosts: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for each in changes:
-        some = hosts[each["change"], each["level"], each["place"]]
-        if "host" in each:
-            some.append(each["host"])
+    for change in changes:
+        in_place = hosts[change["change"], change["level"], change["place"]]
+        if "host" in change:
+            in_place.append(change["host"])
     table = make_table("", "change", "level", "place", "hosts")
-    for key, some in hosts.items():
-        table.add_row(*map(cell, key), cell(names(some) if some else ""))
+    for key, in_place in hosts.items():
+        table.add_row(*map(cell, key), cell(names(in_place) if in_place else ""))
     return table

@@ -14,9 +14,9 @@ from keystoneauth1 import loading as ks_loading
 from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
 
-from ....conf.keystoneauth import load_auth
+from ....conf.keystoneauth import has_endpoint, load_session
 from ....errors import ConfigurationError, SchedulerError, shortened
-from ....failures import Failure, one_line
+from ....failures import one_line
 from ....locality import LEVEL_KEY, PLACE_KEY, place_of
 from .changes import HostRefused, Members
 from .host_file import Place
@@ -64,22 +64,14 @@ def make_compute_adapter(conf: cfg.ConfigOpts) -> Adapter:
     ConfigurationError
         The group has no endpoint, or auth_type or one of its options is invalid.
     """
-    options = conf.nova
-    if not (options.auth_type or options.auth_section or options.endpoint_override):
+    if not has_endpoint(conf, _GROUP):
         raise ConfigurationError(
             "[nova] has none of auth_type, auth_section and endpoint_override: set "
             "them, for example auth_section = placement, or pass --placement"
         )
-    try:
-        auth = load_auth(conf, _GROUP)
-    except (ksa_errors.AuthPluginException, ksa_errors.ClientException) as e:
-        failure = Failure.of("[nova] auth_type", options.auth_type, e)
-        raise ConfigurationError(f"{failure}") from e
-    session = ks_loading.load_session_from_conf_options(
-        conf, _GROUP, auth=auth, timeout=options.timeout or _TIMEOUT_S
-    )
+    session = load_session(conf, _GROUP, timeout_s=_TIMEOUT_S)
     return ks_loading.load_adapter_from_conf_options(
-        conf, _GROUP, session=session, auth=auth, raise_exc=False
+        conf, _GROUP, session=session, raise_exc=False
     )
 
 
@@ -102,7 +94,7 @@ class ComputePlaces:
         """Return which hosts have no compute service."""
         known = self._get(
             "/os-services?binary=nova-compute",
-            lambda body: {each["host"] for each in body["services"]},
+            lambda body: {service["host"] for service in body["services"]},
         )
         return [host for host in hosts if host not in known]
 
@@ -110,22 +102,24 @@ class ComputePlaces:
         """Return all places, and the hosts of their aggregates."""
         aggregates = self._get(
             "/os-aggregates",
-            lambda body: [_Aggregate.read(each) for each in body["aggregates"]],
+            lambda body: [
+                _Aggregate.read(aggregate) for aggregate in body["aggregates"]
+            ],
         )
         self._of_place.clear()
-        self._by_name = {each.name: each for each in aggregates}
-        for each in aggregates:
-            if place := place_of(each):
-                self._of_place[place].append(each)
+        self._by_name = {aggregate.name: aggregate for aggregate in aggregates}
+        for aggregate in aggregates:
+            if place := place_of(aggregate):
+                self._of_place[place].append(aggregate)
         return {
-            place: frozenset[str]().union(*(each.hosts for each in some))
-            for place, some in self._of_place.items()
+            place: frozenset[str]().union(*(aggregate.hosts for aggregate in of_place))
+            for place, of_place in self._of_place.items()
         }
 
-    def refuse_taken(self, places: Collection[Place]) -> None:
-        """Raise ComputeApiError if the name of a new aggregate is another's.
+    def check_creatable(self, places: Collection[Place]) -> None:
+        """Raise ComputeApiError if another aggregate has the name of a new one.
 
-        One without hosts and metadata is that of a run that was interrupted.
+        An aggregate without hosts and metadata was created by an interrupted run.
         """
         for place in places:
             known = self._by_name.get(_name(place))
@@ -136,12 +130,12 @@ class ComputePlaces:
                 )
 
     def create(self, places: Collection[Place]) -> None:
-        """Create an aggregate for each place, or complete one that was only begun."""
+        """Create an aggregate for each place, or complete one that lacks metadata."""
         for place in places:
-            made = self._by_name.get(_name(place)) or self._create(_name(place))
+            aggregate = self._by_name.get(_name(place)) or self._create(_name(place))
             metadata = dict(zip((LEVEL_KEY, PLACE_KEY), place, strict=True))
-            self._act(made, "set_metadata", metadata=metadata)
-            self._of_place[place].append(made)
+            self._act(aggregate, "set_metadata", metadata=metadata)
+            self._of_place[place].append(aggregate)
 
     def _create(self, name: str) -> _Aggregate:
         body = {"aggregate": {"name": name}}
@@ -149,25 +143,25 @@ class ComputePlaces:
             "POST",
             "/os-aggregates",
             body,
-            lambda made: _Aggregate(made["aggregate"]["id"], name, frozenset(), {}),
+            lambda answer: _Aggregate(answer["aggregate"]["id"], name, frozenset(), {}),
         )
 
-    def move(self, host: str, leave: Sequence[Place], enter: Sequence[Place]) -> None:
+    def move(self, host: str, old: Sequence[Place], new: Sequence[Place]) -> None:
         """Remove a host from all aggregates of places, then add it to others.
 
         In this order, as nova refuses a host in two availability zones.
         """
         try:
-            self._move(host, leave, enter)
+            self._move(host, old, new)
         except ComputeApiRefusal as e:
             raise HostRefused(f"{e}") from e
 
-    def _move(self, host: str, leave: Sequence[Place], enter: Sequence[Place]) -> None:
-        for place in leave:
-            for each in self._of_place[place]:
-                if host in each.hosts:
-                    self._act(each, "remove_host", host=host)
-        for place in enter:
+    def _move(self, host: str, old: Sequence[Place], new: Sequence[Place]) -> None:
+        for place in old:
+            for aggregate in self._of_place[place]:
+                if host in aggregate.hosts:
+                    self._act(aggregate, "remove_host", host=host)
+        for place in new:
             self._act(self._of_place[place][0], "add_host", host=host)
 
     def _act(self, aggregate: _Aggregate, action: str, **arguments: object) -> None:
@@ -186,15 +180,15 @@ class ComputePlaces:
                 f"{verb} {url} of nova failed: {one_line(e)}. Check that nova-api "
                 "runs, and the options of [nova]"
             ) from e
-        found = _json(answer)
+        content = _json(answer)
         if answer.status_code >= requests.codes.multiple_choices:
             what = f"{verb} {url} of nova{f' with {body}' if body else ''}"
             status = answer.status_code
             is_of_all = status in _REFUSES_ALL or status >= requests.codes.server_error
             error = ComputeApiError if is_of_all else ComputeApiRefusal
-            raise error(_refusal(what, status, found))
+            raise error(_refusal(what, status, content))
         try:
-            return read(found)
+            return read(content)
         except (KeyError, TypeError, AttributeError) as e:
             raise ComputeApiError(
                 f"{verb} {url} answered {answer.status_code} with something else: "
@@ -215,10 +209,12 @@ def _json(answer: requests.Response) -> object:
 
 def _refusal(what: str, status: int, answer: object) -> str:
     """Return what was refused and why; nova's faults are objects with one key."""
-    said = ""
+    message = ""
     if isinstance(answer, dict) and len(answer) == 1:
         [fault] = answer.values()
-        said = fault.get("message", "") if isinstance(fault, dict) else ""
+        message = fault.get("message", "") if isinstance(fault, dict) else ""
     refused = (requests.codes.unauthorized, requests.codes.forbidden)
     advice = ". The user of [nova] needs the role admin" if status in refused else ""
-    return f"{shortened(what)} was refused: {status} {one_line(said)}".strip() + advice
+    return (
+        f"{shortened(what)} was refused: {status} {one_line(message)}".strip() + advice
+    )

@@ -34,7 +34,7 @@ class WantedPlaces:
     Attributes
     ----------
     path : Path
-        The file that says so.
+        The file that was read.
     levels : tuple of str
         Those that the file has, the smallest first. Other levels do not change.
     of_host : mapping
@@ -52,7 +52,7 @@ class WantedPlaces:
     @property
     def places(self) -> list[Place]:
         """All places with hosts, by level."""
-        wanted = {place for its in self.of_host.values() for place in its.items()}
+        wanted = {place for places in self.of_host.values() for place in places.items()}
         return sorted(wanted, key=lambda place: (self.levels.index(place[0]), place[1]))
 
     def where(self, host: str) -> str:
@@ -115,14 +115,14 @@ def _at(path: Path, line: int) -> str:
 
 
 class _HostFile:
-    """The lines of a file so far."""
+    """The lines of a file that were read so far."""
 
     def __init__(self, path: Path, levels: tuple[str, ...]) -> None:
         self._path = path
         self._levels = levels
         self._hosts: dict[str, Mapping[str, str]] = {}
         self._line_of: dict[str, int] = {}
-        #: By place and larger level: the place around it, and the line that says so.
+        #: By place and larger level: the place around it, and the line that has both.
         self._around: dict[tuple[Place, str], tuple[str, int]] = {}
 
     def add(self, line: int, host: str, named: Mapping[str, str]) -> None:
@@ -161,15 +161,17 @@ class _HostFile:
         """Return the places of all hosts, with those around them."""
         if not self._hosts:
             raise ValueError(f"{self._path}: it has no hosts")
-        of_host = {host: self._filled(host, its) for host, its in self._hosts.items()}
+        of_host = {
+            host: self._filled(host, named) for host, named in self._hosts.items()
+        }
         return WantedPlaces(self._path, self._levels, of_host, self._line_of)
 
     def _filled(self, host: str, named: Mapping[str, str]) -> Mapping[str, str]:
-        found: dict[str, str] = {}
+        filled: dict[str, str] = {}
         for level in self._levels:
             names = {
                 name: f"{lower[0]} {lower[1]}"
-                for lower in found.items()
+                for lower in filled.items()
                 for name in self._known_around(lower, level)
             }
             if level in named:
@@ -181,8 +183,8 @@ class _HostFile:
                     f"{level} {one} by {by_one}, and in {level} {two} by {by_two}"
                 )
             if names:
-                [found[level]] = names
-        return found
+                [filled[level]] = names
+        return filled
 
     def _known_around(self, lower: Place, level: str) -> Iterator[str]:
         around = self._around.get((lower, level))

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from moorage.scheduler.cmd.cli.main import cli
-from moorage.scheduler.cmd.cli.snapshot_file import Snapshot, read_snapshot
+from moorage.scheduler.cmd.cli.snapshotting import Snapshot, read_snapshot
 
 from ....fixtures.explained_clouds import NAMES
 from ....fixtures.explaining_api import (

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from moorage.scheduler.cmd.cli.place_tree import show_tree
+from moorage.scheduler.cmd.cli.hosts import show_tree
 from moorage.scheduler.conf import load
 from moorage.scheduler.explain import summarize
 from moorage.scheduler.sources.inventory import read_inventory

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands `moorage hosts`: list hosts as a table or by place; disable hosts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+import click
+from rich.console import Console
+from rich.tree import Tree
+
+from . import host_query, tables
+from .answering import json_option, print_answer, print_notes
+from .session import CommandSession
+from .tables import Answer
+from .text import cell
+
+#: Hosts that are asked for at once.
+_PAGE: Final = 1000
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--limit", type=click.IntRange(0), default=40, show_default=True,
+    help="The number of hosts; 0: all.",
+)  # fmt: skip
+@click.option(
+    "--state", type=click.Choice(["up", "down", "disabled", "forced down"]),
+    help="Only hosts in this state.",
+)  # fmt: skip
+@click.option("--zone", help="Only hosts in this availability zone.")
+@click.option(
+    "--place", "in_place", metavar="LEVEL=NAME",
+    help="Only hosts in this place, such as rack=r1.",
+)  # fmt: skip
+@click.option(
+    "--where", metavar="EXPR", default="",
+    help="Only hosts for which this holds, such as 'vcpu>80 and free_ram<=4096'.",
+)  # fmt: skip
+@click.option(
+    "--sort", metavar="NAME", help="Sort by this value; -NAME: the largest first."
+)
+@click.option("--tree", is_flag=True, help="Show all hosts by room, row and rack.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@json_option
+@click.pass_context
+def hosts(  # noqa: PLR0913 - one parameter an option
+    context: click.Context,
+    limit: int,
+    state: str | None,
+    zone: str | None,
+    in_place: str | None,
+    where: str,
+    sort: str | None,
+    tree: bool,
+    as_csv: bool,
+    as_json: bool,
+) -> None:
+    """List hosts: state, age, fill and pending claims.
+
+    Values for --where and --sort: host, node, cell, zone, state and the levels of
+    places are texts, compared by = and != with patterns such as z*; vcpu, ram and disk
+    (used, in percent), free_vcpu, free_ram (MiB), free_disk (GB), seen (seconds),
+    instances and claims are numbers.
+
+    "seen" is the age of the newest report; vCPU, RAM and disk are the used share of
+    the total multiplied by the allocation ratio; "claims" are those that no report of
+    the host includes yet.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    level, _, place = (in_place or "").partition("=")
+    exact = {"state": state, "zone": zone, level: place}
+    conditions = [host_query.equals(name, text) for name, text in exact.items() if text]
+    conditions += host_query.parse_where(where) if where else []
+    needs_all = bool(tree or conditions or sort)
+    api, after = context.obj.api(), None
+    listed: list[Answer] = []
+    while True:
+        n_open = limit - len(listed) if limit and not needs_all else _PAGE
+        answer = api.get("hosts", after=after, limit=min(n_open, _PAGE))
+        listed += answer["hosts"]
+        after = answer["next"]
+        if after is None or (len(listed) == limit and not needs_all):
+            break
+    n_hosts = answer["n_hosts"]
+    if conditions or sort:
+        listed = host_query.select_hosts(listed, conditions, sort)
+        n_hosts = len(listed)
+    if limit and not tree:
+        del listed[limit:]
+    if as_csv:
+        click.echo(host_query.hosts_csv(listed), nl=False)
+        return
+    answer = {"hosts": listed, "n_hosts": n_hosts}
+    print_answer(as_json, answer, show_tree if tree else _hosts)
+
+
+def _hosts(console: Console, answer: Answer) -> None:
+    if not answer["hosts"]:
+        console.print("No host matches.")
+        return
+    console.print(tables.hosts_table(answer["hosts"]))
+    n_more = answer["n_hosts"] - len(answer["hosts"])
+    if n_more > 0:
+        console.print(f"and {n_more:,} more: --limit 0")
+
+
+@hosts.command()
+@click.argument("host")
+@click.option("--reason", required=True, help="Why, for other operators.")
+@click.pass_obj
+def disable(session: CommandSession, host: str, reason: str) -> None:
+    """Give HOST no more instances; those that it has stay.
+
+    With the source push, its store keeps that; with file, the inventory file is edited.
+    nova keeps it itself with nova_db: the command then names nova's.
+    """
+    from .switching import switch  # takes a second: it reads inventories
+
+    session.refuse_snapshot()
+    click.echo(switch(session.config_files, host, reason, off=True))
+
+
+@hosts.command()
+@click.argument("host")
+@click.option("--reason", default="", help="Why; it is not kept.")
+@click.pass_obj
+def enable(session: CommandSession, host: str, reason: str) -> None:
+    """Undo `disable`."""
+    from .switching import switch  # takes a second: it reads inventories
+
+    session.refuse_snapshot()
+    click.echo(switch(session.config_files, host, reason, off=False))
+
+
+def show_tree(console: Console, answer: Answer) -> None:
+    """Print rooms, rows and racks with their hosts, and what conflicts."""
+    from ...locality.conflicts import find_conflicts  # NumPy is slow to import
+
+    hosts = answer["hosts"]
+    levels = list(hosts[0]["places"]) if hosts else []
+    if not levels:
+        console.print("No level is configured: see [locality] levels.")
+        return
+    tree = Tree(cell(f"{len(hosts)} hosts"))
+    _add_places(tree, hosts, levels[::-1])
+    console.print(tree)
+    print_notes(console, find_conflicts({h["node"]: h["places"] for h in hosts}))
+
+
+def _add_places(tree: Tree, hosts: Sequence[Answer], levels: Sequence[str]) -> None:
+    """Add the places of the first level, the largest, and those inside them."""
+    if not levels:
+        tree.add(cell(", ".join(sorted(host["node"] for host in hosts))))
+        return
+    by_place: defaultdict[str, list[Answer]] = defaultdict(list)
+    for host in hosts:
+        by_place[_place_name(levels[0], host["places"][levels[0]])].append(host)
+    for name, hosts_inside in sorted(by_place.items()):
+        branch = tree.add(cell(f"{name} ({len(hosts_inside)})"))
+        _add_places(branch, hosts_inside, levels[1:])
+
+
+def _place_name(level: str, names: Sequence[str]) -> str:
+    if not names:
+        return f"no {level}"
+    return f"{level} {' and '.join(names)}"
