@@ -28,7 +28,7 @@ from ..placement.allocations.limits import MAX_POSTS
 from .base import DecisionSteps, Selections, Weigh
 from .claims.claims import Claims
 from .claims.contention import MAX_NEARNESS, Contention
-from .filtering import filter_hosts
+from .filter_chain import filter_hosts
 from .instances import (
     NO_CANDIDATE,
     NOT_ENOUGH,
@@ -39,9 +39,10 @@ from .instances import (
     spec_of_instance,
 )
 from .prepared import PreparedRequest
+from .ranking import Ranking
 from .record import TOP_INSTANCES, InstanceRecord
 from .user_reasons import Tried
-from .weighing import Ranking, checked_weights, rank_hosts
+from .weighing import checked_weights, rank_hosts
 
 LOG = logging.getLogger(__name__)
 

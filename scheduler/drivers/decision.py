@@ -310,7 +310,19 @@ class Decision:
             record.outcome = Outcome.SELECTED
         except NoValidHost as e:
             record.outcome, record.reason = Outcome.NO_VALID_HOST, e.reason
-            error = NoValidHost(self._reason_for_user(e))
+            reason, is_silent = e.reason, e.reason in ("", NOT_ENOUGH)
+            is_asked = self._parts.conf.moorage.user_reasons != "nova"
+            if self._request is not None and is_silent and is_asked:
+                # nova's says little.
+                reason = count_causes(
+                    record,
+                    self._request,
+                    self._parts.table.batch(),
+                    self._parts.table.aggregates,
+                    () if self._offer is None else self._offer.roots,
+                    None if self._attempt is None else self._attempt.tried(),
+                )
+            error = NoValidHost(reason)
             record.user_message, error.is_logged = str(error), True
             raise error from e
         except BaseException as e:
@@ -337,25 +349,6 @@ class Decision:
                 seed = self._attempt.random_seed
                 key = dataclasses.replace(key, random_seed=seed)
             self._record.replay = key
-
-    def _reason_for_user(self, error: NoValidHost) -> str:
-        """Return the reason that the caller gets, which may reach an end user.
-
-        Where nova's says little, it has counts of hosts by cause, unless the option
-        ``user_reasons`` is ``nova``.
-        """
-        options = self._parts.conf.moorage
-        is_silent = error.reason in ("", NOT_ENOUGH)
-        if self._request is None or not is_silent or options.user_reasons == "nova":
-            return error.reason
-        return count_causes(
-            self._record,
-            self._request,
-            self._parts.table.batch(),
-            self._parts.table.aggregates,
-            () if self._offer is None else self._offer.roots,
-            None if self._attempt is None else self._attempt.tried(),
-        )
 
     # -- hosts -----------------------------------------------------------------------
 

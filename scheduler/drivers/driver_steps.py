@@ -24,8 +24,8 @@ from .instances import (
     spec_of_instance,
 )
 from .joint import eligible_jointly, without_joint_rules
+from .ranking import Ranking
 from .record import TOP_INSTANCES
-from .weighing import Ranking
 
 
 class DriverSteps(Attempt):

@@ -1,83 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run the filters over a batch of hosts."""
+"""Ask filters about hosts, beside or after a decision."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
-
-import numpy as np
-import numpy.typing as npt
 
 from ...filters import BaseHostFilter, Rejection
 from ...objects import RequestSpec
-from .. import tracing
-from ..errors import PluginError, SchedulerError
+from ..errors import SchedulerError
 from ..hosts import HostBatch, HostState
 from ..request import Request
-from .record import FilterStep
-
-LOG = logging.getLogger(__name__)
-
-Mask = npt.NDArray[np.bool_]
-
-
-def filter_hosts(
-    filters: Sequence[BaseHostFilter],
-    hosts: HostBatch,
-    spec_obj: RequestSpec,
-    *,
-    index: int,
-    is_rebuild: bool,
-    steps: list[FilterStep],
-    instance: int | None = None,
-) -> HostBatch:
-    """Return the hosts that pass every filter; append a step for each to `steps`.
-
-    Parameters
-    ----------
-    filters : sequence of BaseHostFilter
-        Prepared for this request.
-    index : int
-        The number of the instance among those that are placed: filters that run once a
-        request run for the first only, 0.
-    is_rebuild : bool
-        Run only the filters with ``RUN_ON_REBUILD``.
-    instance : int, optional
-        The position of the instance in the request, for the steps.
-
-    Raises
-    ------
-    PluginError
-        A filter failed, or its result is not a mask of the hosts.
-    """
-    LOG.debug("Starting with %d host(s)", len(hosts))
-    first = len(steps)
-    for filter_ in _applicable(filters, index, is_rebuild):
-        if not len(hosts):
-            break
-        before, name = hosts, type(filter_).__name__
-        with tracing.span(name, kind="filter", hosts_in=len(before)) as span:
-            hosts = _passed(filter_, before, spec_obj)
-            n_hosts = len(hosts)
-            if span is not None:
-                span.set_attribute("moorage.hosts_out", n_hosts)
-        reason = filter_.reason_for(spec_obj, None if n_hosts else before)
-        steps.append(FilterStep(name, len(before), n_hosts, reason, instance))
-        # The wording, here and below, is nova's: operators search for it.
-        if n_hosts:
-            LOG.debug("Filter %s returned %d host(s)", name, n_hosts)
-        else:
-            LOG.info("Filter %s returned 0 hosts", name)
-    if not len(hosts):
-        run = steps[first:]
-        results = [f"{s.name}: (start: {s.n_in}, end: {s.n_out})" for s in run]
-        LOG.info(
-            "Filtering removed all hosts for the request with instance ID '%s'. "
-            "Filter results: %s",
-            spec_obj.instance_uuid if "instance_uuid" in spec_obj else None, results,
-        )  # fmt: skip
-    return hosts
+from .filter_chain import Mask, applicable, checked, failed, passed
 
 
 def explain_rejections(
@@ -101,8 +34,8 @@ def explain_rejections(
     request = Request.of(spec_obj)
     if request.skips_filters:
         return []
-    applicable = _applicable(filters, 0, request.is_rebuild)
-    reasons = (_explain_one(filter_, host_state, spec_obj) for filter_ in applicable)
+    run = applicable(filters, 0, request.is_rebuild)
+    reasons = (_explain_one(filter_, host_state, spec_obj) for filter_ in run)
     return [reason for reason in reasons if reason is not None]
 
 
@@ -120,15 +53,15 @@ def rejections(
     rejected : ndarray of bool, shape (n_hosts,)
     """
     request = Request.of(spec_obj)
-    applicable = [] if request.skips_filters else filters
-    for filter_ in _applicable(applicable, 0, request.is_rebuild):
+    enabled = [] if request.skips_filters else filters
+    for filter_ in applicable(enabled, 0, request.is_rebuild):
         try:
             prepared = filter_.prepare(spec_obj)
-            passing = _checked(prepared, prepared.passing(hosts, spec_obj), len(hosts))
+            passing = checked(prepared, prepared.passing(hosts, spec_obj), len(hosts))
         except SchedulerError:
             raise
         except Exception as e:
-            raise _failed(filter_, e) from e
+            raise failed(filter_, e) from e
         yield prepared, ~passing
 
 
@@ -143,9 +76,9 @@ def passing_again(
 
     Parameters and errors are those of `filter_hosts`.
     """
-    for filter_ in _applicable(filters, 1, is_rebuild):
+    for filter_ in applicable(filters, 1, is_rebuild):
         if len(hosts):
-            hosts = _passed(filter_, hosts, spec_obj)
+            hosts = passed(filter_, hosts, spec_obj)
     return hosts
 
 
@@ -157,76 +90,4 @@ def _explain_one(
     except SchedulerError:
         raise
     except Exception as e:
-        raise _failed(filter_, e) from e
-
-
-def _failed(filter_: BaseHostFilter, error: Exception) -> PluginError:
-    # Third-party code may raise anything: the error names the filter.
-    return PluginError(
-        f"filter {type(filter_).__name__} failed: {type(error).__name__}: {error}"
-    )
-
-
-def _applicable(
-    filters: Sequence[BaseHostFilter], index: int, is_rebuild: bool
-) -> Iterator[BaseHostFilter]:
-    """Yield the filters that run for the instance of that number."""
-    for filter_ in filters:
-        is_answered = filter_.run_filter_once_per_request and index > 0
-        if not is_answered and (filter_.RUN_ON_REBUILD or not is_rebuild):
-            yield filter_
-
-
-def _passed(
-    filter_: BaseHostFilter, hosts: HostBatch, spec_obj: RequestSpec
-) -> HostBatch:
-    """Return the hosts that pass one filter, with the candidates that pass it."""
-    try:
-        candidates = filter_.passing_candidates(hosts, spec_obj)
-        if candidates is not None:
-            mask = _checked(filter_, candidates, len(hosts.candidates))
-            return hosts.take_candidates(mask)
-        mask = _checked(filter_, filter_.passing(hosts, spec_obj), len(hosts))
-    except SchedulerError:
-        raise
-    except Exception as e:
-        raise _failed(filter_, e) from e
-    return hosts if mask.all() else hosts.take(mask)
-
-
-def _checked(filter_: BaseHostFilter, result: Mask, length: int) -> Mask:
-    mask = np.asarray(result)
-    if mask.shape != (length,) or mask.dtype != bool:
-        raise PluginError(
-            f"filter {type(filter_).__name__} returned an array of shape {mask.shape} "
-            f"and type {mask.dtype}; it must be bool of shape ({length},)"
-        )
-    return mask
-
-
-def collect_limits(
-    filters: Sequence[BaseHostFilter],
-    hosts: HostBatch,
-    index: int,
-    spec_obj: RequestSpec,
-    *,
-    is_rebuild: bool,
-) -> dict[str, object]:
-    """Return the limits that the filters add to the selection of a host.
-
-    Raises
-    ------
-    PluginError
-        A filter failed.
-    """
-    limits: dict[str, object] = {}
-    for filter_ in _applicable(filters, 0, is_rebuild):
-        if type(filter_).selection_limits is BaseHostFilter.selection_limits:
-            continue  # no host state has to be made for it
-        try:
-            limits.update(filter_.selection_limits(hosts[index], spec_obj))
-        except SchedulerError:
-            raise
-        except Exception as e:
-            raise _failed(filter_, e) from e
-    return limits
+        raise failed(filter_, e) from e

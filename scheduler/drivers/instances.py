@@ -15,8 +15,8 @@ from ..conf.compute import packs_cells
 from ..hosts import Consumption, HostBatch, Limits, properties_of_image
 from ..hosts.fitting.need import Need
 from ..request import Request
+from .ranking import Ranking
 from .record import WeighedHost
-from .weighing import Ranking
 
 #: The candidate of an instance for which nothing is claimed.
 NO_CANDIDATE: Final = -1

@@ -16,7 +16,7 @@ from ..hosts import HostBatch
 from ..locality import JointRule, PlacesUsed
 from ..request import Request
 from .base import Eligible
-from .filtering import filter_hosts
+from .filter_chain import filter_hosts
 from .instances import spec_of_instance
 from .record import DecisionRecord, FilterStep
 

@@ -15,7 +15,7 @@ from ..candidates import Offer
 from ..errors import InvalidRequest, excerpt
 from ..hosts import HostBatch
 from ..request import Request
-from .filtering import collect_limits
+from .filter_chain import collect_limits
 from .instances import (
     NO_CANDIDATE,
     Assignment,

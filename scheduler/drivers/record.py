@@ -30,6 +30,7 @@ from .record_entries import (
     ReplayKey,
     WeighedHost,
     WeigherPart,
+    runs_of,
 )
 
 LOG = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ __all__ = [
     "ReplayKey",
     "WeighedHost",
     "WeigherPart",
+    "runs_of",
 ]
 
 
@@ -85,7 +87,7 @@ class DecisionRecord:
         vouches for it.
     steps : list of FilterStep
         The request's restrictions and the filters, in order; those of later instances
-        follow. See `runs`.
+        follow. See `runs_of`.
     times_ms : dict
         Milliseconds by step; "total" is the whole decision.
     reason : str
@@ -166,23 +168,6 @@ class DecisionRecord:
         if uuids[default : default + 1] == (instance_uuid,):
             return default
         return uuids.index(instance_uuid) if instance_uuid in uuids else default
-
-    def runs(self) -> list[list[FilterStep]]:
-        """Return the steps of each run of the filters, in order.
-
-        Filters run for one instance after another, and again for an instance whose
-        host was not granted. The first run also has the request's restrictions.
-        """
-        runs: list[list[FilterStep]] = []
-        names: set[str] = set()
-        for step in self.steps:
-            is_other = runs and runs[-1][-1].instance not in (None, step.instance)
-            if not runs or is_other or step.name in names:
-                runs.append([])
-                names.clear()
-            runs[-1].append(step)
-            names.add(step.name)
-        return runs
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record, without the request, as plain data that JSON can hold."""

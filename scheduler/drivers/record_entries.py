@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Iterable
 from typing import Final
 
 #: The number of best hosts that a record describes.
@@ -52,6 +53,24 @@ class FilterStep:
     n_out: int
     reason: str
     instance: int | None = None
+
+
+def runs_of(steps: Iterable[FilterStep]) -> list[list[FilterStep]]:
+    """Return the steps of each run of the filters, in order.
+
+    Filters run for one instance after another, and again for an instance whose
+    host was not granted. The first run also has the request's restrictions.
+    """
+    runs: list[list[FilterStep]] = []
+    names: set[str] = set()
+    for step in steps:
+        is_other = runs and runs[-1][-1].instance not in (None, step.instance)
+        if not runs or is_other or step.name in names:
+            runs.append([])
+            names.clear()
+        runs[-1].append(step)
+        names.add(step.name)
+    return runs
 
 
 # Not frozen: a decision creates some 60, and a frozen one takes three times as long.

@@ -32,6 +32,7 @@ from .record import (
     ClaimAttempt,
     DecisionRecord,
     FilterStep,
+    runs_of,
 )
 from .restrictions import REQUIRED
 
@@ -171,7 +172,7 @@ def _of_steps(record: DecisionRecord, tried: Tried | None) -> Iterator[_Cause]:
     the others: nothing else changes within a pass.
     """
     later = () if tried is None else tried.later
-    runs, n_left = record.runs(), record.n_hosts
+    runs, n_left = runs_of(record.steps), record.n_hosts
     if runs:
         first, last = runs[0], runs[-1]
         yield from _of_run(step for step in first if step.name not in later)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..candidates import CandidatesQuery, DerivedData, Offer, resources_of
-from ..drivers.filtering import collect_limits, filter_hosts
+from ..drivers.filter_chain import collect_limits, filter_hosts
 from ..drivers.instances import consumption_of, consumption_on_host
 from ..drivers.parts import Parts
 from ..hosts import HostBatch

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from ...objects import RequestSpec
-from ..drivers.record import DecisionRecord, FilterStep, Outcome
+from ..drivers.record import DecisionRecord, FilterStep, Outcome, runs_of
 from .requested import describe_request
 
 
@@ -43,7 +43,7 @@ def funnel(record: DecisionRecord) -> list[FunnelStep]:
     """
     placement = _placement(record)
     steps = [] if placement is None else [placement]
-    runs = record.runs()
+    runs = runs_of(record.steps)
     if not runs:
         return steps
     of_first = [run for run in runs if _instance(run) == _instance(runs[0])]

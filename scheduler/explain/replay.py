@@ -13,7 +13,7 @@ from ..drivers.attachment_finder import RecordedAttachments
 from ..drivers.claims.recorded import RecordedClaims
 from ..drivers.decision import Decision
 from ..drivers.prepared import Caller
-from ..drivers.record import DecisionRecord, Outcome, ReplayKey, WeigherPart
+from ..drivers.record import DecisionRecord, Outcome, ReplayKey, WeigherPart, runs_of
 from ..errors import SchedulerError
 from ..views import OfflineParts, UnreadableView
 from .funnel import with_funnel
@@ -184,7 +184,7 @@ def _counts(record: DecisionRecord) -> dict[tuple[int, str], list[int]]:
     """Return the hosts before and after each filter, by its run and name."""
     return {
         (i, step.name): [step.n_in, step.n_out]
-        for i, run in enumerate(record.runs())
+        for i, run in enumerate(runs_of(record.steps))
         for step in run
     }
 

@@ -46,6 +46,22 @@ class InProcessAdapter(BaseAdapter):
         proxies: object = None,
     ) -> requests.Response:
         """Return the application's answer; there is no timeout inside a process."""
+        url = urlsplit(request.url or "")
+        sent = request.body or b""
+        sent = sent.encode() if isinstance(sent, str) else bytes(sent)
+        environ: dict[str, Any] = {
+            "REQUEST_METHOD": request.method,
+            "PATH_INFO": unquote(url.path, "latin-1"),
+            "QUERY_STRING": url.query,
+            "CONTENT_LENGTH": str(len(sent)),
+            "wsgi.input": io.BytesIO(sent),
+            "REMOTE_ADDR": "127.0.0.1",
+        }
+        for name, value in request.headers.items():
+            key = name.upper().replace("-", "_")
+            environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = str(value)
+        environ.pop("HTTP_CONTENT_LENGTH", None)
+        setup_testing_defaults(environ)
         started: list[Any] = []
 
         def start_response(
@@ -56,7 +72,7 @@ class InProcessAdapter(BaseAdapter):
             started[:] = [int(status.split()[0]), headers]
             return lambda _data: None
 
-        body = b"".join(self._app(_environ(request), start_response))
+        body = b"".join(self._app(environ, start_response))
         status, headers = started
         raw = urllib3.HTTPResponse(
             body=io.BytesIO(body),
@@ -68,26 +84,6 @@ class InProcessAdapter(BaseAdapter):
 
     def close(self) -> None:
         """Do nothing: there are no connections."""
-
-
-def _environ(request: requests.PreparedRequest) -> dict[str, Any]:
-    url = urlsplit(request.url or "")
-    body = request.body or b""
-    body = body.encode() if isinstance(body, str) else bytes(body)
-    environ: dict[str, Any] = {
-        "REQUEST_METHOD": request.method,
-        "PATH_INFO": unquote(url.path, "latin-1"),
-        "QUERY_STRING": url.query,
-        "CONTENT_LENGTH": str(len(body)),
-        "wsgi.input": io.BytesIO(body),
-        "REMOTE_ADDR": "127.0.0.1",
-    }
-    for name, value in request.headers.items():
-        key = name.upper().replace("-", "_")
-        environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = str(value)
-    environ.pop("HTTP_CONTENT_LENGTH", None)
-    setup_testing_defaults(environ)
-    return environ
 
 
 #: The token that noauth2 accepts for an administrator.

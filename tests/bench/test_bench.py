@@ -247,7 +247,7 @@ def test_path_of_a_request_leads_from_its_call_to_the_claim() -> None:
 
     assert counts.depth > counts.n_hops > 0
     assert len(counts.functions) > len(counts.classes) > len(counts.main_path)
-    assert next(iter(counts.main_path)) == "scheduler/service.py"
+    assert next(iter(counts.main_path)) == "scheduler/selector.py"
     assert counts.main_path.keys() >= {
         "scheduler/drivers/decision.py",
         "scheduler/drivers/filter_scheduler.py",

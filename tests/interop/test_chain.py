@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.objects import RequestSpec
-from moorage.scheduler.drivers.filtering import filter_hosts
+from moorage.scheduler.drivers.filter_chain import filter_hosts
 from moorage.scheduler.drivers.weighing import rank_hosts
 from moorage.scheduler.errors import HostMetricNotFound, SchedulerError
 from moorage.scheduler.request import Request

@@ -19,8 +19,8 @@ import stevedore
 from moorage.objects import Selection
 from moorage.scheduler import drivers
 from moorage.scheduler.conf import load
-from moorage.scheduler.drivers.attempt import Attempt
 from moorage.scheduler.drivers.base import DecisionSteps
+from moorage.scheduler.drivers.driver_steps import DriverSteps
 from moorage.scheduler.errors import NoValidHost, PluginError
 from moorage.scheduler.hosts import HostRecord
 from moorage.scheduler.service import build
@@ -344,6 +344,6 @@ def test_every_step_is_documented() -> None:
     assert steps - set(re.findall(r"``(\w+)", section)) == set()
 
 
-def test_an_attempt_implements_all_steps() -> None:
-    assert issubclass(Attempt, DecisionSteps)
-    assert not Attempt.__abstractmethods__
+def test_a_driver_gets_all_steps() -> None:
+    assert issubclass(DriverSteps, DecisionSteps)
+    assert not DriverSteps.__abstractmethods__

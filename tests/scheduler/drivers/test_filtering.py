@@ -12,7 +12,8 @@ from oslo_config import cfg
 
 from moorage.filters import BaseHostFilter
 from moorage.objects import RequestSpec
-from moorage.scheduler.drivers.filtering import explain_rejections, filter_hosts
+from moorage.scheduler.drivers.filter_chain import filter_hosts
+from moorage.scheduler.drivers.filtering import explain_rejections
 from moorage.scheduler.drivers.record import FilterStep
 from moorage.scheduler.errors import NoValidHost, PluginError
 from moorage.scheduler.hosts import HostBatch

@@ -11,7 +11,8 @@ import pytest
 
 from moorage.objects import RequestSpec
 from moorage.scheduler.drivers.plugins import load_weighers
-from moorage.scheduler.drivers.weighing import Ranking, rank_hosts
+from moorage.scheduler.drivers.ranking import Ranking
+from moorage.scheduler.drivers.weighing import rank_hosts
 from moorage.scheduler.errors import PluginError
 from moorage.scheduler.hosts import HostBatch
 from moorage.weighers import BaseHostWeigher
