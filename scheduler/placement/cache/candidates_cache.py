@@ -115,13 +115,7 @@ class CandidatesCache(CandidatesSource):
         return next(self._ticks)
 
     def invalidate_older_than(self, supply_revision: int) -> None:
-        """Invalidate all answers if the hosts' supply has changed since the last call.
-
-        Parameters
-        ----------
-        supply_revision : int
-            Of `HostTable`, read after the hosts were refreshed.
-        """
+        """Invalidate all answers if the hosts' supply has changed since then."""
         if supply_revision != self._supply_revision:
             with self._lock:
                 self._supply_revision = supply_revision
@@ -140,21 +134,9 @@ class CandidatesCache(CandidatesSource):
     ) -> CachedOffer:
         """Return Placement's candidates for a query, from the cache where possible.
 
-        Placement is sent the canonical query: see `CandidatesQuery.canonical`.
-
-        Parameters
-        ----------
-        since : int, optional
-            A tick: return only an answer whose GET began after it, and offer every
-            candidate in it that may still be free. Before a caller raises NoValidHost
-            it must query with the tick at which the request arrived.
-        max_age_s : float, optional
-            Return only an answer whose GET began at most this long ago.
-
-        Raises
-        ------
-        PlacementError
-            As `PlacementClient.allocation_candidates`, also for another thread's GET.
+        Placement is sent the canonical query: see `CandidatesQuery.canonical`. An
+        answer is as old as the start of its GET. The error of a GET is raised in all
+        threads that wait for it.
         """
         canonical, suffixes = query.canonical()
         cached: CachedAnswer | None = None
@@ -187,8 +169,7 @@ class CandidatesCache(CandidatesSource):
     ) -> CountedClaim:
         """Subtract a granted claim from every answer that may not include it.
 
-        See `CandidatesSource.count_claim`. Answers whose GET began after another
-        scheduler was granted it already include it.
+        Answers whose GET began after another scheduler was granted it include it.
         """
         amounts = amounts_of(requests)
         with self._lock:
