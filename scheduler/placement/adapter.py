@@ -152,8 +152,8 @@ def make_adapter(conf: cfg.ConfigOpts) -> Adapter:
     except AUTH_ERRORS as e:
         failure = Failure.of("[placement] auth_type", conf.placement.auth_type, e)
         raise PlacementUnauthorized(f"{failure}") from e
-    for each in set(session.session.adapters.values()):
-        each.init_poolmanager(_SERVERS, _CONNECTIONS)  # type: ignore[attr-defined]
+    for http_adapter in set(session.session.adapters.values()):
+        http_adapter.init_poolmanager(_SERVERS, _CONNECTIONS)  # type: ignore[attr-defined]
     return ks_loading.load_adapter_from_conf_options(
         conf, _GROUP, session=session, auth=auth, raise_exc=False
     )

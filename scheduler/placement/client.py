@@ -177,10 +177,10 @@ class PlacementClient:
         AnswerLost
             It was sent, and the response does not show whether it was done.
         """
-        headers = _headers(microversion, global_request_id)
         options: dict[str, Any] = {} if verb is Verb.DELETE else {"json": body}
         with self.health.guarding(_outcome):
-            with _sending(verb, url, headers) as span:
+            sending = _sending(verb, url, microversion, global_request_id)
+            with sending as (headers, span):
                 send = getattr(self._adapter, verb.lower())
                 response = send(
                     url, headers=headers, raise_exc=False, **_NO_RETRIES, **options
@@ -198,29 +198,23 @@ class PlacementClient:
         global_request_id: str | None = None,
     ) -> _T:
         """Return the parsed body of the answer to a GET."""
-        headers = _headers(microversion, global_request_id)
         # Parsed inside the guard: a proxy's error page may be JSON too.
         with self.health.guarding(_outcome):
-            with _sending(Verb.GET, url, headers) as span:
+            sending = _sending(Verb.GET, url, microversion, global_request_id)
+            with sending as (headers, span):
                 response = self._adapter.get(url, headers=headers, raise_exc=False)
                 if span is not None:
                     span.set_attribute(_STATUS, response.status_code)
             return parse(read_body(url, response, microversion))
 
 
-def _headers(microversion: str, global_request_id: str | None) -> dict[str, str]:
-    headers = {
-        "Accept": "application/json",
-        "OpenStack-API-Version": f"placement {microversion}",
-    }
-    if global_request_id:
-        headers["X-Openstack-Request-Id"] = global_request_id
-    return headers
-
-
 @contextmanager
-def _sending(verb: Verb, url: str, headers: dict[str, str]) -> Iterator[Span | None]:
+def _sending(
+    verb: Verb, url: str, microversion: str, global_request_id: str | None
+) -> Iterator[tuple[dict[str, str], Span | None]]:
     """Trace the sending of one request; raise one typed error if it fails.
+
+    Yields the headers to send, and the span.
 
     Raises
     ------
@@ -233,12 +227,18 @@ def _sending(verb: Verb, url: str, headers: dict[str, str]) -> Iterator[Span | N
     InvalidRequest
         HTTP cannot carry the request.
     """
+    headers = {
+        "Accept": "application/json",
+        "OpenStack-API-Version": f"placement {microversion}",
+    }
+    if global_request_id:
+        headers["X-Openstack-Request-Id"] = global_request_id
     try:
         with tracing.http_call(verb, url, headers) as span:
-            yield span
+            yield headers, span
     except Exception as e:
         # A custom adapter may raise anything, and a write whose outcome is unknown must
-        # be settled whatever was raised.
+        # be resolved whatever was raised.
         raise call_failure(verb, url, e) from e
 
 

@@ -31,9 +31,9 @@ def root_providers(
         client,
         f"/resource_providers{query}",
         lambda body: {
-            each["uuid"]: each["name"]
-            for each in body["resource_providers"]
-            if each["parent_provider_uuid"] is None
+            provider["uuid"]: provider["name"]
+            for provider in body["resource_providers"]
+            if provider["parent_provider_uuid"] is None
         },
     )
 

@@ -68,9 +68,7 @@ def release(
         # The generations of a consumer that keeps what it held before do not restart.
         if claimed.before is None:
             unanswered = rewrite.unanswered.get(consumer_uuid, [])
-            bumps = [
-                generation for generation in unanswered if generation and generation % 2
-            ]
+            bumps = [named for named in unanswered if named is not None and named % 2]
             if bumps:
                 bump = max(bumps)
                 watch(Claim(claimed.request, named_generation=bump, is_in_flight=True))

@@ -161,14 +161,14 @@ class CachedAnswer:
 
 def _demand(candidates: AllocationCandidates, provider: str) -> _Demand:
     root = candidates.provider_summaries[provider]["root_provider_uuid"]
-    found: dict[str, dict[int, list[int]]] = {}
+    by_class: dict[str, dict[int, list[int]]] = {}
     for index in candidates.by_host.get(root, ()):
         part = candidates.allocation_requests[index]["allocations"].get(provider)
         for name, amount in part["resources"].items() if part else ():
-            found.setdefault(name, {}).setdefault(amount, []).append(index)
+            by_class.setdefault(name, {}).setdefault(amount, []).append(index)
     return {
         name: [(amount, np.array(i, np.intp)) for amount, i in by_amount.items()]
-        for name, by_amount in found.items()
+        for name, by_amount in by_class.items()
     }
 
 
@@ -295,8 +295,8 @@ class CachedOffer(QueryOffer):
             lambda: coder.provider_codes([*mapped.uuids, None]),
         )
         # -1, no provider, finds the last code, that of None.
-        found: Codes = codes[providers[numbers]]
-        return found
+        provider_codes: Codes = codes[providers[numbers]]
+        return provider_codes
 
     def _mapped(self) -> _MappedProviders:
         requests = self.candidates.allocation_requests
@@ -350,12 +350,12 @@ def _mapped(requests: Sequence[AllocationRequest]) -> _MappedProviders:
     groups = dict.fromkeys(itertools.chain.from_iterable(mappings))
     providers = {}
     for group in groups:
-        found = [(mapping.get(group) or (None,))[0] for mapping in mappings]
-        places = [
+        uuids = [(mapping.get(group) or (None,))[0] for mapping in mappings]
+        indices = [
             -1 if uuid is None else of_uuid.setdefault(uuid, len(of_uuid))
-            for uuid in found
+            for uuid in uuids
         ]
-        providers[group] = np.array(places, np.int32)
+        providers[group] = np.array(indices, np.int32)
     return _MappedProviders([str(uuid) for uuid in of_uuid], providers)
 
 

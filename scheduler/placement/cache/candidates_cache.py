@@ -34,14 +34,9 @@ from ...waiting import Spawner, ThreadSpawner
 from ..candidates_source import CacheStats, CandidatesSource, CountedClaim
 from ..client import PlacementClient
 from .cached_answer import CachedAnswer, CachedAnswers, CachedOffer, amounts_of
-from .in_flight import BackgroundRefresh, InFlightGet
+from .in_flight import BackgroundRefresh, InFlightGet, refresh_margin_s
 
 LOG = logging.getLogger(__name__)
-
-#: A lookup refreshes an answer whose remaining lifetime is at most 1.5 times what
-#: Placement takes to answer, but no less and no more than these parts of its lifetime.
-_REFRESH_BOUNDS: Final = (0.25, 0.75)
-_REFRESH_MARGIN: Final = 1.5
 
 #: How long a query is sent without its limit once a truncated answer was useless:
 #: Placement returns the same first rows every time unless its own ``[placement]
@@ -115,13 +110,7 @@ class CandidatesCache(CandidatesSource):
         return next(self._ticks)
 
     def invalidate_older_than(self, supply_revision: int) -> None:
-        """Invalidate all answers if the hosts' supply has changed since the last call.
-
-        Parameters
-        ----------
-        supply_revision : int
-            Of `HostTable`, read after the hosts were refreshed.
-        """
+        """Invalidate all answers if the hosts' supply has changed since then."""
         if supply_revision != self._supply_revision:
             with self._lock:
                 self._supply_revision = supply_revision
@@ -140,21 +129,9 @@ class CandidatesCache(CandidatesSource):
     ) -> CachedOffer:
         """Return Placement's candidates for a query, from the cache where possible.
 
-        Placement is sent the canonical query: see `CandidatesQuery.canonical`.
-
-        Parameters
-        ----------
-        since : int, optional
-            A tick: return only an answer whose GET began after it, and offer every
-            candidate in it that may still be free. Before a caller raises NoValidHost
-            it must query with the tick at which the request arrived.
-        max_age_s : float, optional
-            Return only an answer whose GET began at most this long ago.
-
-        Raises
-        ------
-        PlacementError
-            As `PlacementClient.allocation_candidates`, also for another thread's GET.
+        Placement is sent the canonical query: see `CandidatesQuery.canonical`. An
+        answer is as old as the start of its GET. The error of a GET is raised in all
+        threads that wait for it.
         """
         canonical, suffixes = query.canonical()
         cached: CachedAnswer | None = None
@@ -187,8 +164,7 @@ class CandidatesCache(CandidatesSource):
     ) -> CountedClaim:
         """Subtract a granted claim from every answer that may not include it.
 
-        See `CandidatesSource.count_claim`. Answers whose GET began after another
-        scheduler was granted it already include it.
+        Answers whose GET began after another scheduler was granted it include it.
         """
         amounts = amounts_of(requests)
         with self._lock:
@@ -318,14 +294,19 @@ class CandidatesCache(CandidatesSource):
         answer = CandidatesAnswer(
             pending.query, candidates, pending.began, pending.began_at
         )
-        refresh_at = self._refresh_at(pending.began_at)
+        now_s, lifetime_s = self._clock(), float(self._answers.ttl)
+        margin_s = refresh_margin_s(now_s - pending.began_at, lifetime_s)
         # Too slow to be done under the lock.
-        cached = CachedAnswer(answer, self.tick(), refresh_at)
+        cached = CachedAnswer(answer, self.tick(), now_s + lifetime_s - margin_s)
         with self._lock:
             for claim in pending.claims:
                 cached.count_claim(claim)
             self._end(pending)
-            self._store(cached)
+            self._answers.pop(pending.query, None)  # makes room for its successor
+            try:
+                self._answers[pending.query] = cached
+            except ValueError:  # it alone is larger than the cache
+                self._count_evicted()
             if answer.is_truncated:
                 self._stats.truncated += 1
                 self._warn_of_truncated(answer)
@@ -357,23 +338,6 @@ class CandidatesCache(CandidatesSource):
             self._stats.refreshes += 1
         else:
             self._end(pending)
-
-    def _refresh_at(self, began_at: float) -> float:
-        """Return when to refresh an answer that arrives now."""
-        now, lifetime_s = self._clock(), float(self._answers.ttl)
-        least_s, most_s = (bound * lifetime_s for bound in _REFRESH_BOUNDS)
-        takes_s: float = min(max(least_s, _REFRESH_MARGIN * (now - began_at)), most_s)
-        return now + lifetime_s - takes_s
-
-    # -- storage -----------------------------------------------------------------------
-
-    def _store(self, cached: CachedAnswer) -> None:
-        query = cached.answer.query
-        self._answers.pop(query, None)  # makes room for its successor
-        try:
-            self._answers[query] = cached
-        except ValueError:  # it alone is larger than the cache
-            self._count_evicted()
 
     def _count_evicted(self) -> None:
         self._stats.evicted += 1

@@ -20,6 +20,22 @@ LOG = logging.getLogger(__name__)
 
 #: How many answers are refreshed in the background at a time.
 MAX_REFRESHES: Final = 2
+#: A lookup refreshes an answer whose remaining lifetime is at most 1.5 times what
+#: Placement takes to answer, but no less and no more than these parts of its lifetime.
+_REFRESH_BOUNDS: Final = (0.25, 0.75)
+_REFRESH_MARGIN: Final = 1.5
+
+
+def refresh_margin_s(get_s: float, lifetime_s: float) -> float:
+    """Return how long before it expires an answer is refreshed, seconds.
+
+    Parameters
+    ----------
+    get_s : float
+        How long its GET took.
+    """
+    least_s, most_s = (bound * lifetime_s for bound in _REFRESH_BOUNDS)
+    return min(max(least_s, _REFRESH_MARGIN * get_s), most_s)
 
 
 @dataclass(slots=True, eq=False)

@@ -120,7 +120,7 @@ class ChangeReader:
             return changes
         rows |= self._rows_by_uuid(connection, set(uuids) - _uuids(rows))
         differing = self._compare(connection, view, 1.0 if is_new else share)
-        wanted = {self._uuid_of[each] for each in differing if each not in rows}
+        wanted = {self._uuid_of[i] for i in differing if i not in rows}
         rows |= self._rows_by_uuid(connection, wanted)
         changes.records = self._records(connection, rows)
         return changes
@@ -158,15 +158,17 @@ class ChangeReader:
         is_new: bool,
     ) -> dict[int, ProviderRow]:
         """Return the rows that changed, by id; keep the ids of all."""
-        found = self._polled.read(connection, began_at, in_full=is_new)
-        gone = [row_id for row_id, row in found.items() if row is None]
+        polled = self._polled.read(connection, began_at, in_full=is_new)
+        deleted = [row_id for row_id, row in polled.items() if row is None]
         if any(
-            row is None or self._uuid_of.get(i) != row.uuid for i, row in found.items()
+            row is None or self._uuid_of.get(i) != row.uuid for i, row in polled.items()
         ):
             self._uuid_of = dict(self._uuid_of)
         before = set(view.state.trees.row_of) if is_new else set[str]()
-        before.update(self._uuid_of.pop(each) for each in gone if each in self._uuid_of)
-        rows: dict[int, Any] = {i: row for i, row in found.items() if row is not None}
+        before.update(
+            self._uuid_of.pop(row_id) for row_id in deleted if row_id in self._uuid_of
+        )
+        rows: dict[int, Any] = {i: row for i, row in polled.items() if row is not None}
         for row_id, row in rows.items():
             previous = self._uuid_of.get(row_id)
             if previous is not None and previous != row.uuid:  # SQLite reuses ids
@@ -174,7 +176,7 @@ class ChangeReader:
             if previous != row.uuid:
                 self._ids = None
             self._uuid_of[row_id] = row.uuid
-        if gone:
+        if deleted:
             self._ids = None
         if before:
             changes.removed = before.difference(self._uuid_of.values())
@@ -197,8 +199,8 @@ class ChangeReader:
     ) -> dict[int, ProviderRow]:
         rows: dict[int, ProviderRow] = {}
         for some in chunks(uuids):
-            found = connection.execute(BY_UUID, {"uuids": some}).all()
-            rows.update((row.id, row) for row in found)
+            polled = connection.execute(BY_UUID, {"uuids": some}).all()
+            rows.update((row.id, row) for row in polled)
         return rows
 
     def _records(
@@ -216,14 +218,14 @@ class ChangeReader:
         """Return the ids in the next ranges whose usage or aggregates differ."""
         if self._ids is None:
             self._ids = np.array(sorted(self._uuid_of), np.int64)
-        left = min(len(self._ids), int(np.ceil(len(self._ids) * share)))
+        n_left = min(len(self._ids), int(np.ceil(len(self._ids) * share)))
         differing = set[int]()
-        while left > 0:
+        while n_left > 0:
             self._next %= len(self._ids)
-            ids = self._ids[self._next : self._next + min(left, _RANGE)]
+            ids = self._ids[self._next : self._next + min(n_left, _RANGE)]
             differing |= self._differing(connection, view, ids)
             self._next += len(ids)
-            left -= len(ids)
+            n_left -= len(ids)
         return differing
 
     def _differing(
@@ -240,23 +242,25 @@ class ChangeReader:
             for at, amounts in used.values()
         )
         if connection.execute(USAGE_SUM, limits).scalar() != expected:
-            theirs = connection.execute(OF_RANGE.usages, limits)
-            differing |= self._differing_usages(theirs, used, ids[known])
-        found = dict(map(tuple, connection.execute(OF_RANGE.aggregates, limits).all()))
+            usages = connection.execute(OF_RANGE.usages, limits)
+            differing |= self._differing_usages(usages, used, ids[known])
+        aggregate_ids = dict(
+            map(tuple, connection.execute(OF_RANGE.aggregates, limits).all())
+        )
         for row_id, row in zip(ids[known].tolist(), rows[known].tolist(), strict=True):
-            names = self._names.aggregates.set_of(found.get(row_id))
+            names = self._names.aggregates.set_of(aggregate_ids.get(row_id))
             if trees.aggregates[int(trees.aggregate_sets[row])] != names:
                 differing.add(row_id)
         return differing
 
     def _differing_usages(
         self,
-        theirs: Iterable[Iterable[Any]],
+        usages: Iterable[Iterable[Any]],
         used: Mapping[str, tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]],
         ids: npt.NDArray[np.int64],
     ) -> set[int]:
         """Return the ids whose usage differs; `used` has indices of `ids`."""
-        ours = {
+        known_usages = {
             (row_id, name): amount
             for name, (at, amounts) in used.items()
             for row_id, amount in zip(ids[at].tolist(), amounts.tolist(), strict=True)
@@ -264,10 +268,16 @@ class ChangeReader:
         }
         by_id = self._names.classes.by_id
         known = set(ids.tolist())
-        found = {(i, by_id[c]): amount for i, c, amount in map(tuple, theirs) if amount}
+        polled_usages = {
+            (i, by_id[c]): amount for i, c, amount in map(tuple, usages) if amount
+        }
         differing = itertools.chain(
-            (key for key, amount in found.items() if ours.get(key) != amount),
-            ours.keys() - found.keys(),
+            (
+                key
+                for key, amount in polled_usages.items()
+                if known_usages.get(key) != amount
+            ),
+            known_usages.keys() - polled_usages.keys(),
         )
         return {row_id for row_id, _ in differing if row_id in known}
 
@@ -283,9 +293,9 @@ def _usages(
     view: ProviderView, rows: npt.NDArray[np.int32]
 ) -> Iterator[tuple[str, tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]]]:
     for name, column in view.state.inventories.items():
-        positions, found = column.positions(rows)
-        if len(found):
-            yield name, (found.astype(np.intp), column.used[positions])
+        positions, indices = column.positions(rows)
+        if len(indices):
+            yield name, (indices.astype(np.intp), column.used[positions])
 
 
 def _uuids(rows: Mapping[int, ProviderRow]) -> set[str]:

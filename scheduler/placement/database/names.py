@@ -34,28 +34,28 @@ class NameTable:
             microseconds(sa.func.max(c.created_at)),
         ).select_from(table)
         self._every = sa.select(c.id, self._name)
-        self._seen: tuple[object, ...] | None = None
+        self._read_state: tuple[object, ...] | None = None
         self._sets: dict[str, frozenset[str]] = {}
 
     def read(self, connection: sa.Connection) -> bool:
         """Read the names if they have changed; return whether they have."""
-        seen = tuple(connection.execute(self._state).one())
-        if seen == self._seen:
+        state = tuple(connection.execute(self._state).one())
+        if state == self._read_state:
             return False
         # Placement itself compares UUIDs of aggregates with case, also on MariaDB.
         self.by_id = {row[0]: row[1] for row in connection.execute(self._every)}
-        self._seen, self._sets = seen, {}
+        self._read_state, self._sets = state, {}
         return True
 
     def set_of(self, ids: str | None) -> frozenset[str]:
         """Return the names of ids, given as text with commas between them."""
         if not ids:
             return frozenset()
-        found = self._sets.get(ids)
-        if found is None:
-            found = frozenset(self.by_id[int(each)] for each in ids.split(","))
-            self._sets[ids] = found
-        return found
+        names = self._sets.get(ids)
+        if names is None:
+            names = frozenset(self.by_id[int(row_id)] for row_id in ids.split(","))
+            self._sets[ids] = names
+        return names
 
 
 class Names:

@@ -92,8 +92,8 @@ def _interned(
     sets = np.zeros(len(at), np.int32)
     for provider_id, members in rows:
         if provider_id in at:
-            each = names.set_of(members)
-            sets[at[provider_id]] = index.setdefault(each, len(index))
+            name_set = names.set_of(members)
+            sets[at[provider_id]] = index.setdefault(name_set, len(index))
     return list(index), sets
 
 
@@ -101,8 +101,8 @@ def _inventories(
     connection: sa.Connection, ids: _Int64s, names: Names
 ) -> dict[str, InventoryRows]:
     rows = np.array(_every(connection, OF_RANGE.inventories, ids), _INVENTORY_ROW)
-    found = _every(connection, OF_RANGE.usages, ids)
-    usages = np.array(found, np.int64).reshape(-1, 3)
+    usage_rows = _every(connection, OF_RANGE.usages, ids)
+    usages = np.array(usage_rows, np.int64).reshape(-1, 3)
     return {
         names.classes.by_id[class_id]: _rows_of_class(
             ids,
@@ -134,8 +134,8 @@ def _positions(
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
     """Return where ids are, and whether they are there."""
     order = np.argsort(ids)
-    found = np.searchsorted(ids, wanted, sorter=order)
-    at = order[np.minimum(found, len(ids) - 1)]
+    indices = np.searchsorted(ids, wanted, sorter=order)
+    at = order[np.minimum(indices, len(ids) - 1)]
     return at, ids[at] == wanted
 
 

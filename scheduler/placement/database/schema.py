@@ -88,11 +88,13 @@ placement_aggregates = _names("placement_aggregates", "uuid")
 
 def check_version(connection: sa.Connection) -> None:
     """Raise ConfigurationError if the schema is not a known one."""
-    found = connection.execute(sa.select(alembic_version.c.version_num)).scalars().all()
-    if len(found) != 1 or found[0] not in KNOWN_VERSIONS:
+    versions = (
+        connection.execute(sa.select(alembic_version.c.version_num)).scalars().all()
+    )
+    if len(versions) != 1 or versions[0] not in KNOWN_VERSIONS:
         raise ConfigurationError(
             f"[placement_database] connection: the schema of Placement's database is "
-            f"{', '.join(found) or 'without a version'}; known are "
+            f"{', '.join(versions) or 'without a version'}; known are "
             f"{' and '.join(KNOWN_VERSIONS)} (Placement 2 to 16). Unset the option, so "
             f"that candidates are queried from Placement, or use a release of Moorage "
             f"that knows this schema."

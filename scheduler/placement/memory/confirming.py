@@ -130,12 +130,12 @@ class Confirmations:
         query = offer.query.canonical()[0].unlimited()
         is_for_several = n_instances > 1
         outcome, question = self._begin((query, is_for_several), revision, project_id)
-        found = None
+        answer = None
         if question is not None:
             try:
-                found = self._get(query, offer, global_request_id)
-                question.is_confirmed = offer.lacking(found) is None and not (
-                    is_for_several and offer.has_less_room_than(found)
+                answer = self._get(query, offer, global_request_id)
+                question.is_confirmed = offer.lacking(answer) is None and not (
+                    is_for_several and offer.has_less_room_than(answer)
                 )
             finally:
                 question.done.set()
@@ -143,7 +143,7 @@ class Confirmations:
                 outcome = Confirmation.DISAGREED
         with self._lock:
             self._counts[outcome] += 1
-        return outcome, found
+        return outcome, answer
 
     def _begin(
         self, key: tuple[CandidatesQuery, bool], revision: int, project_id: str | None

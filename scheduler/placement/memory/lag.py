@@ -120,22 +120,24 @@ class Lag:
         """
         compared = list(provider_uuids)[:MAX_COMPARED]
         missing: Mapping[str, _Written] = {}
-        left: Collection[str] = compared
+        uncertain: Collection[str] = compared
         for _ in range(MAX_COMPARISONS):  # it may have changed between the readings
             try:
-                written = {uuid: self._read(uuid, global_request_id) for uuid in left}
+                written = {
+                    uuid: self._read(uuid, global_request_id) for uuid in uncertain
+                }
             except PlacementError as e:
                 LOG.debug("Comparing resource providers failed: %s", e)
                 return
-            if not self._follower.refresh(left):
+            if not self._follower.refresh(uncertain):
                 return
             missing = {
-                uuid: each
-                for uuid, each in written.items()
-                if each.is_missing_in(self._record(uuid))
+                uuid: usage
+                for uuid, usage in written.items()
+                if usage.is_missing_in(self._record(uuid))
             }
-            left = missing
-            if not left:
+            uncertain = missing
+            if not uncertain:
                 break
         self._update(missing, compared)
 

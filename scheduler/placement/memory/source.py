@@ -85,8 +85,8 @@ def _used(state: ProviderState, empty: Matches, roots: _Rows) -> Iterator[_Rows]
         providers = slot.providers[np.isin(slot.roots, roots)]
         for name in slot.amounts:
             column = state.column(name)
-            at, found = column.positions(providers)
-            yield providers[found[column.used[at] > 0]]
+            at, indices = column.positions(providers)
+            yield providers[indices[column.used[at] > 0]]
 
 
 LOG = logging.getLogger(__name__)
@@ -305,7 +305,7 @@ class ProviderCandidatesSource(CandidatesSource):
         global_request_id: str | None,
     ) -> TableOffer | None:
         """Return an offer that has all candidates; None: Placement has more."""
-        outcome, found = self._confirmations.confirm(
+        outcome, answer = self._confirmations.confirm(
             offer,
             self.follower.revision,
             n_instances=n_instances,
@@ -314,8 +314,8 @@ class ProviderCandidatesSource(CandidatesSource):
         )
         if outcome is not Confirmation.DISAGREED:
             return offer.confirmed()
-        assert found is not None
-        if (lacking := offer.lacking(found)) is not None:
+        assert answer is not None
+        if (lacking := offer.lacking(answer)) is not None:
             providers = resources_of(lacking)
             trees = offer.state.trees
             rows = [row for row in map(trees.find, providers) if row >= 0]
@@ -325,11 +325,11 @@ class ProviderCandidatesSource(CandidatesSource):
                 "memory: %s",
                 offer.query.path,
                 dict(lacking),
-                {uuid: found.provider_summaries.get(uuid) for uuid in providers},
+                {uuid: answer.provider_summaries.get(uuid) for uuid in providers},
                 offer.state.summaries(np.array(rows, np.int32)),
             )
             self._lag.compare(providers, global_request_id)
-        self.follower.mark_changed(found.provider_summaries)
+        self.follower.mark_changed(answer.provider_summaries)
         return None
 
     # -- claims ------------------------------------------------------------------------

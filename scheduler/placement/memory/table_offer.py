@@ -130,8 +130,8 @@ class TableOffer(QueryOffer):
         if row < 0 or at == len(self._roots) or self._roots[at] != row:
             return ()
         _, numbers = self._candidates.numbers(np.array([at]))
-        found: list[int] = numbers.tolist()
-        return found
+        of_host: list[int] = numbers.tolist()
+        return of_host
 
     def may_claim(self, number: int) -> bool:
         """Return whether there is such a candidate: none is excluded."""
@@ -186,27 +186,27 @@ class TableOffer(QueryOffer):
             began_at=self.began_at,
         )
 
-    def lacking(self, found: AllocationCandidates) -> AllocationRequest | None:
+    def lacking(self, answer: AllocationCandidates) -> AllocationRequest | None:
         """Return a candidate of Placement's that is not offered; None: all are.
 
         None of its tree is offered, or fewer are, or its providers lack the room here.
         """
         trees, known = self._state.trees, set[int]()
-        for root, numbers in found.by_host.items():  # pools that trees share, too
+        for root, numbers in answer.by_host.items():  # pools that trees share, too
             row = trees.find(root)
             at = int(np.searchsorted(self._roots, row))
             if row >= 0 and at < len(self._roots) and self._roots[at] == row:
                 known.update(numbers[: int(self._n_products[at])])
-        for number, request in enumerate(found.allocation_requests):
+        for number, request in enumerate(answer.allocation_requests):
             if number not in known or not self._state.has_room(resources_of(request)):
                 return request
         return None
 
-    def has_less_room_than(self, found: AllocationCandidates) -> bool:
+    def has_less_room_than(self, answer: AllocationCandidates) -> bool:
         """Return whether a provider has less room here than in Placement's answer."""
         return any(
-            self.free(uuid, name) < found.free(uuid, name)
-            for request in found.allocation_requests
+            self.free(uuid, name) < answer.free(uuid, name)
+            for request in answer.allocation_requests
             for uuid, resources in resources_of(request).items()
             for name in resources
         )
@@ -236,8 +236,8 @@ class TableOffer(QueryOffer):
 
     def _has_more_of(self, name: str, rows: _Providers, earlier: TableOffer) -> bool:
         before, now = earlier._state.column(name), self._state.column(name)
-        _, found = before.positions(rows)
-        if len(found) < len(rows):
+        _, indices = before.positions(rows)
+        if len(indices) < len(rows):
             return True
         return bool((now.free(rows) > before.free(rows)).any())
 
@@ -308,7 +308,7 @@ class _Several:
         self._n_of = np.zeros(len(roots), np.intp)
         nothing = np.empty(0, np.int32)
         self.providers = np.empty((0, len(matches.slots)), np.int32)
-        self._found_for = nothing
+        self._roots_of = nothing
         self._bodies: dict[int, AllocationRequest] = {}
 
     def __len__(self) -> int:
@@ -328,23 +328,23 @@ class _Several:
             return
         roots = self._roots[indices]
         width = max(1, min(MAX_EXPANDED_OF_HOST, MAX_EXPANDED // len(roots)))
-        found = (
+        expanded = (
             self._matches.expand_rows(roots)
             if (self._n_products[indices] <= width).all()
             else self._matches.sample_rows(roots, width)
         )
-        first = np.searchsorted(found.roots, roots, "left")
+        first = np.searchsorted(expanded.roots, roots, "left")
         self._first[indices] = first + len(self.providers)
-        self._n_of[indices] = np.searchsorted(found.roots, roots, "right") - first
-        self.providers = np.concatenate([self.providers, found.providers])
-        self._found_for = np.concatenate([self._found_for, found.roots])
+        self._n_of[indices] = np.searchsorted(expanded.roots, roots, "right") - first
+        self.providers = np.concatenate([self.providers, expanded.providers])
+        self._roots_of = np.concatenate([self._roots_of, expanded.roots])
 
     def body(self, number: int) -> AllocationRequest:
         if number not in self._bodies:
             at = slice(number, number + 1)
             matches = self._matches
             [self._bodies[number]] = ProviderCandidates(
-                matches.state, matches.slots, self._found_for[at], self.providers[at]
+                matches.state, matches.slots, self._roots_of[at], self.providers[at]
             )
         return self._bodies[number]
 

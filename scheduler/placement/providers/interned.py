@@ -141,4 +141,4 @@ def _capacity(values: npt.NDArray[np.void], ratios: npt.NDArray[np.float64]) -> 
 
 def _with_six_digits(ratios: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     distinct, indices = np.unique(ratios, return_inverse=True)
-    return np.array([float(f"{each:.6g}") for each in distinct])[indices]
+    return np.array([float(f"{ratio:.6g}") for ratio in distinct])[indices]

@@ -74,19 +74,19 @@ class InventoryColumn:
         -------
         positions : ndarray of int, shape (n_found,)
             Indices into this column's arrays.
-        found : ndarray of int, shape (n_found,)
+        indices : ndarray of int, shape (n_found,)
             Indices into `rows`.
         """
         at = np.searchsorted(self.rows, rows)
-        found = np.flatnonzero(at < len(self.rows))
-        found = found[self.rows[at[found]] == rows[found]]
-        return at[found].astype(np.int32), found.astype(np.int32)
+        indices = np.flatnonzero(at < len(self.rows))
+        indices = indices[self.rows[at[indices]] == rows[indices]]
+        return at[indices].astype(np.int32), indices.astype(np.int32)
 
     def with_used(self, rows: Rows, used: Int64s) -> InventoryColumn:
         """Return a column with other usages; rows without an inventory are ignored."""
-        positions, found = self.positions(rows)
+        positions, indices = self.positions(rows)
         changed = self.used.copy()
-        changed[positions] = used[found]
+        changed[positions] = used[indices]
         return replace(self, used=changed)
 
     def without(self, rows: Rows) -> InventoryColumn:

@@ -152,11 +152,11 @@ class Matches:
         self, rows: Rows, *, limit: int | None = None
     ) -> ProviderCandidates:
         """Return the candidates of trees by the rows of their roots, ascending."""
-        found = [np.empty(0, np.int32)]
+        found_roots = [np.empty(0, np.int32)]
         chosen = [np.empty((0, len(self.slots)), np.int32)]
         wanted, n_found = rows[self._has(rows)], 0
         for roots, providers in self._search.blocks(wanted) if self._search else ():
-            found.append(roots)
+            found_roots.append(roots)
             chosen.append(providers)
             n_found += len(roots)
             if limit is not None and n_found >= limit:
@@ -164,7 +164,7 @@ class Matches:
         return ProviderCandidates(
             self.state,
             self.slots,
-            np.concatenate(found)[:limit],
+            np.concatenate(found_roots)[:limit],
             np.concatenate(chosen)[:limit],
         )
 
@@ -177,10 +177,10 @@ class Matches:
             Of the trees' roots.
         """
         wanted = rows[self._has(rows)]
-        found = self._search.sample(wanted, n_each) if self._search else None
-        if found is None:
+        sampled = self._search.sample(wanted, n_each) if self._search else None
+        if sampled is None:
             return self.expand_rows(wanted[:0])
-        return ProviderCandidates(self.state, self.slots, *found)
+        return ProviderCandidates(self.state, self.slots, *sampled)
 
     def _has(self, rows: Rows) -> Mask:
         at = np.searchsorted(self.roots, rows)

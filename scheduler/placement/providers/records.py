@@ -115,7 +115,7 @@ class ProviderColumns:
 
 def _distinct(sets: list[frozenset[str]]) -> tuple[list[frozenset[str]], Rows]:
     index: dict[frozenset[str], int] = {}
-    indices = [index.setdefault(each, len(index)) for each in sets]
+    indices = [index.setdefault(names, len(index)) for names in sets]
     return list(index), np.array(indices, np.int32)
 
 
@@ -123,16 +123,16 @@ def inventory_rows(
     records: Sequence[ProviderRecord], rows: Iterable[int]
 ) -> dict[str, InventoryRows]:
     """Return the inventories of records by resource class; `rows` are the records'."""
-    found: dict[str, list[tuple[int, InventoryRecord, int]]] = {}
+    by_class: dict[str, list[tuple[int, InventoryRecord, int]]] = {}
     for row, record in zip(rows, records, strict=True):
         for name, inventory in record.inventories.items():
             entry = row, inventory, record.used.get(name, 0)
-            found.setdefault(name, []).append(entry)
+            by_class.setdefault(name, []).append(entry)
     return {
         name: InventoryRows(
             np.array([row for row, _, _ in entries], np.int32),
-            np.array([tuple(each) for _, each, _ in entries], INVENTORY),
+            np.array([tuple(inventory) for _, inventory, _ in entries], INVENTORY),
             np.array([used for _, _, used in entries], np.int64),
         )
-        for name, entries in found.items()
+        for name, entries in by_class.items()
     }

@@ -54,7 +54,7 @@ class Rules:
             [i for i in suffixed if slots[i].suffix in suffixes]
             for suffixes in query.same_subtrees
         ]
-        self.subtrees = [each for each in subtrees if len(each) > 1]
+        self.subtrees = [subtree for subtree in subtrees if len(subtree) > 1]
         self.required = [
             state.trees.has_trait(any_of)
             for group in query.groups
@@ -83,7 +83,9 @@ class Rules:
                 is_allowed &= self._is_subtree([chosen[i] for i in slots])
         if last == self.n_unsuffixed - 1:
             for has_trait in self.required:
-                is_allowed &= np.logical_or.reduce([has_trait[each] for each in chosen])
+                is_allowed &= np.logical_or.reduce(
+                    [has_trait[providers] for providers in chosen]
+                )
         return is_allowed
 
     def _fits(self, name: str, before: list[int], chosen: Sequence[Rows]) -> Mask:
@@ -103,6 +105,6 @@ class Rules:
         is_within = self._state.trees.is_within
         is_subtree: Mask = np.zeros(len(chosen[0]), np.bool_)
         for top in chosen:
-            below = [is_within(each, top) for each in chosen if each is not top]
+            below = [is_within(rows, top) for rows in chosen if rows is not top]
             is_subtree |= np.logical_and.reduce(below)
         return is_subtree

@@ -50,9 +50,9 @@ class Search:
         """
         n_rows = self._state.trees.n_rows
         of_slots = [slot.n_options(n_rows) for slot in self._slots]
-        has_all = np.logical_and.reduce([each > 0 for each in of_slots])
+        has_all = np.logical_and.reduce([options > 0 for options in of_slots])
         roots = np.flatnonzero(has_all).astype(np.int32)
-        n_options = np.stack([each[roots] for each in of_slots])
+        n_options = np.stack([options[roots] for options in of_slots])
         has_any = self._is_certain(n_options, roots)
         undecided = np.flatnonzero(~has_any)
         if len(undecided):
@@ -77,29 +77,29 @@ class Search:
         NUMA node must not fill the sample. A tree without a complete one is searched
         in order.
         """
-        found = [(roots[:0], np.empty((0, len(self._slots)), np.int32))]
+        samples = [(roots[:0], np.empty((0, len(self._slots)), np.int32))]
         n_trees = max(1, _BLOCK // n_each)
-        found += [
+        samples += [
             self._sampled(roots[start : start + n_trees], n_each)
             for start in range(0, len(roots), n_trees)
         ]
         return (
-            np.concatenate([of_roots for of_roots, _ in found]),
-            np.concatenate([providers for _, providers in found]),
+            np.concatenate([of_roots for of_roots, _ in samples]),
+            np.concatenate([providers for _, providers in samples]),
         )
 
     def _sampled(self, roots: Rows, n_each: int) -> tuple[Rows, Rows]:
         partial: _Partial = roots, []
         for _ in self._slots:
             partial = _spread(*self._extend(*partial), n_each)
-        found, providers = partial[0], np.stack(partial[1], axis=1)
-        for root in np.setdiff1d(roots, found):
+        found_roots, providers = partial[0], np.stack(partial[1], axis=1)
+        for root in np.setdiff1d(roots, found_roots):
             first = next(self.blocks(np.array([root], np.int32)), None)
             if first is not None:
-                found = np.concatenate([found, first[0][:n_each]])
+                found_roots = np.concatenate([found_roots, first[0][:n_each]])
                 providers = np.concatenate([providers, first[1][:n_each]])
-        order = np.argsort(found, kind="stable")
-        return found[order], providers[order]
+        order = np.argsort(found_roots, kind="stable")
+        return found_roots[order], providers[order]
 
     def _extended(self, roots: Rows, chosen: list[Rows]) -> Iterator[_Partial]:
         if len(chosen) == len(self._slots):
@@ -107,7 +107,9 @@ class Search:
             return
         for start in range(0, len(roots), _BLOCK):
             block = slice(start, start + _BLOCK)
-            part = self._extend(roots[block], [each[block] for each in chosen])
+            part = self._extend(
+                roots[block], [providers[block] for providers in chosen]
+            )
             if len(part[0]):
                 yield from self._extended(*part)
 
@@ -119,9 +121,9 @@ class Search:
         taken = np.repeat(np.arange(len(roots)), n_each)
         begins = np.cumsum(n_each) - n_each
         options = np.arange(len(taken)) + (first - begins)[taken]
-        joined = [each[taken] for each in chosen] + [slot.providers[options]]
+        joined = [providers[taken] for providers in chosen] + [slot.providers[options]]
         keep = self._rules.allow(joined)
-        return roots[taken][keep], [each[keep] for each in joined]
+        return roots[taken][keep], [providers[keep] for providers in joined]
 
     # -- which trees have a candidate ----------------------------------------------
 
@@ -141,7 +143,7 @@ class Search:
         has_enough = np.ones(n_options.shape[1], np.bool_)
         sets = [self._rules.suffixed, *self._rules.classes.values()]
         for i in range(len(self._slots)):
-            related = {j for each in sets if i in each for j in each} - {i}
+            related = {j for slots in sets if i in slots for j in slots} - {i}
             if related:
                 has_enough &= n_options[i] > len(related)
         return has_enough
@@ -234,7 +236,7 @@ def _spread(roots: Rows, chosen: list[Rows], n_each: int) -> _Partial:
     """Return at most `n_each` of each tree, evenly spread over all of it."""
     rank, n_of = _ranks(roots)
     keep = (n_of <= n_each) | (rank * n_each // n_of != (rank - 1) * n_each // n_of)
-    return roots[keep], [each[keep] for each in chosen]
+    return roots[keep], [providers[keep] for providers in chosen]
 
 
 def _ranks(roots: Rows) -> tuple[Int64s, Int64s]:
@@ -250,4 +252,6 @@ def _ranks(roots: Rows) -> tuple[Int64s, Int64s]:
 def _narrowed(roots: Rows, chosen: list[Rows]) -> tuple[_Partial, Rows]:
     """Return the first `_WIDTH` of each tree, and the roots of trees with more."""
     keep = _ranks(roots)[0] < _WIDTH
-    return (roots[keep], [each[keep] for each in chosen]), np.unique(roots[~keep])
+    return (roots[keep], [providers[keep] for providers in chosen]), np.unique(
+        roots[~keep]
+    )

@@ -78,20 +78,20 @@ class ProviderState:
     def summaries(self, rows: Rows) -> dict[str, dict[str, Any]]:
         """Return Placement's ``provider_summaries`` of providers."""
         trees, uuids = self.trees, self.trees.uuids
-        found: dict[str, dict[str, Any]] = {}
+        summaries: dict[str, dict[str, Any]] = {}
         for row, root, parent in zip(
             rows.tolist(), trees.roots[rows].tolist(), trees.parents[rows].tolist(),
             strict=True,
         ):  # fmt: skip
-            found[uuids[row]] = {
+            summaries[uuids[row]] = {
                 "resources": {},
                 "traits": sorted(trees.traits[int(trees.trait_sets[row])]),
                 "parent_provider_uuid": None if parent < 0 else uuids[parent],
                 "root_provider_uuid": uuids[root],
             }
         for name, column in self.inventories.items():
-            self._add_resources(found, name, column, rows)
-        return found
+            self._add_resources(summaries, name, column, rows)
+        return summaries
 
     def _add_resources(
         self,
@@ -100,9 +100,9 @@ class ProviderState:
         column: InventoryColumn,
         rows: Rows,
     ) -> None:
-        at, found = column.positions(rows)
+        at, indices = column.positions(rows)
         capacity = column.distinct.capacity[column.kinds[at]]
-        uuids = self.trees.uuids[np.asarray(rows)[found]]
+        uuids = self.trees.uuids[np.asarray(rows)[indices]]
         for uuid, of, used in zip(
             uuids, capacity.tolist(), column.used[at].tolist(), strict=True
         ):

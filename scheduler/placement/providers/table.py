@@ -154,12 +154,14 @@ class ProviderTable:
                 column = self._state.column(name)
                 known = [uuid for uuid in by_uuid if uuid in self._row_of]
                 rows = np.array([self._row_of[uuid] for uuid in known], np.int32)
-                at, found = column.positions(rows)
-                if not len(found):
+                at, indices = column.positions(rows)
+                if not len(indices):
                     continue
-                added = np.array([by_uuid[known[i]] for i in found.tolist()], np.int64)
+                added = np.array(
+                    [by_uuid[known[i]] for i in indices.tolist()], np.int64
+                )
                 used = np.maximum(column.used[at] + added, 0)
-                inventories[name] = column.with_used(rows[found], used)
+                inventories[name] = column.with_used(rows[indices], used)
             self._state = replace(self._state, inventories=inventories)
 
     def _rows_for(self, records: Sequence[ProviderRecord]) -> Rows:
@@ -195,8 +197,8 @@ class ProviderTable:
 
 def _trees(columns: ProviderColumns, row_of: dict[str, int]) -> ProviderTrees:
     traits, aggregates = InternedSets(), InternedSets()
-    of_traits = [traits.intern(each) for each in columns.traits]
-    of_aggregates = [aggregates.intern(each) for each in columns.aggregates]
+    of_traits = [traits.intern(names) for names in columns.traits]
+    of_aggregates = [aggregates.intern(uuids) for uuids in columns.aggregates]
     return ProviderTrees(
         np.array(columns.uuids, np.object_),
         columns.parents,

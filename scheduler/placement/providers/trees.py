@@ -73,7 +73,7 @@ class ProviderTrees:
         by_set = np.argsort(self.aggregate_sets, kind="stable").astype(np.int32)
         sorted_sets = self.aggregate_sets[by_set]
         roots = [self._shared_with(int(row), by_set, sorted_sets) for row in sharing]
-        providers = np.repeat(sharing, [len(each) for each in roots])
+        providers = np.repeat(sharing, [len(of_pool) for of_pool in roots])
         anchors = np.concatenate(roots)
         order = np.argsort(anchors, kind="stable")
         return anchors[order], providers[order]
