@@ -127,7 +127,7 @@ def test_no_agent_is_queried_before_the_transport_is_set() -> None:
 #: Three forked processes that request the same reports; prints when each is due.
 FORKED = """
 import os
-from moorage.scheduler.sources.push.report_requests import ReportRequester
+from moorage.scheduler.sources.push.source import ReportRequester
 
 requester = ReportRequester(clock=lambda: 0.0)
 for _ in range(3):
