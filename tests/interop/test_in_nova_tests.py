@@ -34,8 +34,8 @@ ROUTED = "test_routed_networks.RoutedNetworkTests"
 IMAGE_PROPERTIES = "test_scheduler.AggregateImagePropertiesIsolationTestCase"
 EXTRA_SPECS = "test_scheduler.AggregateInstanceExtraSpecsFilterTestCase"
 
-#: Each is run by one process. The other tests of these classes boot for further cases of
-#: a filter or prefilter, which test_filters and test_prefilters draw.
+#: Each is run by one process. The other tests of these classes boot for more cases of a
+#: filter or prefilter, which test_filters and test_prefilters draw.
 CHOSEN = (
     f"{NUMA}.test_create_server_with_mixed_policy "
     f"{NUMA}.test_create_server_with_hugepages "
