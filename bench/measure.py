@@ -143,6 +143,9 @@ QUICK: Final = replace(
     explaining=ExplainingPlan(n_hosts=200, n_blocks=1, block_s=1, settling_s=1),
     collisions=CollisionPlan(n_hosts=4, n_instances=10),
     moorage=Plan(runs=2, budget_s=5),
+    nova=Plan(runs=1, budget_s=5, warm_ups=0),
+    nova_decision=Plan(runs=1, budget_s=5, warm_ups=0),
+    nova_fit=Plan(runs=1, budget_s=5, warm_ups=0),
 )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import configparser
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -160,3 +161,11 @@ def test_wheel_has_every_file_of_the_page(wheel: list[str]) -> None:
 
 def test_wheel_has_the_sample_configuration(wheel: list[str]) -> None:
     assert any(name.endswith("etc/moorage/moorage.conf.sample") for name in wheel)
+
+
+def test_tests_of_make_quick_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    [named] = re.findall(r"^QUICK +:= ((?:.*\\\n)*.*)", makefile, re.MULTILINE)
+    paths = named.replace("\\\n", "").split()
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []

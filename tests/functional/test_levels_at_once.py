@@ -4,29 +4,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from functools import partial
-from typing import NamedTuple
 
 import pytest
 
 from moorage.objects import InstanceGroup
-from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import NoValidHost
-from moorage.scheduler.placement.client import PlacementClient
-from moorage.scheduler.placement.embedded import TOKEN
-from moorage.scheduler.placement.seed import seed
-from moorage.scheduler.rpc import SchedulerAPI, get_transport
-from moorage.scheduler.seeding import providers
-from moorage.scheduler.sources.inventory import read_inventory
 
-from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
-from ..fixtures.database_servers import Database, database_server
-from ..fixtures.placement_servers import PlacementServer
-from ..fixtures.rabbitmq import Broker
-from ..fixtures.scheduler_process import SchedulerProcess, SchedulerProcesses
+from ..fixtures.clouds import CONTEXT, host, new_uuids, request
+from ..fixtures.database_servers import Database
+from .served_cloud import ServedCloud, served_cloud
 
 N_SCHEDULERS = 8
 N_RACKS = 8
@@ -35,66 +24,21 @@ N_GROUPS = 2
 LARGE = {"vcpus": 512, "memory_mb": 1 << 20, "local_gb": 10_000}
 RACK_OF = {f"h{i}": f"r{i % N_RACKS}" for i in range(2 * N_RACKS)}
 
-CONFIG = """
-[DEFAULT]
-host = {name}
-transport_url = {transport_url}
-[placement]
-auth_type = admin_token
-endpoint = {placement_url}
-endpoint_override = {placement_url}
-token = {token}
-timeout = 120
-[moorage]
-inventory_file = {inventory_file}
-[locality]
-levels = rack
-"""
-
-
-class Cloud(NamedTuple):
-    """What the schedulers share, and a conductor's client."""
-
-    placement: PlacementClient
-    rack_of_node: Mapping[str, str]
-    schedulers: Sequence[SchedulerProcess]
-    api: SchedulerAPI
-
 
 @pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCloud]:
     """Eight schedulers, and two large hosts in each of eight racks."""
     folder = tmp_path_factory.mktemp("cloud")
     hosts = [host(n, places={"rack": rack}, **LARGE) for n, rack in RACK_OF.items()]
-    path = write_inventory(folder, *hosts)
-    inventory = read_inventory(path)
-    with ExitStack() as stack:
-        broker = stack.enter_context(Broker())
-        database = database_server(Database.MARIADB)
-        server = stack.enter_context(PlacementServer(database))
-        seed(server.client, providers(inventory))
-        config_files = [folder / f"{number}.conf" for number in range(N_SCHEDULERS)]
-        for config_file in config_files:
-            config_file.write_text(
-                CONFIG.format(
-                    name=f"scheduler{config_file.stem}",
-                    transport_url=broker.transport_url,
-                    placement_url=server.url,
-                    token=TOKEN,
-                    inventory_file=path,
-                )
-            )
-        processes = stack.enter_context(SchedulerProcesses(config_files))
-        conf = moorage_conf.load([], config_files=[])
-        transport = get_transport(conf, broker.transport_url)
-        stack.callback(transport.cleanup)
-        racks = {h.record.uuid: RACK_OF[h.record.host] for h in inventory.hosts}
-        api = SchedulerAPI(transport, timeout_s=300)
-        yield Cloud(server.client, racks, processes.schedulers, api)
+    options = "[locality]\nlevels = rack\n"
+    with served_cloud(
+        Database.MARIADB, folder, hosts, n_schedulers=N_SCHEDULERS, options=options
+    ) as made:
+        yield made
 
 
 def _rack(
-    cloud: Cloud, hints: dict[str, list[str]], group: InstanceGroup, uuid: str
+    cloud: ServedCloud, hints: dict[str, list[str]], group: InstanceGroup, uuid: str
 ) -> str | None:
     spec = request(instance_group=group, instance_uuid=uuid, scheduler_hints=hints)
     try:
@@ -123,9 +67,10 @@ def _rack(
     ids=["different_rack", "max_server_per_rack", "spread_level"],
 )
 def test_members_requested_at_once_are_all_placed_by_the_rule(
-    cloud: Cloud, hints: dict[str, list[str]], policy: str, a_rack: int
+    cloud: ServedCloud, hints: dict[str, list[str]], policy: str, a_rack: int
 ) -> None:
     """So many are requested that each rack has to get equally many."""
+    rack_of_node = dict(zip(cloud.nodes, RACK_OF.values(), strict=True))
     n_before = [each.count("Decision") for each in cloud.schedulers]
     for _ in range(N_GROUPS):
         members = new_uuids(a_rack * N_RACKS)
@@ -137,7 +82,7 @@ def test_members_requested_at_once_are_all_placed_by_the_rule(
         with ThreadPoolExecutor(len(members)) as pool:
             found = list(pool.map(partial(_rack, cloud, named, group), members))
         held = {each: cloud.placement.allocations(each).resources for each in members}
-        racks = [[cloud.rack_of_node[node] for node in held[each]] for each in members]
+        racks = [[rack_of_node[node] for node in held[each]] for each in members]
         assert racks == [[] if rack is None else [rack] for rack in found]
         for uuid, rack in zip(members, found, strict=True):
             for process in cloud.schedulers if rack is None else ():

@@ -28,7 +28,14 @@ NUMA = "libvirt.test_numa_servers.NUMAServersTest"
 GROUP = "test_server_group.ServerGroupTestV264"
 PCI = "libvirt.test_pci_sriov_servers.PCIServersTest"
 
-#: Each is run by one process.
+ISOLATE = "test_aggregates.IsolateAggregateFilterTest"
+TENANT = "test_aggregates.TenantAggregateFilterTest"
+ROUTED = "test_routed_networks.RoutedNetworkTests"
+IMAGE_PROPERTIES = "test_scheduler.AggregateImagePropertiesIsolationTestCase"
+EXTRA_SPECS = "test_scheduler.AggregateInstanceExtraSpecsFilterTestCase"
+
+#: Each is run by one process. The other tests of these classes boot for more cases of a
+#: filter or prefilter, which test_filters and test_prefilters draw.
 CHOSEN = (
     f"{NUMA}.test_create_server_with_mixed_policy "
     f"{NUMA}.test_create_server_with_hugepages "
@@ -36,10 +43,22 @@ CHOSEN = (
     f"{PCI}.test_create_server_with_pci_dev_and_numa "
     f"{PCI}.test_resize_vanilla_to_pci",
     "test_aggregates.AggregateMultiTenancyIsolationColdMigrateTest "
-    "test_aggregates.IsolateAggregateFilterTest "
-    "test_aggregates.TenantAggregateFilterTest",
-    "test_routed_networks",
-    "test_scheduler",
+    f"{ISOLATE}.test_filter_with_traits_on_image_and_flavor "
+    f"{ISOLATE}.test_filter_with_no_valid_host "
+    f"{TENANT}.test_filter_with_multiple_aggregates_for_tenant "
+    f"{TENANT}.test_tenant_id_required_fails_if_no_aggregate",
+    f"{ROUTED}.test_boot_with_deferred_port "
+    f"{ROUTED}.test_boot_with_immediate_port "
+    f"{ROUTED}.test_boot_with_two_nics "
+    f"{ROUTED}.test_evacuate "
+    f"{ROUTED}.test_live_migrate "
+    f"{ROUTED}.test_migrate "
+    f"{ROUTED}.test_unshelve_after_shelve",
+    f"{IMAGE_PROPERTIES}.test_filter_passes_with_prefix "
+    f"{IMAGE_PROPERTIES}.test_filter_rejects_with_prefix "
+    f"{EXTRA_SPECS}.test_filter_passes_with_prefix "
+    f"{EXTRA_SPECS}.test_filter_rejects_with_prefix "
+    "test_scheduler.MultiCellSchedulerTestCase",
     f"{GROUP}.test_boot_servers_with_affinity_no_valid_host "
     f"{GROUP}.test_evacuate_with_anti_affinity "
     f"{GROUP}.test_rebuild_with_anti_affinity",

@@ -39,7 +39,7 @@ pytestmark = [
     pytest.mark.database,
     pytest.mark.deep,
     pytest.mark.peer,
-    pytest.mark.xdist_group("functional"),
+    pytest.mark.xdist_group("stock nova"),
 ]
 
 _SCHEDULERS = [

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from moorage.scheduler.errors import PlacementError
+from moorage.scheduler.placement import health as health_module
 from moorage.scheduler.placement.client import PlacementClient
-from moorage.scheduler.placement.health import PROBE_AFTER_S, PlacementHealth
+from moorage.scheduler.placement.health import PlacementHealth
 
 from ...fixtures.placement_servers import (
     MisbehavingServer,
@@ -25,12 +26,16 @@ from ...fixtures.waiting import wait_until
 ALWAYS = 1000
 CONSUMER = "7f1d7d0a-41a9-4e2b-8f6b-2f0c9d3b6a10"
 
+#: Seconds of silence after which Placement is probed here: soon.
+PROBE_AFTER_S = 1.0
+
 Start = Callable[[PlacementClient], PlacementHealth]
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Start to watch Placement through a client, until the end of the test."""
+    monkeypatch.setattr(health_module, "PROBE_AFTER_S", PROBE_AFTER_S)
     with contextlib.ExitStack() as stack:
 
         def start_one(client: PlacementClient) -> PlacementHealth:
