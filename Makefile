@@ -25,7 +25,7 @@ done; \
 echo "$(1): installed in $$(($$(date +%s) - start)) s"
 endef
 
-.PHONY: venv peer demo demo-page quick test test-deep check lint types bench docs screenshots clean
+.PHONY: venv peer demo demo-page quick test test-deep test-all coverage check lint types bench docs screenshots clean
 
 venv: $(VENV)/.done
 $(VENV)/.done: setup.cfg pyproject.toml
@@ -56,7 +56,16 @@ test: venv
 
 # Property tests run here too, with many more examples.
 test-deep: venv peer
-	$(PYTEST) -n auto -m "deep or hypothesis" --hypothesis-profile deep $(PYTEST_ARGS)
+	$(PYTEST) -m "deep or hypothesis" --hypothesis-profile deep $(PYTEST_ARGS)
+
+# Every test once, as in CI: servers are started once, and no worker waits for the others
+# between `test` and `test-deep`.
+test-all: venv peer
+	$(PYTEST) --hypothesis-profile deep $(PYTEST_ARGS)
+
+# Lines of the product that `make test` runs, in all processes; takes about twice as long.
+coverage: venv
+	$(PYTEST) -q -m "not deep" --cov --cov-report=term $(PYTEST_ARGS)
 
 check: lint types test
 
@@ -82,5 +91,5 @@ screenshots: venv
 
 clean:
 	rm -rf $(VENV) $(PEER) build dist doc/_build *.egg-info
-	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -82,14 +82,14 @@ def memory_mb(meminfo: Path = _MEMINFO) -> dict[str, int]:
     OSError
         The file cannot be read, or lacks one of them.
     """
-    found = {}
+    memory = {}
     for line in meminfo.read_text("ascii").splitlines():
         name, _, amount = line.partition(":")
         if name in ("MemTotal", "MemAvailable"):
-            found[name] = int(amount.split()[0]) * _KIB // _MIB
-    if len(found) != 2:
+            memory[name] = int(amount.split()[0]) * _KIB // _MIB
+    if len(memory) != 2:
         raise OSError(f"{meminfo} lacks MemTotal or MemAvailable")
-    return found
+    return memory
 
 
 def disk(path: str) -> tuple[int, int]:

@@ -173,7 +173,7 @@ class KafkaBus:
     def _failure(self, failures: list[str], denied: Collection[str]) -> str:
         servers = ",".join(self._conf.kafka.bootstrap_servers)
         causes = dict.fromkeys([*failures[:1], self._error.text])
-        why = "; ".join(each for each in causes if each) or "no acknowledgement"
+        why = "; ".join(cause for cause in causes if cause) or "no acknowledgement"
         commands = [
             f". Allow it: {allow_command(self._conf, topic, 'Write', 'Describe')}"
             for topic in sorted(denied)

@@ -162,8 +162,8 @@ class Reporter:
         For agents that collect the state of many nodes; a cast has up to 500 reports.
         """
         with self._lock:
-            read = [self._read(host, its) for host, its in hosts]
-            self._cast([self._report_of(*each) for each in read])
+            read = [self._read(host, instances) for host, instances in hosts]
+            self._cast([self._report_of(*state) for state in read])
 
     def send_whole_report(self, node_uuid: str) -> bool:
         """Send a whole report of a node's last state; return whether it is known."""
@@ -282,9 +282,9 @@ class Reporter:
         for report in reports:
             report.node.is_sent = False  # until it is sent
         for first in range(0, len(reports), _MOST_AT_A_TIME):
-            some = reports[first : first + _MOST_AT_A_TIME]
-            self._send([report_primitive(each.kind, each.data) for each in some])
-            for report in some:
+            chunk = reports[first : first + _MOST_AT_A_TIME]
+            self._send([report_primitive(report.kind, report.data) for report in chunk])
+            for report in chunk:
                 report.node.is_sent = True
 
 

@@ -120,7 +120,7 @@ def _explainer(cloud: Cloud) -> Explainer:
     )
     scheduler.start()
     view = _providers(cloud)
-    return Explainer(lambda: scheduler.selector.parts, lambda: view)
+    return Explainer(lambda: scheduler.parts, lambda: view)
 
 
 def _providers(cloud: Cloud) -> ProviderView:

@@ -255,9 +255,7 @@ class _Cloud:
             for number in range(N_SCHEDULERS)
         ]
         for node in self.nodes:
-            node.scheduler.selector.publish_claims = functools.partial(
-                self._announce, node
-            )
+            node.scheduler.publish_claims = functools.partial(self._announce, node)
 
     def use(self, node: _Node) -> None:
         """Request instances from one scheduler until enough were placed."""
@@ -319,7 +317,7 @@ class _Cloud:
         for node in self._others(origin):
             node.inbox.add(
                 self._delay_s * self._rng.uniform(0.5, 1.5),
-                functools.partial(node.scheduler.selector.apply_peer_claims, wire),
+                functools.partial(node.scheduler.apply_peer_claims, wire),
             )
 
     def _others(self, origin: _Node) -> Iterator[_Node]:

@@ -19,7 +19,7 @@ from moorage.scheduler.entry_points import load_plugins
 from moorage.scheduler.hosts import HostBatch
 from moorage.scheduler.service import Scheduler, build
 from moorage.weighers import BaseHostWeigher
-from moorage.weighers.base import WeightRange
+from moorage.weighers.base import normalize, weight_range
 
 from .canned import CannedPlacement
 from .clouds import Cloud, CloudSource, options
@@ -205,5 +205,5 @@ def _filter(filter_: BaseHostFilter, hosts: HostBatch, spec: RequestSpec) -> int
 
 def _weigh(weigher: BaseHostWeigher, hosts: HostBatch, spec: RequestSpec) -> int:
     raw = weigher.prepare(spec).weigh_all(hosts, spec)
-    normalized = WeightRange.of(raw, weigher.minval, weigher.maxval).normalize(raw)
+    normalized = normalize(raw, *weight_range(raw, weigher.minval, weigher.maxval))
     return len(normalized * weigher.multipliers(hosts))

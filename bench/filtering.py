@@ -94,14 +94,16 @@ class Question:
     """One request: its spec for filters, and its query for candidates."""
 
     spec: Any
+    #: As read once, which a decision holds while filters run.
+    request: Request
     query: CandidatesQuery
 
     @classmethod
     def of(cls, request: BenchRequest, limit: int) -> Question:
         """Return the question of a request, for at most `limit` candidates."""
         spec = request.spec()
-        needs = Request.validated(spec)
-        return cls(spec, build_query(needs, Requirements(), limit=limit))
+        read = Request.validated(spec)
+        return cls(spec, read, build_query(read, Requirements(), limit=limit))
 
 
 class FilteringHarness:

@@ -102,7 +102,7 @@ def _times(
     conf.set_override("driver", driver, group="moorage")
     conf.set_override("levels", ["rack"], group="locality")
     scheduler = running.scheduler
-    scheduler.selector.use(load_plugin_set(conf, time.time))
+    scheduler.use(load_plugin_set(conf, time.time))
 
     def measured() -> float:
         uuids = [str(uuid4()) for _ in range(_N_INSTANCES)]

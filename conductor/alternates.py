@@ -11,12 +11,8 @@ from ..objects import Selection
 from ..scheduler.candidates import AllocationRequest
 from ..scheduler.errors import AllocationUpdateFailed
 from ..scheduler.placement.allocations.claims import ClaimResult, claim_result
-from ..scheduler.placement.allocations.engine import (
-    AllocationsByConsumer,
-    DesiredAllocations,
-    Plan,
-)
-from ..scheduler.placement.answers import ConsumerAllocations
+from ..scheduler.placement.allocations.engine import AllocationsByConsumer, Plan
+from ..scheduler.placement.answers import ConsumerAllocations, DesiredAllocations
 from .client import ConductorClient, ConsumerType
 from .selected import allocation_request
 
@@ -114,9 +110,9 @@ class _Reschedule:
         for alternate in alternates:
             if alternate.request is None:
                 return alternate, busy
-            result, mine = self._claim(alternate.request)
+            result, held = self._claim(alternate.request)
             if result is ClaimResult.CLAIMED:
-                return mine or alternate, busy
+                return held or alternate, busy
             if result is ClaimResult.CONTENDED:
                 busy.append(alternate)
         return None, busy
@@ -156,18 +152,18 @@ class _Reschedule:
         is_release = not wanted.request["allocations"]
 
         def plan(held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
-            mine = held[self.instance_uuid]
-            if self._held_by(held) or (is_release and not mine.resources):
+            instance = held[self.instance_uuid]
+            if self._held_by(held) or (is_release and not instance.resources):
                 return {}
-            if foreign := mine.resources.keys() - failed:
+            if foreign := instance.resources.keys() - failed:
                 raise self._not_ours(foreign)
             return {self.instance_uuid: wanted}
 
         return plan
 
     def _held_by(self, held: AllocationsByConsumer) -> _Alternate | None:
-        mine = held[self.instance_uuid]
-        return next((a for a in self.alternates if a.is_held(mine)), None)
+        instance = held[self.instance_uuid]
+        return next((a for a in self.alternates if a.is_held(instance)), None)
 
     def _not_ours(self, providers: Iterable[str]) -> AllocationUpdateFailed:
         return AllocationUpdateFailed(

@@ -6,9 +6,12 @@ from __future__ import annotations
 import enum
 import random
 from collections.abc import Callable, Collection
+from functools import partial
 
-from ..scheduler.placement.adapter import PlacementAdapter, Response, Verb
+from ..scheduler.candidates import MICROVERSION
+from ..scheduler.placement.adapter import PlacementAdapter, Verb
 from ..scheduler.placement.allocations.engine import Plan, Rewrite
+from ..scheduler.placement.answers import WriteAnswer
 from ..scheduler.placement.client import PlacementClient
 from ..scheduler.waiting import Rng, SystemWaiter, Waiter
 
@@ -81,26 +84,25 @@ class ConductorClient(PlacementClient):
             global_request_id=global_request_id,
         ).run()
 
-    def _call(
+    def write(
         self,
         verb: Verb,
         url: str,
-        microversion: str,
-        body: object,
-        global_request_id: str | None,
-    ) -> Response:
+        body: object = None,
+        *,
+        microversion: str = MICROVERSION,
+        global_request_id: str | None = None,
+    ) -> WriteAnswer:
+        """Send one write, with the types of consumers where Placement knows them."""
+        send = partial(super().write, verb, url, global_request_id=global_request_id)
         if verb not in (Verb.PUT, Verb.POST) or not url.startswith("/allocations"):
-            return super()._call(verb, url, microversion, body, global_request_id)
+            return send(body, microversion=microversion)
         if self._knows_types:
-            typed = _each(body, _typed)
-            response = super()._call(
-                verb, url, TYPED_MICROVERSION, typed, global_request_id
-            )
-            if response.status_code != _NOT_ACCEPTABLE:
-                return response
+            answer = send(_each(body, _typed), microversion=TYPED_MICROVERSION)
+            if answer.status != _NOT_ACCEPTABLE:
+                return answer
             self._knows_types = False  # nothing was written: it is safe to repeat it
-        untyped = _each(body, _untyped)
-        return super()._call(verb, url, microversion, untyped, global_request_id)
+        return send(_each(body, _untyped), microversion=microversion)
 
 
 def _each(json: object, change: Callable[[object], object]) -> object:

@@ -27,11 +27,10 @@ from ..scheduler.errors import (
 from ..scheduler.placement.allocations.claims import ClaimAnswer, claim_result
 from ..scheduler.placement.allocations.engine import (
     AllocationsByConsumer,
-    DesiredAllocations,
     Resources,
     Rewrite,
 )
-from ..scheduler.placement.answers import ConsumerAllocations
+from ..scheduler.placement.answers import ConsumerAllocations, DesiredAllocations
 from .client import ConductorClient, ConsumerType
 from .selected import allocation_request
 
@@ -183,10 +182,10 @@ def remove_provider_tree(
         # Read after the allocations, so that the tree has every provider that they
         # name, even during a reshape.
         tree = _tree(client, root_uuid, global_request_id)
-        rest = {u: r for u, r in instance.resources.items() if u not in tree}
-        if len(rest) == len(instance.resources):
+        kept = {u: r for u, r in instance.resources.items() if u not in tree}
+        if len(kept) == len(instance.resources):
             return {}
-        changed = replace(instance, resources=rest)
+        changed = replace(instance, resources=kept)
         return {instance_uuid: DesiredAllocations.unchanged(changed, _INSTANCE)}
 
     rewrite = client.rewrite([instance_uuid], plan, global_request_id=global_request_id)

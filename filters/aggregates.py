@@ -13,8 +13,9 @@ from ..objects import RequestSpec
 from ..scheduler.hosts import HostAggregate, HostBatch, HostState, metadata_values
 from ..scheduler.request import Request
 from ..scheduler.request.flavor_and_image import FlavorAndImage
-from .base import BaseHostFilter, Mask, Mismatch
+from .base import BaseHostFilter, Mask
 from .extra_specs_ops import ExtraSpecsFilter, match
+from .rejection import Mismatch
 
 LOG = logging.getLogger(__name__)
 
@@ -56,7 +57,9 @@ class AggregateImagePropertiesIsolation(BaseHostFilter):
         """Return which hosts' aggregates allow the image, shape (n_hosts,)."""
         settings = Request.of(spec_obj).settings
         mask: Mask = hosts.map_distinct(
-            "aggregates", lambda mine: not any(self._misfits(mine, settings)), bool
+            "aggregates",
+            lambda of_host: not any(self._misfits(of_host, settings)),
+            bool,
         )
         return mask
 
@@ -66,7 +69,7 @@ class AggregateImagePropertiesIsolation(BaseHostFilter):
         """Yield a key, the image's value, and the values that are allowed."""
         for key, allowed in _merged_metadata(aggregates).items():
             if key.startswith(self._prefix):
-                value = settings.image_property(key)
+                value = settings.properties.get(key)
                 if value and str(value) not in allowed:
                     yield key, str(value), allowed
 
@@ -97,7 +100,9 @@ class AggregateInstanceExtraSpecsFilter(ExtraSpecsFilter):
     def _satisfying(self, hosts: HostBatch, key: str, required: str) -> Mask:
         mask: Mask = hosts.map_distinct(
             "aggregates",
-            lambda mine: any(match(v, required) for v in metadata_values(mine, key)),
+            lambda of_host: any(
+                match(value, required) for value in metadata_values(of_host, key)
+            ),
             bool,
         )
         return mask

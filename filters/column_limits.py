@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostAggregate, HostBatch, HostState
-from .base import BaseHostFilter, Mask, Mismatch
+from .base import BaseHostFilter, Mask
+from .rejection import Mismatch
 
 LOG = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, Mismatch
+from .base import BaseHostFilter, Mask
+from .rejection import Mismatch
 
 
 class ComputeFilter(BaseHostFilter):

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, Mismatch, all_hosts
+from .base import BaseHostFilter, Mask, all_hosts
+from .rejection import Mismatch
 
 _NUMERIC: dict[str, Callable[[float, float], bool]] = {
     # "=" has always meant "at least".

@@ -11,7 +11,8 @@ from typing import ClassVar
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
 from ..scheduler.request import Request
-from .base import BaseHostFilter, Mask, Mismatch, all_hosts
+from .base import BaseHostFilter, Mask, all_hosts
+from .rejection import Mismatch
 
 
 class HintedInstancesFilter(BaseHostFilter):

@@ -16,7 +16,8 @@ from ..objects import ImageMetaProps, RequestSpec
 from ..scheduler.errors import ConfigurationError
 from ..scheduler.hosts import HostBatch, HostState
 from ..scheduler.request import Request
-from .base import BaseHostFilter, Mask, Mismatch, all_hosts
+from .base import BaseHostFilter, Mask, all_hosts
+from .rejection import Mismatch
 
 
 def _default_architecture(conf: cfg.ConfigOpts) -> str | None:
@@ -62,14 +63,14 @@ class ImagePropertiesFilter(BaseHostFilter):
     def prepare(self, spec_obj: RequestSpec) -> Self:
         """Return a copy that holds what the image requires."""
         prepared = copy.copy(self)
-        image_property = Request.of(spec_obj).settings.image_property
+        properties = Request.of(spec_obj).settings.properties
         wanted = (
-            image_property("hw_architecture") or self._default_architecture,
-            image_property("img_hv_type"),
-            image_property("hw_vm_mode"),
+            properties.get("hw_architecture") or self._default_architecture,
+            properties.get("img_hv_type"),
+            properties.get("hw_vm_mode"),
         )
-        prepared._version = image_property("img_hv_requested_version")
-        prepared._address_bits = image_property("hw_maxphysaddr_bits")
+        prepared._version = properties.get("img_hv_requested_version")
+        prepared._address_bits = properties.get("hw_maxphysaddr_bits")
         prepared._wanted = tuple(value for value in wanted if value)
         return prepared
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
 from ..scheduler.request import Request, set_field
-from .base import BaseHostFilter, Mask, Mismatch, all_hosts
+from .base import BaseHostFilter, Mask, all_hosts
+from .rejection import Mismatch
 
 
 class IsolatedHostsFilter(BaseHostFilter):
@@ -32,11 +33,11 @@ class IsolatedHostsFilter(BaseHostFilter):
         return all_hosts(hosts)
 
     def _has_isolated_image(self, spec_obj: RequestSpec) -> bool:
-        image_id = set_field(Request.of(spec_obj).field("image"), "id")
+        image_id = set_field(Request.of(spec_obj).image, "id")
         return image_id in self.conf.filter_scheduler.isolated_images
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
         """Return the image's isolation and the host's."""
         hosts = ", ".join(self.conf.filter_scheduler.isolated_hosts) or "nothing"
-        some = "one of" if self._has_isolated_image(spec_obj) else "none of"
-        return "host", f"{some} isolated_hosts: {hosts}", host_state.host
+        quantifier = "one of" if self._has_isolated_image(spec_obj) else "none of"
+        return "host", f"{quantifier} isolated_hosts: {hosts}", host_state.host

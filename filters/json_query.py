@@ -34,7 +34,8 @@ from ..objects import RequestSpec
 from ..scheduler.errors import InvalidRequest, excerpt
 from ..scheduler.hosts import HostBatch, HostState
 from ..scheduler.request import Request
-from .base import BaseHostFilter, Mask, Rejection, all_hosts
+from .base import BaseHostFilter, Mask, all_hosts
+from .rejection import Rejection
 
 REASON = "does not satisfy the JSON query of the hint query"
 
@@ -107,14 +108,14 @@ class JsonFilter(BaseHostFilter):
         if rejection is None:
             return None
         names, hosts = sorted({*_variables(self._query)}), host_state.as_batch()
-        found = {
+        values = {
             name: _value(host_state, name) if _is_defined(hosts, name) else None
             for name in names
         }
         return rejection.because(
-            ", ".join(name.removeprefix("$") for name in found),
+            ", ".join(name.removeprefix("$") for name in values),
             required=json.dumps(self._query),
-            available=", ".join(f"{name} is {value}" for name, value in found.items()),
+            available=", ".join(f"{name} is {value}" for name, value in values.items()),
         )
 
 
@@ -221,7 +222,7 @@ def _is_true(host_state: HostState, query: Sequence[Any]) -> bool:
         return any(not value for value in values)
     if len(values) < 2:
         return False
-    answers = (_compares(_COMPARISONS[name], values[0], other) for other in values[1:])
+    answers = (_compares(_COMPARISONS[name], values[0], value) for value in values[1:])
     return any(answers) if name == "in" else all(answers)
 
 

@@ -18,14 +18,15 @@ from ..scheduler.locality import (
     Finding,
     JointRule,
     Masks,
-    Standing,
+    Resolution,
     reason_of,
     reason_of_unknown,
     reason_without_host,
 )
 from ..scheduler.request import Request
 from ..scheduler.request.locality import InPlaces, Rule, Spread, WithInstances
-from .base import BaseHostFilter, Mask, Rejection, all_hosts
+from .base import BaseHostFilter, Mask, all_hosts
+from .rejection import Rejection
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +82,7 @@ class LocalityFilter(BaseHostFilter):
         self._are_groups_read = conf.moorage.source == "nova_db"
         #: Compute nodes of instances that no host has reported; empty: on none.
         self._located: Mapping[str, Collection[str]] = {}
-        self._settled = frozenset[str]()
+        self._answered = frozenset[str]()
         self._rules: Sequence[Rule] | None = None if self._levels else ()
 
     def prepare(self, spec_obj: RequestSpec) -> Self:
@@ -102,11 +103,10 @@ class LocalityFilter(BaseHostFilter):
         """Return the hint that places break, and how; of several, those that may."""
         rules = self._rules_of(spec_obj)
         if hosts is not None:
-            every = self.broken(hosts, spec_obj)
-            broken = [each for each in every if each.fails.any()]
+            broken = [b for b in self.broken(hosts, spec_obj) if b.fails.any()]
             if len(broken) == 1:
                 return broken[0].reason(are_groups_read=self._are_groups_read)
-            rules = [each.rule for each in broken] or rules
+            rules = [b.rule for b in broken] or rules
         return reason_of(rules) if rules else self.REASON
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
@@ -117,7 +117,7 @@ class LocalityFilter(BaseHostFilter):
         return self._masks(hosts, spec_obj).all()
 
     def joint_rules(self, hosts: HostBatch, spec_obj: RequestSpec) -> list[JointRule]:
-        """Return the rules for all further instances of the request together."""
+        """Return the rules for all further instances of the request."""
         rules = self._rules_of(spec_obj)
         if not rules or not len(hosts):
             return []
@@ -132,7 +132,7 @@ class LocalityFilter(BaseHostFilter):
     def _masks(self, hosts: HostBatch, spec_obj: RequestSpec) -> Masks:
         own = spec_obj.instance_uuid if "instance_uuid" in spec_obj else None
         rules = self._rules_of(spec_obj)
-        return Masks(rules, hosts, self._levels, own, self._located, self._settled)
+        return Masks(rules, hosts, self._levels, own, self._located, self._answered)
 
     # -- reasons -----------------------------------------------------------------------
 
@@ -166,35 +166,35 @@ class LocalityFilter(BaseHostFilter):
 
     @property
     def instances(self) -> frozenset[str]:
-        """The instances of which the rules of the request depend."""
-        some = [r.instances for r in self._rules or () if not isinstance(r, InPlaces)]
-        return frozenset[str]().union(*some)
+        """The instances on which the rules of the request depend."""
+        named = [r.instances for r in self._rules or () if not isinstance(r, InPlaces)]
+        return frozenset[str]().union(*named)
 
     def locate(
-        self, nodes: Mapping[str, Collection[str]], settled: Collection[str]
+        self, nodes: Mapping[str, Collection[str]], answered: Collection[str]
     ) -> None:
         """Count instances on these compute nodes, without any nowhere, from now on.
 
-        Those that have `settled` were answered: they do not leave for a rule.
+        Those whose requests were `answered` do not move for a rule.
 
         Called by the engine of decisions, on a filter that `prepare` returned, between
         two questions to it.
         """
-        self._located, self._settled = dict(nodes), frozenset(settled)
+        self._located, self._answered = dict(nodes), frozenset(answered)
 
     @property
     def compares_places(self) -> bool:
         """Whether a rule depends on how many instances other places have."""
         return any(isinstance(rule, Spread) for rule in self._rules or ())
 
-    def standing(
+    def resolution(
         self,
         hosts: HostBatch,
         node_uuid: str,
         spec_obj: RequestSpec,
         *,
         is_following: bool,
-    ) -> Standing:
+    ) -> Resolution:
         """Return whether the instance of a request may keep a host.
 
         Parameters
@@ -202,7 +202,7 @@ class LocalityFilter(BaseHostFilter):
         hosts : HostBatch
             Those that pass the other filters.
         is_following : bool
-            Whether another instance of the request has settled, and is followed.
+            Whether another instance of the request has its host, and is followed.
         """
         hosts = _including(hosts, node_uuid)
         masks = self._masks(hosts, spec_obj)
@@ -212,7 +212,7 @@ class LocalityFilter(BaseHostFilter):
             if not (is_following and isinstance(rule, WithInstances))
         ]
         uuid = str(spec_obj.instance_uuid)
-        return masks.standing(rules, _index(hosts, node_uuid), uuid)
+        return masks.resolution(rules, _index(hosts, node_uuid), uuid)
 
     def is_group_split(self, hosts: HostBatch, spec_obj: RequestSpec) -> bool:
         """Return whether members that must be in one place were located in several."""
@@ -232,10 +232,10 @@ class LocalityFilter(BaseHostFilter):
 
 def _including(hosts: HostBatch, node_uuid: str) -> HostBatch:
     """Return the hosts with one that a filter may since have rejected for others."""
-    every = hosts.whole()
-    mask = every.matches("uuid", [node_uuid])
+    whole = hosts.whole()
+    mask = whole.matches("uuid", [node_uuid])
     mask[hosts.rows] = True
-    return every.take(mask)
+    return whole.take(mask)
 
 
 def _index(hosts: HostBatch, node_uuid: str) -> int:

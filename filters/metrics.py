@@ -11,7 +11,8 @@ from oslo_config import cfg
 from ..objects import RequestSpec
 from ..scheduler.conf.factors import factors
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, Mismatch
+from .base import BaseHostFilter, Mask
+from .rejection import Mismatch
 
 
 class MetricsFilter(BaseHostFilter):

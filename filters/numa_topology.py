@@ -16,7 +16,8 @@ from ..scheduler.hosts.fitting.need import Need
 from ..scheduler.request import Request
 from ..scheduler.request.flavor_and_image import FlavorAndImage
 from ..scheduler.request.numa import Networks
-from .base import BaseHostFilter, Mask, Mismatch, all_hosts
+from .base import BaseHostFilter, Mask, all_hosts
+from .rejection import Mismatch
 
 
 class NUMATopologyFilter(BaseHostFilter):

@@ -16,7 +16,8 @@ from ..scheduler.hosts.fitting.devices import (
 )
 from ..scheduler.hosts.fitting.need import Need
 from ..scheduler.request import Request
-from .base import BaseHostFilter, Mask, Mismatch, all_hosts
+from .base import BaseHostFilter, Mask, all_hosts
+from .rejection import Mismatch
 
 
 class PciPassthroughFilter(BaseHostFilter):
@@ -59,6 +60,6 @@ class PciPassthroughFilter(BaseHostFilter):
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
         """Return the requested devices, and those that are free."""
-        required = [each.describe() for each in self._need.requests]
+        required = [request.describe() for request in self._need.requests]
         pools = host_state.as_batch().value("pci_stats", 0)
         return "pci_stats", required, pools.describe()

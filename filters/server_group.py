@@ -10,7 +10,8 @@ from ..scheduler.hosts import HostBatch, HostState
 from ..scheduler.locality import JointRule, OnePlace, RoomOfPlaces
 from ..scheduler.request import Request
 from ..scheduler.request.server_group import AFFINITY, ANTI_AFFINITY, ServerGroup
-from .base import BaseHostFilter, Mask, Mismatch, all_hosts
+from .base import BaseHostFilter, Mask, all_hosts
+from .rejection import Mismatch
 
 
 class ServerGroupAffinityFilter(BaseHostFilter):

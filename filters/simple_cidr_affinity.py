@@ -10,7 +10,8 @@ import netaddr  # type: ignore[import-untyped]  # ships none
 from ..objects import RequestSpec
 from ..scheduler.errors import InvalidRequest, excerpt
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, Mismatch, all_hosts
+from .base import BaseHostFilter, Mask, all_hosts
+from .rejection import Mismatch
 
 _DEFAULT_CIDR = "/24"
 

@@ -116,12 +116,12 @@ class WireObject(ovo.VersionedObject):
     @classmethod
     def obj_class_from_name(cls, objname: str, objver: str) -> type[WireObject]:
         """Return a class of our registry; raise if the major version differs."""
-        found = REGISTRY.get(objname)
-        if found is None:
+        registered = REGISTRY.get(objname)
+        if registered is None:
             raise UnsupportedObject(objname)
-        if version_tuple(objver)[0] != version_tuple(found.VERSION)[0]:
-            raise _wrong_major(found, objver)
-        return found
+        if version_tuple(objver)[0] != version_tuple(registered.VERSION)[0]:
+            raise _wrong_major(registered, objver)
+        return registered
 
     @classmethod
     def obj_from_primitive(
@@ -279,8 +279,8 @@ def _fill(
     cls: type[WireObject], primitive: dict[str, Any], context: object
 ) -> WireObject:
     version = primitive[VERSION]
-    ours = cls.VERSION
-    newer = version != ours and version_tuple(version) > version_tuple(ours)
+    own = cls.VERSION
+    newer = version != own and version_tuple(version) > version_tuple(own)
     obj = cls.__new__(cls)
     values = obj.__dict__
     values["_changed_fields"] = changed_names(primitive)
@@ -297,7 +297,7 @@ def _fill(
     except MalformedObject as error:
         error.prefix_path(name)
         raise
-    if version != ours:
+    if version != own:
         values["VERSION"] = version
     if unknown:
         values["_unknown"] = unknown

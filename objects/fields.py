@@ -45,13 +45,13 @@ class Fields(dict[str, of.Field[Any]]):
 
     def __init__(self, declared: Mapping[str, of.Field[Any] | Since]) -> None:
         super().__init__(
-            (name, each.field if isinstance(each, Since) else each)
-            for name, each in declared.items()
+            (name, field.field if isinstance(field, Since) else field)
+            for name, field in declared.items()
         )
         self.added = {
-            name: each.version
-            for name, each in declared.items()
-            if isinstance(each, Since)
+            name: field.version
+            for name, field in declared.items()
+            if isinstance(field, Since)
         }
 
 

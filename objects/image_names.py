@@ -41,13 +41,13 @@ def image_properties(
     given: Mapping[str, Any], fields: Container[str]
 ) -> dict[str, Any]:
     """Translate Glance's properties to fields; current names override old ones."""
-    found = {new: given[old] for old, new in _OLD_NAMES.items() if old in given}
+    properties = {new: given[old] for old, new in _OLD_NAMES.items() if old in given}
     adapter = given.get("vmware_adaptertype")
     if adapter:
-        found["hw_disk_bus"] = "ide" if adapter == "ide" else "scsi"
+        properties["hw_disk_bus"] = "ide" if adapter == "ide" else "scsi"
         if adapter != "ide":
-            found["hw_scsi_model"] = adapter
-    found |= {k: v for k, v in given.items() if k in fields and k not in _SPECIAL}
+            properties["hw_scsi_model"] = adapter
+    properties |= {k: v for k, v in given.items() if k in fields and k not in _SPECIAL}
     numa = {
         "hw_numa_mem": [int(v) for v in _numbered(given, "hw_numa_mem")],
         "hw_numa_cpus": [parse_cpus(v) for v in _numbered(given, "hw_numa_cpus")],
@@ -57,7 +57,7 @@ def image_properties(
             if name.startswith("trait:") and value == "required"
         ],
     }
-    return found | {name: values for name, values in numa.items() if values}
+    return properties | {name: values for name, values in numa.items() if values}
 
 
 def _numbered(given: Mapping[str, Any], name: str) -> list[Any]:

@@ -55,13 +55,13 @@ class Payload(WireObject):
         ValueError
             The source lacks a field that the payload requires.
         """
-        made = cls()
+        payload = cls()
         for name, field in cls.fields.items():
             compute = cls.COMPUTED.get(name)
             value = compute(source) if compute else _value(source, name)
             if value is not None or name not in cls.OPTIONAL:
-                setattr(made, name, _payloads_of(value, type_of(field)))
-        return made
+                setattr(payload, name, _payloads_of(value, type_of(field)))
+        return payload
 
     def _changed_in(
         self,
@@ -77,7 +77,7 @@ def _payloads_of(value: Any, kind: of.FieldType[Any]) -> Any:
     if isinstance(kind, of.Object):
         return PAYLOADS[class_of(kind)[0]].of(value)
     if isinstance(kind, of.List):
-        return [_payloads_of(each, type_of(element_of(kind))) for each in value]
+        return [_payloads_of(item, type_of(element_of(kind))) for item in value]
     return value
 
 

@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import datetime
+import functools
 
 from oslo_utils import timeutils
 
-
-def now_s() -> float:
-    """Return now, seconds since the epoch, from oslo.utils as nova's own code does.
-
-    That is the system time, unless another time was set there, as nova's tests do:
-    heartbeats and the age of reports are then measured by the same clock.
-    """
-    return timeutils.utcnow_ts(microsecond=True)
+#: Returns now, seconds since the epoch, from oslo.utils as nova's own code does: the
+#: system time, unless another time was set there, as nova's tests do. Heartbeats and
+#: the age of reports are then measured by the same clock.
+now_s = functools.partial(timeutils.utcnow_ts, microsecond=True)
 
 
 def utc_text(seconds: float) -> str:

@@ -10,6 +10,28 @@ from typing import Any, Final
 
 #: Characters of a name that are shown; names may have any length.
 _MAX_SHOWN: Final = 255
+#: Characters of a part of a request, such as all extra specs, and hosts of a list.
+_MAX_TEXT: Final = 2000
+_MAX_LISTED: Final = 10
+#: Amounts of a flavor, with their units.
+_SIZES: Final = {
+    "vcpus": "vCPU",
+    "memory_mb": "MiB RAM",
+    "root_gb": "GB root disk",
+    "ephemeral_gb": "GB ephemeral disk",
+    "swap_mb": "MiB swap",
+}
+#: Parts of a request that are shown as they are, with their labels.
+_OTHER_PARTS: Final = {
+    "ports": "ports",
+    "networks": "networks",
+    "ignore_hosts": "ignored hosts",
+    "force_hosts": "forced hosts",
+    "force_nodes": "forced nodes",
+    "attempted_hosts": "hosts tried before",
+    "numa_cells": "NUMA cells",
+    "pci_devices": "PCI devices",
+}
 #: Control, format (such as the direction of text), private and surrogate characters.
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
@@ -63,3 +85,49 @@ def why(decision: Mapping[str, Any]) -> str:
         keys.reverse()
     message: str = decision[keys[0]] or decision[keys[1]]
     return message.removeprefix("No valid host was found.").strip()
+
+
+def request_rows(request: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return a described request as labels and texts, for a table of two columns.
+
+    Parameters
+    ----------
+    request : mapping
+        As `moorage.scheduler.explain.describe_request` returns it.
+    """
+    flavor, image = request.get("flavor", {}), request.get("image", {})
+    sizes = ", ".join(
+        f"{flavor[name]:,} {unit}" for name, unit in _SIZES.items() if flavor.get(name)
+    )
+    rows = {
+        "flavor": f"{flavor.get('name') or ''} ({sizes})".strip(),
+        "extra specs": flavor.get("extra_specs"),
+        "image": image.get("name") or image.get("id"),
+        "image properties": image.get("properties"),
+        "boot from volume": "yes" if request.get("is_volume_backed") else "",
+        "availability zone": request.get("availability_zone"),
+    }
+    for hint, values in request.get("hints", {}).items():
+        rows[f"hint {hint}"] = values
+    if group := request.get("server_group"):
+        rules = "".join(
+            f", {key} {text}" for key, text in group.get("rules", {}).items()
+        )
+        rows["server group"] = (
+            f"{group.get('uuid', '')} {group.get('policy', '')}{rules}, "
+            f"{group.get('n_members', 0):,} member(s)"
+        )
+    for name, text in request.get("destination", {}).items():
+        rows[f"requested {name}"] = text
+    for name, label in _OTHER_PARTS.items():
+        rows[label] = request.get(name)
+    texts = {label: _row_text(value) for label, value in rows.items()}
+    return [(label, safe(text, _MAX_TEXT)) for label, text in texts.items() if text]
+
+
+def _row_text(value: Any) -> str:  # noqa: ANN401 - a text, a number, a list or pairs
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={text}" for name, text in sorted(value.items()))
+    if isinstance(value, list):
+        return listed([str(text) for text in value], _MAX_LISTED)
+    return str(value or "")

@@ -193,10 +193,10 @@ class AllocationUpdateFailed(PlacementError):
 
 
 def _tree(root: type[SchedulerError]) -> dict[str, type[SchedulerError]]:
-    found = {root.__name__: root}
-    for each in root.__subclasses__():
-        found |= _tree(each)
-    return found
+    by_name = {root.__name__: root}
+    for subclass in root.__subclasses__():
+        by_name |= _tree(subclass)
+    return by_name
 
 
 #: nova's message of an AllocationUpdateFailed; Moorage's others name the consumer, too.
@@ -228,10 +228,10 @@ def as_ours(error: Exception) -> SchedulerError:
     """Return an error of the scheduler, which an unexpected one is the cause of."""
     if isinstance(error, SchedulerError):
         return error
-    made = SchedulerError(f"An unexpected error: {type(error).__name__}: {error}")
-    made.is_unexpected = True
-    made.__cause__ = error
-    return made
+    unexpected = SchedulerError(f"An unexpected error: {type(error).__name__}: {error}")
+    unexpected.is_unexpected = True
+    unexpected.__cause__ = error
+    return unexpected
 
 
 def as_nova(error: Exception) -> Exception:
@@ -260,30 +260,30 @@ def as_nova(error: Exception) -> Exception:
     error = as_ours(error)
     if type(error).__module__ == NoValidHost.__module__:
         return error  # it has nova's class already
-    made = _as_nova(error)
-    made.is_unexpected, made.is_logged = error.is_unexpected, error.is_logged
-    return made
+    crossing = _as_nova(error)
+    crossing.is_unexpected, crossing.is_logged = error.is_unexpected, error.is_logged
+    return crossing
 
 
 def _as_nova(error: SchedulerError) -> SchedulerError:
     kind = type(error)
     if isinstance(error, AllocationUpdateFailed):
-        return _made(kind, "AllocationUpdateFailed", **_update_failed(error))
+        return _crossing_error(kind, "AllocationUpdateFailed", **_update_failed(error))
     name = next(c.__name__ for c in kind.__mro__ if _CROSSING.get(c.__name__) is c)
     text = str(error) if kind.for_users is None else kind.for_users
     reason = f"{name}: {text}"
     message = f"{_NO_VALID_HOST}{reason}"
-    return _made(kind, "NoValidHost", message=message, reason=reason)
+    return _crossing_error(kind, "NoValidHost", message=message, reason=reason)
 
 
-def _made(
+def _crossing_error(
     kind: type[SchedulerError], name: str, *, message: str, **kwargs: str
 ) -> SchedulerError:
     """Return an exception of nova's class of that name."""
-    made: Any = Exception.__new__(_crossing(kind, name))
-    made.args = (message,)
-    made.kwargs = {**kwargs, "code": 500}
-    answer: SchedulerError = made
+    crossing: Any = Exception.__new__(_crossing(kind, name))
+    crossing.args = (message,)
+    crossing.kwargs = {**kwargs, "code": 500}
+    answer: SchedulerError = crossing
     return answer
 
 

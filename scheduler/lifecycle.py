@@ -170,10 +170,10 @@ class Lifecycle:
 
     def _log_conflicts(self) -> None:
         options = self._conf.locality
-        found = conflicts_of_table(
+        conflicts = conflicts_of_table(
             self._parts.table, options.levels, options.distance_file
         )
-        for conflict in found[:_MAX_CONFLICTS]:
+        for conflict in conflicts[:_MAX_CONFLICTS]:
             LOG.warning("Places of hosts: %s", conflict)
 
     def release_leftover_claims(self, claims_directory: Path) -> None:

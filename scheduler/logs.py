@@ -72,7 +72,7 @@ def set_up(conf: cfg.ConfigOpts) -> None:
         oslo_logging.setup(conf, "moorage")
     except (OSError, oslo_logging.LogConfigError) as e:
         names = ("log_config_append", "log_file", "log_dir")
-        name = next((each for each in names if conf[each]), "log_file")
+        name = next((option for option in names if conf[option]), "log_file")
         failure = Failure.of(f"[DEFAULT] {name}", conf[name], e)
         raise ConfigurationError(f"{failure}") from e
 
@@ -87,38 +87,29 @@ def request(context: object, instance_uuids: Sequence[str]) -> Iterator[None]:
         The dict of the wire, or nova's RequestContext. Without a request id its lines
         are logged as without a context.
     """
-    values = _values(context)
-    if not values.get(_REQUEST_ID):
-        yield
-        return
-    before = oslo_context.get_current()
-    mine = LogContext(**values, overwrite=False)
-    mine.instance_uuids = tuple(instance_uuids)
-    if len(instance_uuids) == 1:
-        mine.resource_uuid = instance_uuids[0]
-    mine.update_store()
-    try:
-        yield
-    finally:
-        _put_back(before)
-
-
-def _put_back(before: oslo_context.RequestContext | None) -> None:
-    if before is not None:
-        before.update_store()
-    else:
-        # oslo.context has no public API for this; its own fixture does the same.
-        oslo_context._request_store.__dict__.pop("context", None)  # noqa: SLF001
-
-
-def _values(context: object) -> dict[str, Any]:
-    """Return the parts of a request context that `LogContext` accepts."""
-    whole: object = context
+    whole: Any = context
     if not isinstance(context, Mapping):
         to_dict = getattr(context, "to_dict", None)
         whole = to_dict() if callable(to_dict) else None
     if not isinstance(whole, Mapping):
         whole = {name: getattr(context, name, None) for name in _SAME}
-    return {
+    values = {
         ours: whole[wire] for wire, ours in _READ.items() if whole.get(wire) is not None
     }
+    if not values.get(_REQUEST_ID):
+        yield
+        return
+    before = oslo_context.get_current()
+    current = LogContext(**values, overwrite=False)
+    current.instance_uuids = tuple(instance_uuids)
+    if len(instance_uuids) == 1:
+        current.resource_uuid = instance_uuids[0]
+    current.update_store()
+    try:
+        yield
+    finally:
+        if before is not None:
+            before.update_store()
+        else:
+            # oslo.context has no public API for this; its own fixture does the same.
+            oslo_context._request_store.__dict__.pop("context", None)  # noqa: SLF001

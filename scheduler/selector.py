@@ -5,20 +5,20 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from oslo_config import cfg
 
-from ..objects import RequestSpec, Selection
+from ..objects import RequestSpec
 from . import logs, tracing
-from .drivers.claims.peer_claims import ClaimState, PeerClaim, PublishClaims
+from .drivers.claims.peer_claims import PeerClaim, PublishClaims
 from .drivers.decision import Decision
 from .drivers.parts import Parts
 from .drivers.plugins import PluginSet
 from .drivers.prepared import Caller
 from .drivers.record import DecisionRecord
-from .notifications import CallNotifications, Notifier
+from .notifications import Notifier
 from .rpc.endpoints import Destinations
 
 LOG = logging.getLogger(__name__)
@@ -29,38 +29,42 @@ class Selector:
 
     Parameters
     ----------
-    conf : oslo_config.cfg.ConfigOpts
-        For the claims of other schedulers.
-    parts : Parts
-        A decision reads them once: they are replaced as a whole.
+    notifier : Notifier or None
+        None: decisions are not published.
 
     Attributes
     ----------
-    publish_claims : callable
-        Publishes claims to the other schedulers; see `moorage.scheduler.rpc.Peers`.
+    conf : oslo_config.cfg.ConfigOpts
+    parts : Parts
+        A decision reads them once: they are replaced as a whole.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, parts: Parts, notifier: Notifier) -> None:
-        self._conf = conf
+    def __init__(
+        self, conf: cfg.ConfigOpts, parts: Parts, notifier: Notifier | None
+    ) -> None:
+        self.conf = conf
+        self.parts = parts
         self._notifier = notifier
-        self.publish_claims: PublishClaims = parts.publish_claims
-        self._parts = dataclasses.replace(parts, publish_claims=self._publish)
-
-    def _publish(self, claims: Sequence[PeerClaim]) -> None:
-        self.publish_claims(claims)
 
     @property
-    def parts(self) -> Parts:
-        """The current parts."""
-        return self._parts
+    def publish_claims(self) -> PublishClaims | None:
+        """Publishes claims to the other schedulers; see `moorage.scheduler.rpc.Peers`.
+
+        None: there are none.
+        """
+        return self.parts.publish_claims
+
+    @publish_claims.setter
+    def publish_claims(self, publish: PublishClaims) -> None:
+        self.parts = dataclasses.replace(self.parts, publish_claims=publish)
 
     def use(self, plugins: PluginSet) -> None:
         """Decide with other plugins from now on.
 
         Running decisions finish with the old ones.
         """
-        self._parts = dataclasses.replace(
-            self._parts,
+        self.parts = dataclasses.replace(
+            self.parts,
             conf=plugins.conf,
             driver=plugins.driver,
             prefilters=plugins.prefilters,
@@ -77,110 +81,107 @@ class Selector:
             0 or more, unique in each process. With ``random_seed`` the same number
             gives the same answers.
         """
-        rng = self._parts.rng.spawn(number + 1)[number]
-        self._parts = dataclasses.replace(
-            self._parts, rng=rng, tie_seed=int(rng.integers(2**62))
+        rng = self.parts.rng.spawn(number + 1)[number]
+        self.parts = dataclasses.replace(
+            self.parts, rng=rng, tie_seed=int(rng.integers(2**62))
         )
 
     def select_destinations(
         self,
         context: object,
         spec_obj: RequestSpec,
-        instance_uuids: Sequence[str] | None,
-        return_objects: bool,
-        return_alternates: bool,
+        instance_uuids: Sequence[str] | None = None,
+        return_objects: bool = False,
+        return_alternates: bool = False,
     ) -> Destinations:
-        """Select hosts; see `Scheduler.select_destinations`."""
-        uuids = tuple(instance_uuids or ())
-        caller = Caller.of(context)
+        """Select a host, and alternates, for each instance of a request.
 
-        def attributes() -> Mapping[str, tracing.AttributeValue]:
-            return {
-                "openstack.request_id": caller.request_id or "",
-                "openstack.project_id": caller.project_id or "",
-                "moorage.instances": uuids,
-            }
+        Parameters
+        ----------
+        context : mapping or object
+            The request context: the dict of the wire, or nova's RequestContext.
+        spec_obj : RequestSpec
+        instance_uuids : sequence of str, optional
+            One an instance; None: an old conductor, which claims the resources itself.
+        return_objects : bool
+            Whether to return Selection objects; otherwise dicts with host, nodename
+            and limits, without alternates.
+        return_alternates : bool
+            Whether to return alternates, too.
 
+        Returns
+        -------
+        list of list of Selection, or list of dict
+
+        Raises
+        ------
+        NoValidHost
+            At least one instance fits nowhere; no claim remains.
+        InvalidRequest
+            The request is malformed or contradictory.
+        PlacementError
+            Placement failed.
+        """
+        parts, caller, uuids = (
+            self.parts,
+            Caller.of(context),
+            tuple(instance_uuids or ()),
+        )
+        attributes: dict[str, tracing.AttributeValue] = {
+            "openstack.request_id": caller.request_id or "",
+            "openstack.project_id": caller.project_id or "",
+            "moorage.instances": uuids,
+        }
         with (
             logs.request(context, uuids),
             tracing.request("select_destinations", context, attributes),
-            self._parts.journal.answer_on_return(),
+            parts.journal.answer_on_return(),
         ):
-            selections = self._decide(
+            notifications = None
+            if self._notifier is not None:
+                notifications = self._notifier.for_call(context, spec_obj)
+            record = DecisionRecord(
+                request_id=caller.request_id,
+                instance_uuids=uuids,
+                # A request that cannot be read may not have a number of instances.
+                n_instances=len(instance_uuids or (None,)),
+                started_at=parts.clock(),
+                project_id=caller.project_id,
+                n_known_hosts=len(parts.table),
+                request=spec_obj,
+            )
+            decision = Decision(
+                parts,
                 caller,
                 spec_obj,
                 instance_uuids,
-                return_objects and return_alternates,
-                self._notifier.for_call(context, spec_obj),
+                record,
+                return_alternates=return_objects and return_alternates,
             )
+            try:
+                with decision.concluding():
+                    requirements = decision.query()
+                    if notifications is not None:
+                        notifications.start(requirements)
+                    selections = decision.select()
+            finally:
+                parts.decisions.add(record)
+            if notifications is not None:
+                placement = decision.last_placement()
+                notifications.end(instance_uuids, selections, placement)
             if return_objects:
                 return selections
-            return [mine[0].to_dict() for mine in selections]
-
-    def _decide(
-        self,
-        caller: Caller,
-        spec_obj: RequestSpec,
-        instance_uuids: Sequence[str] | None,
-        return_alternates: bool,
-        notifications: CallNotifications | None,
-    ) -> list[list[Selection]]:
-        """Decide a request, record the decision, and notify of its start and end."""
-        parts = self._parts
-        record = DecisionRecord(
-            request_id=caller.request_id,
-            instance_uuids=tuple(instance_uuids or ()),
-            # A request that cannot be read may not have a number of instances.
-            n_instances=len(instance_uuids or (None,)),
-            started_at=parts.clock(),
-            project_id=caller.project_id,
-            n_known_hosts=len(parts.table),
-            request=spec_obj,
-        )
-        decision = Decision(
-            parts,
-            caller,
-            spec_obj,
-            instance_uuids,
-            record,
-            return_alternates=return_alternates,
-        )
-        try:
-            with decision.concluding():
-                requirements = decision.query()
-                if notifications is not None:
-                    notifications.start(requirements)
-                selections = decision.select()
-        finally:
-            decision.record_view()
-            parts.decisions.add(record)
-        if notifications is not None:
-            placement = decision.last_placement()
-            notifications.end(instance_uuids, selections, placement)
-        return selections
+            return [of_instance[0].to_dict() for of_instance in selections]
 
     def apply_peer_claims(self, claims: Sequence[dict[str, Any]]) -> None:
         """Count the claims of another scheduler; log and skip malformed ones."""
-        parts = self._parts
+        parts = self.parts
         for claim in claims:
             try:
-                peer = PeerClaim.from_wire(claim, self._conf)
+                peer = PeerClaim.from_wire(claim, self.conf)
             except (KeyError, TypeError, ValueError) as e:
                 LOG.warning(
                     "Skipping a claim of another scheduler that cannot be read: %r", e
                 )
                 continue
-            if peer.state is ClaimState.WITHDRAWN:
-                parts.table.claims.withdraw(peer.node_uuid, peer.instance_uuid)
-                continue
-            if peer.state is ClaimState.GRANTED:
-                age_s = max(0.0, parts.clock() - peer.claimed_at)
-                parts.candidates.count_claim([peer.allocation_request], age_s=age_s)
-                parts.orphans.forget_claimed([peer.instance_uuid])
-            parts.table.claims.consume(
-                peer.node_uuid,
-                peer.instance_uuid,
-                peer.consumption,
-                peer.claimed_at,
-                is_reserved=peer.state is ClaimState.RESERVED,
-            )
+            peer.apply(parts.table, parts.candidates, parts.orphans, parts.clock())

@@ -7,19 +7,17 @@ import contextlib
 import functools
 import logging
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 
 import numpy as np
 from oslo_config import cfg
 
-from ..objects import RequestSpec
 from .claim_reconciler import ClaimReconciler
 from .clock import now_s
 from .conf import register_opts
 from .decision_store import DecisionStore
 from .drivers.attachment_finder import AttachmentFinder
-from .drivers.claims.peer_claims import publish_nothing
-from .drivers.parts import KeepsNoViews, KeepsViews, Parts
+from .drivers.parts import KeepsViews, Parts
 from .drivers.plugins import PluginSet, load_plugin_set
 from .drivers.record import DecisionLog
 from .entry_points import load_plugin
@@ -51,7 +49,7 @@ from .placement.health import PlacementHealth
 from .prefilters import NetworkClient
 from .prefilters.networks import check_network
 from .prefilters.neutron import make_network_client
-from .rpc.endpoints import BaseAPIEndpoint, Destinations, SchedulerEndpoint
+from .rpc.endpoints import BaseAPIEndpoint, SchedulerEndpoint
 from .selector import Selector
 from .sources.base import BaseHostSource
 from .sources.report_columns import load_columns
@@ -134,12 +132,11 @@ def build(  # noqa: PLR0913 - every dependency can be passed in
     )
 
 
-class Scheduler:
-    """Selects destinations for instances; created by `build`.
+class Scheduler(Selector):
+    """Selects destinations with parts that it starts and stops; created by `build`.
 
     Attributes
     ----------
-    conf : oslo_config.cfg.ConfigOpts
     table : HostTable
         All hosts, in the state that the source reported, with claims applied.
     decisions : DecisionLog
@@ -153,8 +150,6 @@ class Scheduler:
         otherwise a request is answered once `select_destinations` returns.
     orphans : Orphans
         Allocations that may be held without an answered request.
-    selector : Selector
-        Decides; exchanges claims with other schedulers.
     explainer : Explainer
         Explains requests and hosts; claims nothing.
     lifecycle : Lifecycle
@@ -182,7 +177,6 @@ class Scheduler:
         rng: np.random.Generator,
     ) -> None:
         with contextlib.ExitStack() as closing:
-            self.conf = conf
             self.table = HostTable(clock, load_columns(), waiter.monotonic)
             self.decisions = DecisionLog(conf.moorage.decision_records)
             check_network(conf, network)
@@ -201,8 +195,9 @@ class Scheduler:
             if store is not None:
                 closing.callback(store.stop)
             closing.callback(source.stop)
+            publishers = make_publishers(conf, notifier)
             published = Notifier(
-                make_publishers(conf, notifier),
+                publishers,
                 self.table,
                 lambda: bool(
                     conf.scheduler.query_placement_for_routed_network_aggregates
@@ -280,18 +275,17 @@ class Scheduler:
                 rng=rng,
                 tie_seed=int(rng.integers(2**62)),
                 network=network,
-                publish_claims=publish_nothing,
                 review=reconciler.review,
                 views=_views(conf, store, waiter, spawner),
                 attachments=AttachmentFinder.of(
                     conf, source.boot_volumes, waiter, spawner
                 ),
             )
-            self.selector = Selector(conf, parts, published)
+            super().__init__(conf, parts, published if publishers else None)
             self.explainer = Explainer(
-                lambda: self.selector.parts, self.candidates.provider_view
+                lambda: self.parts, self.candidates.provider_view
             )
-            peers = _peers(conf, self.selector, clock, reconciler)
+            peers = _peers(conf, self, clock, reconciler)
             if peers is not None:
                 closing.callback(peers.stop)
             self.status = SchedulerStatus(conf, parts, store, peers)
@@ -300,7 +294,7 @@ class Scheduler:
             self.lifecycle = Lifecycle(
                 conf,
                 parts,
-                self.selector,
+                self,
                 reconciler,
                 places,
                 store,
@@ -349,46 +343,6 @@ class Scheduler:
         """
         self.lifecycle.reload(plugins)
 
-    def select_destinations(
-        self,
-        context: object,
-        spec_obj: RequestSpec,
-        instance_uuids: Sequence[str] | None = None,
-        return_objects: bool = False,
-        return_alternates: bool = False,
-    ) -> Destinations:
-        """Select a host, and alternates, for each instance of a request.
-
-        Parameters
-        ----------
-        context : mapping or object
-            The request context: the dict of the wire, or nova's RequestContext.
-        spec_obj : RequestSpec
-        instance_uuids : sequence of str, optional
-            One an instance; None: an old conductor, which claims the resources itself.
-        return_objects : bool
-            Whether to return Selection objects; otherwise dicts with host, nodename
-            and limits, without alternates.
-        return_alternates : bool
-            Whether to return alternates, too.
-
-        Returns
-        -------
-        list of list of Selection, or list of dict
-
-        Raises
-        ------
-        NoValidHost
-            At least one instance fits nowhere; no claim remains.
-        InvalidRequest
-            The request is malformed or contradictory.
-        PlacementError
-            Placement failed.
-        """
-        return self.selector.select_destinations(
-            context, spec_obj, instance_uuids, return_objects, return_alternates
-        )
-
 
 def _locate(
     source: BaseHostSource,
@@ -429,10 +383,10 @@ def _views(
     store: DecisionStore | None,
     waiter: Waiter,
     spawner: Spawner,
-) -> KeepsViews:
-    """Return what stores the views of decisions."""
+) -> KeepsViews | None:
+    """Return what stores the views of decisions; None: they are not stored."""
     if store is None or not conf.moorage.stored_views:
-        return KeepsNoViews()
+        return None
     return ViewKeeper(
         store.add_view,
         clock=waiter.monotonic,
@@ -443,5 +397,5 @@ def _views(
 
 def _is_store_named(conf: cfg.ConfigOpts) -> bool:
     """Return whether the store of decisions is not just the default of this machine."""
-    found = conf.get_location("decision_store_connection", group="moorage")
-    return found is None or found.location is not cfg.Locations.opt_default
+    location = conf.get_location("decision_store_connection", group="moorage")
+    return location is None or location.location is not cfg.Locations.opt_default

@@ -46,20 +46,6 @@ _CARRIED: Final = ("traceparent", "tracestate", "baggage")
 AttributeValue = str | bool | int | float | Sequence[str]
 
 
-class Span:
-    """The span of a block of code; without OpenTelemetry's, nothing is recorded."""
-
-    __slots__ = ("_span",)
-
-    def __init__(self, span: trace.Span | None = None) -> None:
-        self._span = span
-
-    def set(self, name: str, value: AttributeValue) -> None:
-        """Set an attribute; `name` is its full name."""
-        if self._span is not None:
-            self._span.set_attribute(name, value)
-
-
 class _Tracing(enum.Enum):
     """How spans of the request that this thread serves are handled."""
 
@@ -69,16 +55,15 @@ class _Tracing(enum.Enum):
     RECORDED = enum.auto()
 
 
-_NO_SPAN: Final = Span()
 #: One for all blocks: hardly any request is traced.
-_UNRECORDED: Final = contextlib.nullcontext(_NO_SPAN)
+_UNRECORDED: Final = contextlib.nullcontext()
 _state: ContextVar[_Tracing] = ContextVar("moorage_tracing", default=_Tracing.OFF)
 
 
 def span(
     name: str, **attributes: AttributeValue
-) -> contextlib.AbstractContextManager[Span]:
-    """Return a span for a block, within the request's span if that is recorded.
+) -> contextlib.AbstractContextManager[trace.Span | None]:
+    """Return a span for a block, within the request's span; None: it is not recorded.
 
     Parameters
     ----------
@@ -90,34 +75,39 @@ def span(
     return _recorded(name, {f"moorage.{k}": value for k, value in attributes.items()})
 
 
-def http_call(method: str, url: str) -> contextlib.AbstractContextManager[Span]:
+def http_call(
+    method: str, url: str, headers: MutableMapping[str, str]
+) -> contextlib.AbstractContextManager[trace.Span | None]:
     """Return a span for an HTTP call to another service, as `span` does.
 
     Parameters
     ----------
     url : str
         Relative; the first part of its path goes into the span's name.
+    headers : mutable mapping
+        The call's, into which the trace context is written.
     """
-    if _state.get() is not _Tracing.RECORDED:
+    tracing = _state.get()
+    if tracing is _Tracing.CARRIED:
+        _inject(headers)
+    if tracing is not _Tracing.RECORDED:
         return _UNRECORDED
     path, _, query = url.partition("?")
     attributes = {"http.request.method": method, "url.path": path, "url.query": query}
     name = f"{method} /{path.split('/')[1]}"
-    return _recorded(name, attributes, is_call=True)
+    return _recorded(name, attributes, headers)
 
 
-def inject_headers(headers: MutableMapping[str, str]) -> None:
-    """Write the trace context into the headers of a call."""
-    if _state.get() is not _Tracing.OFF:
-        from opentelemetry import propagate
+def _inject(headers: MutableMapping[str, str]) -> None:
+    from opentelemetry import propagate
 
-        propagate.inject(headers)
+    propagate.inject(headers)
 
 
 @contextlib.contextmanager
 def request(
-    name: str, context: object, attributes: Callable[[], Mapping[str, AttributeValue]]
-) -> Iterator[Span]:
+    name: str, context: object, attributes: Mapping[str, AttributeValue]
+) -> Iterator[None]:
     """Trace a request.
 
     The parent is the current span (oslo.messaging's own, if that traces), otherwise the
@@ -127,12 +117,13 @@ def request(
     ----------
     context : mapping or object
         The request context.
-    attributes : callable
-        Returns the span's attributes by their full names; only called where the span
-        is recorded.
+    attributes : mapping
+        The span's, by their full names.
     """
-    if not _is_set_up():
-        yield _NO_SPAN
+    if not _HAS_API or isinstance(
+        trace.get_tracer_provider(), trace.ProxyTracerProvider
+    ):
+        yield
         return
     # NoValidHost is an answer, not an error, although it is an exception here.
     answer: NoValidHost | None = None
@@ -141,10 +132,10 @@ def request(
     ) as current:
         is_recorded = current.is_recording()
         if is_recorded:
-            current.set_attributes(dict(attributes()))
+            current.set_attributes(dict(attributes))
         token = _state.set(_Tracing.RECORDED if is_recorded else _Tracing.CARRIED)
         try:
-            yield Span(current) if is_recorded else _NO_SPAN
+            yield
         except NoValidHost as e:
             current.set_attribute("moorage.outcome", "no valid host")
             answer = e
@@ -156,23 +147,22 @@ def request(
 
 @contextlib.contextmanager
 def _recorded(
-    name: str, attributes: Mapping[str, AttributeValue], *, is_call: bool = False
-) -> Iterator[Span]:
-    kind = trace.SpanKind.CLIENT if is_call else trace.SpanKind.INTERNAL
+    name: str,
+    attributes: Mapping[str, AttributeValue],
+    headers: MutableMapping[str, str] | None = None,
+) -> Iterator[trace.Span]:
+    """Record a span of a block; of a call if it is given the call's headers."""
+    kind = trace.SpanKind.INTERNAL if headers is None else trace.SpanKind.CLIENT
     with _tracer().start_as_current_span(
         name, attributes=dict(attributes), kind=kind
     ) as current:
-        yield Span(current)
+        if headers is not None:
+            _inject(headers)
+        yield current
 
 
 def _tracer() -> trace.Tracer:
     return trace.get_tracer("moorage", __version__)
-
-
-def _is_set_up() -> bool:
-    return _HAS_API and not isinstance(
-        trace.get_tracer_provider(), trace.ProxyTracerProvider
-    )
 
 
 def _parent(context: object) -> Context | None:
@@ -215,8 +205,10 @@ def set_up() -> Callable[[], None]:
     ConfigurationError
         The SDK or the exporter is not installed.
     """
-    sdk = _sdk()
-    return (lambda: None) if _is_set_up() else sdk()
+    start = _sdk()
+    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return start()
+    return lambda: None
 
 
 def _sdk() -> Callable[[], Callable[[], None]]:

@@ -26,7 +26,7 @@ from moorage.testing.builders import (
     table,
 )
 
-from .fixtures.markers import enter_test, missing_servers
+from .fixtures.markers import enter_test, missing_servers, shares_module_fixture
 from .fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingServer
 from .fixtures.property_tests import register_profiles
 
@@ -53,6 +53,18 @@ register_profiles()
 # oslo.config reads it in this process and in those that tests start: decisions of tests
 # do not belong into the store of this machine.
 os.environ["OS_MOORAGE__DECISION_STORE_CONNECTION"] = ""
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one worker run what shares a fixture of a module, and deep tests first.
+
+    Those that last longest do not begin last then.
+    """
+    for item in items:
+        if shares_module_fixture(item) and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.location[0]))
+    items.sort(key=lambda item: item.get_closest_marker("deep") is None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +68,10 @@ class BaseHostWeigher:
     ) -> None:
         self.conf = conf
         self.clock = clock
-        if self.MULTIPLIER is not None and not math.isfinite(self._multiplier):
+        self._multiplier = 1.0
+        if self.MULTIPLIER is not None:
+            self._multiplier = float(conf[self.MULTIPLIER_GROUP][self.MULTIPLIER])
+        if not math.isfinite(self._multiplier):
             raise ConfigurationError(
                 f"[{self.MULTIPLIER_GROUP}] {self.MULTIPLIER} is {self._multiplier}; "
                 "it must be a finite number"
@@ -135,15 +138,11 @@ class BaseHostWeigher:
         key = self.MULTIPLIER_KEY or self.MULTIPLIER
         least: Weights = hosts.map_distinct(
             "aggregates",
-            lambda mine: _least(mine, key, default),
+            lambda aggregates: _least(aggregates, key, default),
             np.float64,
             cache_key=("multiplier", key, default),
         )
         return least
-
-    @property
-    def _multiplier(self) -> float:
-        return float(self.conf[self.MULTIPLIER_GROUP][self.MULTIPLIER])
 
 
 def _least(aggregates: Sequence[HostAggregate], key: str, default: float) -> float:
@@ -166,34 +165,24 @@ def _finite(text: str) -> float:
     return number
 
 
-class WeightRange(NamedTuple):
-    """The range of raw weights that is normalized to 0..1 (nova's ``weights.py``).
+def weight_range(
+    raw: Weights, minval: float | None, maxval: float | None
+) -> tuple[float, float]:
+    """Return the range of raw weights that is normalized (nova's ``weights.py``).
 
     Raw weights are clamped to the given ends. An end that is not given is the least or
     greatest clamped weight.
+
+    Parameters
+    ----------
+    raw : ndarray of float64, shape (n_hosts,), n_hosts at least 1
     """
-
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, raw: Weights, minval: float | None, maxval: float | None) -> Self:
-        """Return the range of raw weights, shape (n_hosts,), n_hosts at least 1."""
-        low, high = minval, maxval
-        if low is None:
-            low = float(raw.min() if high is None else min(raw.min(), high))
-        if high is None:
-            high = max(float(raw.max()), low)
-        return cls(low, high)
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether the range is empty, so that all hosts are normalized to 0."""
-        return self.low == self.high
-
-    def normalize(self, raw: Weights, out: Weights | None = None) -> Weights:
-        """Return weights normalized to 0..1, in `out` if given; shapes are equal."""
-        return normalize(raw, self.low, self.high, out)
+    low, high = minval, maxval
+    if low is None:
+        low = float(raw.min() if high is None else min(raw.min(), high))
+    if high is None:
+        high = max(float(raw.max()), low)
+    return low, high
 
 
 def normalize(
@@ -208,7 +197,7 @@ def normalize(
     ----------
     raw, out : ndarray of float64
     low, high : float, or ndarray that broadcasts to the shape of `raw`
-        The ends of `WeightRange`.
+        The ends of `weight_range`.
     """
     normalized: Weights = np.clip(raw, low, high, out=out)
     normalized -= low

@@ -40,7 +40,12 @@ class ImagePropertiesWeigher(BaseHostWeigher):
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
         """Return the sums of factors, shape (n_hosts,)."""
-        if self._is_off(hosts):
+        is_on = self.conf.filter_scheduler[self.MULTIPLIER] or hosts.any_value_in_table(
+            "aggregates",
+            lambda of_host: any(self.MULTIPLIER in a.metadata for a in of_host),
+            cache_key=("ImagePropertiesWeigher", self.MULTIPLIER),
+        )
+        if not is_on:
             return np.zeros(len(hosts))
         image = spec_obj.image if "image" in spec_obj else None
         default = 0.0 if self._factors else 1.0
@@ -49,13 +54,3 @@ class ImagePropertiesWeigher(BaseHostWeigher):
             for prop in properties_of_image(image)
         }
         return hosts.sum_image_properties({p: f for p, f in requested.items() if f})
-
-    def _is_off(self, hosts: HostBatch) -> bool:
-        """Return whether the option is 0 and no aggregate of the table overrides it."""
-        if self.conf.filter_scheduler[self.MULTIPLIER]:
-            return False
-        return not hosts.any_value_in_table(
-            "aggregates",
-            lambda mine: any(self.MULTIPLIER in a.metadata for a in mine),
-            cache_key=("ImagePropertiesWeigher", self.MULTIPLIER),
-        )

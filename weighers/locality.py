@@ -125,8 +125,8 @@ class _Nearness:
 
     def _to_closest(self, targets: Iterable[Target]) -> Weights:
         """Return the distance to the closest of some places and hosts."""
-        found = (self._to_place(level, name) for level, name in targets)
-        known = [lengths for lengths in found if lengths is not None]
+        lengths_of = (self._to_place(level, name) for level, name in targets)
+        known = [lengths for lengths in lengths_of if lengths is not None]
         return np.minimum.reduce(known) if known else self._none()
 
     def _to_place(self, level: str, name: str) -> Weights | None:

@@ -74,8 +74,8 @@ class MetricsWeigher(BaseHostWeigher):
         return sums
 
     def _missing(self, hosts: HostBatch, index: int) -> HostMetricNotFound:
-        found = hosts.value("metrics", index) or {}
-        name = next(n for n, _ in self._setting if math.isnan(found.get(n, math.nan)))
+        values = hosts.value("metrics", index) or {}
+        name = next(n for n, _ in self._setting if math.isnan(values.get(n, math.nan)))
         return HostMetricNotFound(
             f"Metric {name} could not be found on the compute host node "
             f"{hosts.value('host', index)}.{hosts.value('nodename', index)}. Enable "
@@ -86,11 +86,11 @@ class MetricsWeigher(BaseHostWeigher):
 def _total(
     metrics: Metrics | None, *, setting: Setting, needed: tuple[str, ...]
 ) -> float:
-    found = metrics or {}
-    if any(name not in found for name in needed):
+    values = metrics or {}
+    if any(name not in values for name in needed):
         return math.nan
     total = 0.0
     for name, ratio in setting:  # nova's order: the rounding of floats depends on it
-        if name in found:
-            total += found[name] * ratio
+        if name in values:
+            total += values[name] * ratio
     return total

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to another service that is slow or down at times, which decisions await.
+"""Lookups of volumes and ports in a service that is slow or down at times.
 
-A question runs in a thread of its own, so that a decision waits no longer than it
-wants to. Its answer is kept for a while, a failure for `RETRY_S`. While a service does
-not answer, one question every `RETRY_S` is sent, and all others fail at once.
+Each runs in a thread of its own, so that a decision waits for it no longer than it
+wants to. The answer is kept for a while, a failure for `RETRY_S`. While a service does
+not answer, one lookup every `RETRY_S` is sent, and all others fail at once.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -17,7 +18,65 @@ from cachetools import TTLCache
 
 from ..errors import SchedulerError
 from ..waiting import Event, Spawner, Waiter
-from .answers import LookupFailed
+
+#: The metadata by which an aggregate that is a place is close to storage or a network.
+BACKEND_KEY: Final = "moorage:volume_backend"
+SEGMENT_KEY: Final = "moorage:segment"
+PHYSICAL_NETWORK_KEY: Final = "moorage:physical_network"
+#: The key of a clue whose values are service hosts.
+HOST_CLUE: Final = "host"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Clue:
+    """Something that an operator may have mapped to places.
+
+    Attributes
+    ----------
+    key : str
+        A key of the aggregates' metadata, or `HOST_CLUE`.
+    values : frozenset of str
+        Places of each of them count.
+    """
+
+    key: str
+    values: frozenset[str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attachment:
+    """A volume or a port.
+
+    Attributes
+    ----------
+    project_id : str
+        Its owner.
+    clues : tuple of Clue
+        The first one that leads to a place counts.
+    """
+
+    project_id: str
+    clues: tuple[Clue, ...]
+
+
+class LookupFailed(SchedulerError):
+    """Raised when a volume or port cannot be looked up; names service and cause.
+
+    Attributes
+    ----------
+    is_unknown : bool
+        Whether there is none of that UUID.
+    is_outage : bool
+        Whether lookups of other objects would fail, too, perhaps after a timeout.
+    """
+
+    def __init__(
+        self, message: str, *, is_unknown: bool = False, is_outage: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.is_unknown = is_unknown
+        self.is_outage = is_outage
+
 
 LOG = logging.getLogger(__name__)
 
@@ -29,19 +88,19 @@ LOOKUP_MAX_AGE_S: Final = 30.0
 RETRY_S: Final = 10.0
 #: Answers, and failures, that are kept.
 MAX_KEPT: Final = 10_000
-#: Questions at a time: half of the threads that serve requests by default.
+#: Lookups at a time: half of the threads that serve requests by default.
 MAX_RUNNING: Final = 32
-#: Questions that wait for one of these, as long as the service answers one of them
+#: Lookups that wait for one of these, as long as the service answers one of them
 #: every `SLOW_S` seconds.
 MAX_QUEUED: Final = 1000
 SLOW_S: Final = 0.5
-#: A question had at least this share of a decision's time if it shows an outage: that
+#: A lookup had at least this share of a decision's time if it shows an outage: that
 #: about a boot volume begins only once the database has named the volume.
 _FAIR_SHARE: Final = 0.5
 
 
 class Lookup(Generic[T]):
-    """A question to a service, which several decisions may await.
+    """A lookup in a service, which several decisions may await.
 
     Attributes
     ----------
@@ -93,16 +152,16 @@ class Lookups(Generic[T]):
         self._answers = TTLCache(MAX_KEPT, max_age_s, timer=self._now)
         self._failures: TTLCache[str, LookupFailed]
         self._failures = TTLCache(MAX_KEPT, RETRY_S, timer=self._now)
-        #: Questions without an answer, and those that no thread asks yet.
+        #: Lookups without an answer, and those that no thread runs yet.
         self._open: dict[str, Lookup[T]] = {}
         self._queue: deque[tuple[str, Lookup[T]]] = deque()
         self._n_running = 0
         self._answered_at = 0.0
-        #: Until when the service is not asked, and why.
+        #: Until when the service is not queried, and why.
         self._outage: tuple[float, LookupFailed] | None = None
 
     def begin(self, uuid: str) -> Lookup[T]:
-        """Start to look up an object, unless that is known or on its way."""
+        """Start to look up an object, unless that is known or in progress."""
         with self._lock:
             known = self._known(uuid)
             if known is not None:
@@ -157,7 +216,7 @@ class Lookups(Generic[T]):
             return failure
 
     def _known(self, uuid: str) -> Lookup[T] | None:
-        """Return what needs no new question; None: one has to be sent."""
+        """Return what needs no new lookup; None: one has to be sent."""
         outcome: T | LookupFailed | None = self._answers.get(uuid)
         if outcome is None:
             outcome = self._failures.get(uuid)
@@ -165,7 +224,7 @@ class Lookups(Generic[T]):
             until, failure = self._outage
             if self._now() < until:
                 outcome = failure
-            else:  # this question finds out, and the others do not wait for it
+            else:  # this lookup finds out, and the others do not wait for it
                 self._outage = self._now() + RETRY_S, failure
         if outcome is None and (lookup := self._open.get(uuid)) is not None:
             lookup.is_late = False
@@ -186,17 +245,17 @@ class Lookups(Generic[T]):
         return is_slow or len(self._queue) >= MAX_QUEUED
 
     def _run(self, uuid: str, lookup: Lookup[T]) -> None:
-        """Ask one question, then those that are queued."""
+        """Run one lookup, then those that are queued."""
         while True:
-            self._end(uuid, lookup, self._ask(uuid, lookup))
+            self._end(uuid, lookup, self._read_object(uuid, lookup))
             with self._lock:
                 if not self._queue:
                     self._n_running -= 1
                     return
                 uuid, lookup = self._queue.popleft()
 
-    def _ask(self, uuid: str, lookup: Lookup[T]) -> T | LookupFailed:
-        if lookup.is_late:  # it was queued, and nobody waits for it
+    def _read_object(self, uuid: str, lookup: Lookup[T]) -> T | LookupFailed:
+        if lookup.is_late:  # it was queued, and no decision waits for it
             return LookupFailed(f"{self._service} was not asked in time")
         try:
             return self._read(uuid)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a port and a volume are, as Neutron and Cinder say.
+"""Read where a port and a volume are from Neutron and Cinder.
 
 Of a port: the host that it is bound to, its segment and its physical network. Of a
 volume: its backend, as Cinder names it to administrators.
@@ -23,16 +23,16 @@ from ..conf.neutron import neutron_adapter
 from ..decoding import loads
 from ..failures import cause_of
 from ..waiting import Spawner, Waiter
-from .answers import (
+from .lookups import (
     BACKEND_KEY,
     HOST_CLUE,
+    LOOKUP_MAX_AGE_S,
     PHYSICAL_NETWORK_KEY,
     SEGMENT_KEY,
     Attachment,
     Clue,
     LookupFailed,
 )
-from .lookups import LOOKUP_MAX_AGE_S
 
 _MAX_KEPT: Final = 1000
 _BOUND_TO: Final = "binding:host_id"
@@ -120,7 +120,7 @@ class PortReader:
         network = self._shared(f"/v2.0/networks/{network_id}", "network")
         segments = network.get("segments")
         several = segments if isinstance(segments, list) else [network]
-        return [each.get(_PHYSICAL) for each in several if isinstance(each, dict)]
+        return [s.get(_PHYSICAL) for s in several if isinstance(s, dict)]
 
 
 def _is_uuid(value: object) -> bool:
@@ -174,10 +174,10 @@ def _clues(host: str) -> tuple[Clue, ...]:
 
     A backend on a compute host, such as LVM, is in that host's places.
     """
-    backend, name = host.partition("#")[0], host.partition("@")[0]
-    names = dict.fromkeys((host, backend, name))
-    mapped = (Clue(BACKEND_KEY, frozenset({each})) for each in names)
-    return (*mapped, Clue(HOST_CLUE, frozenset({name})))
+    backend, service = host.partition("#")[0], host.partition("@")[0]
+    names = dict.fromkeys((host, backend, service))
+    mapped = (Clue(BACKEND_KEY, frozenset({name})) for name in names)
+    return (*mapped, Clue(HOST_CLUE, frozenset({service})))
 
 
 #: A network of Neutron has some kilobytes.
@@ -264,10 +264,10 @@ class ObjectReader:
             content = loads(body)
         except (ValueError, RecursionError) as e:
             raise self.malformed(path, "no JSON") from e
-        found = content.get(name) if isinstance(content, dict) else None
-        if not isinstance(found, dict):
+        item = content.get(name) if isinstance(content, dict) else None
+        if not isinstance(item, dict):
             raise self.malformed(path, f"no {name!r}")
-        return found
+        return item
 
     def malformed(self, path: str, what: str) -> LookupFailed:
         """Return the error of an answer that cannot be used."""

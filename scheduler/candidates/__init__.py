@@ -5,18 +5,21 @@ CandidatesQuery ─▶ AllocationCandidates ─▶ QueryOffer ─▶ Offer ─�
                    (a GET's answer)        (one query)  (a request)  (on host rows)
 """
 
-from .answer import (
+from .offer import (
+    ANY_OF_MICROVERSION,
+    MICROVERSION,
     AllocationCandidates,
-    AllocationRequest,
     Amounts,
     CandidatesAnswer,
+    CandidatesQuery,
     DerivedData,
+    Offer,
+    QueryOffer,
     resources_of,
 )
-from .offer import Offer, QueryOffer
-from .query import ANY_OF_MICROVERSION, MICROVERSION, CandidatesQuery
 from .rows import (
-    CandidateBodies,
+    AllocationRequest,
+    CandidateContents,
     CandidateRows,
     Codes,
     HostCandidates,
@@ -25,7 +28,7 @@ from .rows import (
     ProviderCoder,
     Rows,
     empty_candidates,
-    places_within,
+    indices_within,
 )
 
 __all__ = [
@@ -34,7 +37,7 @@ __all__ = [
     "AllocationCandidates",
     "AllocationRequest",
     "Amounts",
-    "CandidateBodies",
+    "CandidateContents",
     "CandidateRows",
     "CandidatesAnswer",
     "CandidatesQuery",
@@ -48,6 +51,6 @@ __all__ = [
     "QueryOffer",
     "Rows",
     "empty_candidates",
-    "places_within",
+    "indices_within",
     "resources_of",
 ]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a decision may choose from: the candidates for each of its queries.
 
-    CandidatesSource ── get(query) ─▶ QueryOffer ─┐
-                     ── get(query) ─▶ QueryOffer ─┴▶ Offer ─▶ hosts, filters, claims
+    CandidatesQuery ─▶ AllocationCandidates ─▶ QueryOffer ─┐
+    CandidatesQuery ─▶ AllocationCandidates ─▶ QueryOffer ─┴▶ Offer ─▶ filters, claims
+                       (Placement's answer)
 
 The offer of a query never changes, though it may compute the candidates of a host only
 once they are read. An `Offer` belongs to one attempt to decide, and has in addition
@@ -11,16 +12,202 @@ what that attempt has reserved, and what Placement has refused it.
 
 from __future__ import annotations
 
+import functools
+import re
+import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
 
 import numpy as np
+from cachetools import LRUCache
 
-from .answer import AllocationRequest, resources_of
-from .query import CandidatesQuery
-from .rows import CandidateRows, Codes, HostCandidates, HostLayout, ProviderCoder, Rows
+from .rows import (
+    AllocationRequest,
+    CandidateRows,
+    Codes,
+    HostCandidates,
+    HostLayout,
+    ProviderCoder,
+    Rows,
+)
+
+#: The microversion of nova 34. Since 1.38 a claim must name a consumer type.
+MICROVERSION: Final = "1.36"
+#: The first microversion with any-of traits; older ones refuse ``in:``.
+ANY_OF_MICROVERSION: Final = "1.39"
+
+#: A parameter of a port's or device's group, whose suffix has a UUID of the request.
+_UNIQUE_PARAM: Final = re.compile(
+    r"(resources|required|member_of|in_tree)"
+    r"([\w-]*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}[\w-]*)"
+)
+#: The same in a canonical query; its length is at least that of a UUID.
+_CANONICAL_SUFFIX: Final = "00000000-0000-0000-0000-{:012d}"
+
+
+@dataclass(frozen=True, slots=True)
+class CandidatesQuery:
+    """One GET /allocation_candidates; equal queries share a cached answer.
+
+    Attributes
+    ----------
+    params : tuple of (name, value)
+        Sorted; a name can occur more than once.
+    limit : int or None
+        Most candidates in the answer, also among `params`; None: all.
+    """
+
+    params: tuple[tuple[str, str], ...]
+    limit: int | None = None
+
+    @property
+    def microversion(self) -> str:
+        """The query's own; its candidates are claimed with `MICROVERSION`."""
+        is_newer = any(
+            name.startswith("required") and value.startswith("in:")
+            for name, value in self.params
+        )
+        return ANY_OF_MICROVERSION if is_newer else MICROVERSION
+
+    @property
+    def path(self) -> str:
+        """The path and query to GET, below Placement's endpoint."""
+        return _path(self.params)
+
+    def canonical(self) -> tuple[CandidatesQuery, Mapping[str, str]]:
+        """Return the same query with stable suffixes, and {suffix there: suffix here}.
+
+        The suffix of a port or device is new in each request; without it, requests of
+        one flavor share an answer. Numbered by content, equal groups by suffix.
+        """
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name, value in self.params:
+            if match := _UNIQUE_PARAM.fullmatch(name):
+                groups.setdefault(match[2], []).append((match[1], value))
+        if not groups:
+            return self, {}
+        order = sorted(groups, key=lambda suffix: (groups[suffix], suffix))
+        renamed = {s: _CANONICAL_SUFFIX.format(n) for n, s in enumerate(order)}
+        params = [
+            (kind + renamed[suffix], value)
+            for suffix, group in groups.items()
+            for kind, value in group
+        ]
+        for name, value in self.params:
+            if name == "same_subtree":
+                suffixes = [renamed.get(s, s) for s in value.split(",")]
+                params.append((name, ",".join(sorted(suffixes))))
+            elif not _UNIQUE_PARAM.fullmatch(name):
+                params.append((name, value))
+        query = CandidatesQuery(tuple(sorted(params)), self.limit)
+        return query, {new: old for old, new in renamed.items()}
+
+    def unlimited(self) -> CandidatesQuery:
+        """Return the same query without a limit."""
+        return CandidatesQuery(tuple(p for p in self.params if p[0] != "limit"))
+
+
+# Encoding takes longer than all else that a cached answer needs.
+@functools.lru_cache(maxsize=1024)
+def _path(params: tuple[tuple[str, str], ...]) -> str:
+    return f"/allocation_candidates?{urlencode(params)}"
+
+
+_T = TypeVar("_T")
+
+#: For the present state of the hosts and the previous one: rows, mappings, and codes.
+_MAX_DERIVED: Final = 6
+
+
+class DerivedData:
+    """A small cache of data that readers derive."""
+
+    def __init__(self) -> None:
+        self._data: LRUCache[Hashable, Any] = LRUCache(_MAX_DERIVED)
+        self._lock = threading.RLock()  # `make` may itself derive something
+
+    def get(self, token: Hashable, make: Callable[[], _T]) -> _T:
+        """Return the data for `token`; call `make` once if it is not cached."""
+        with self._lock:
+            if token not in self._data:
+                self._data[token] = make()
+            data: _T = self._data[token]
+            return data
+
+
+#: {(provider UUID, resource class): amount}
+Amounts = Mapping[tuple[str, str], int]
+
+
+def resources_of(request: AllocationRequest) -> dict[str, Mapping[str, int]]:
+    """Return {provider UUID: {resource class: amount}} of an allocation request."""
+    allocations = request["allocations"]
+    return {uuid: part["resources"] for uuid, part in allocations.items()}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllocationCandidates:
+    """The candidates of one answer of Placement.
+
+    Attributes
+    ----------
+    allocation_requests : sequence of mapping, length n_requests
+        In Placement's order, as they were parsed from the answer.
+    provider_summaries : mapping
+        Provider UUID to Placement's summary, for every provider of each tree involved.
+    by_host : mapping
+        Root provider UUID to the indices of its requests, in Placement's order. A
+        sharing provider is a root too: only the caller knows which roots are hosts.
+    derived : DerivedData
+        What readers derived from it, by tokens such as "the rows of table layout 7".
+    """
+
+    allocation_requests: Sequence[AllocationRequest]
+    provider_summaries: Mapping[str, Mapping[str, Any]]
+    by_host: Mapping[str, Sequence[int]]
+    derived: DerivedData = field(default_factory=DerivedData, repr=False)
+
+    @property
+    def n_requests(self) -> int:
+        """The number of allocation requests."""
+        return len(self.allocation_requests)
+
+    def free(self, provider_uuid: str, resource_class: str) -> int:
+        """Return capacity - used in the class's unit; 0 where there is no inventory."""
+        summary = self.provider_summaries.get(provider_uuid, {})
+        resource = summary.get("resources", {}).get(resource_class)
+        return int(resource["capacity"] - resource["used"]) if resource else 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CandidatesAnswer:
+    """The answer to one query, and when its GET began.
+
+    Attributes
+    ----------
+    began : int
+        A time of the cache's logical clock.
+    began_at : float
+        Seconds, on the cache's clock.
+    is_truncated : bool
+        Whether Placement may have more candidates than the query's limit.
+    """
+
+    query: CandidatesQuery
+    candidates: AllocationCandidates
+    began: int
+    began_at: float
+    is_truncated: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        limit = self.query.limit
+        is_truncated = limit is not None and self.candidates.n_requests >= limit
+        object.__setattr__(self, "is_truncated", is_truncated)
+
 
 #: The numbers of the second offer's candidates begin here, above all of the first's.
 _STRIDE: Final = 1 << 40
@@ -33,7 +220,7 @@ class QueryOffer(ABC):
     ----------
     query : CandidatesQuery
     began : int
-        A tick of the source's logical clock, before the candidates were read.
+        A time of the source's logical clock, before the candidates were read.
     began_at : float
         The same in seconds, on the source's clock.
     is_complete : bool
@@ -135,10 +322,24 @@ class Offer:
     ----------
     offers : sequence of QueryOffer
         One a query, without what was claimed or refused before the query.
+
+    Attributes
+    ----------
+    began : int
+        When the first of them began, by the logical clock.
+    is_complete, is_truncated : bool
+        Whether all are complete, and any is truncated; see `QueryOffer`.
+    n_open, n_roots : int
+        See `QueryOffer`.
     """
 
     def __init__(self, offers: Sequence[QueryOffer]) -> None:
         self.offers = tuple(offers)
+        self.began = min(offer.began for offer in offers)
+        self.is_complete = all(offer.is_complete for offer in offers)
+        self.is_truncated = any(offer.is_truncated for offer in offers)
+        self.n_open = sum(offer.n_open for offer in offers)
+        self.n_roots = offers[0].n_roots if len(offers) == 1 else len(self.roots)
         self._refused: set[int] = set()
         self._reserved: Counter[tuple[str, str]] = Counter()
 
@@ -147,51 +348,24 @@ class Offer:
         return Offer(self.offers)
 
     @property
-    def began(self) -> int:
-        """The tick at which the first of them began."""
-        return min(offer.began for offer in self.offers)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all are complete; see `QueryOffer`."""
-        return all(offer.is_complete for offer in self.offers)
-
-    @property
-    def is_truncated(self) -> bool:
-        """Whether a limit may have hidden candidates."""
-        return any(offer.is_truncated for offer in self.offers)
-
-    @property
-    def n_open(self) -> int:
-        """The number of candidates that may be claimed; see `QueryOffer`."""
-        return sum(offer.n_open for offer in self.offers)
-
-    @property
     def roots(self) -> Collection[str]:
         """The UUIDs of all root providers that have candidates."""
         if len(self.offers) == 1:
             return self.offers[0].roots
         return dict.fromkeys(root for offer in self.offers for root in offer.roots)
 
-    @property
-    def n_roots(self) -> int:
-        """The number of `roots`."""
-        return self.offers[0].n_roots if len(self.offers) == 1 else len(self.roots)
-
     def on_hosts(self, layout: HostLayout) -> HostCandidates:
         """Return the open candidates of the hosts that have a row."""
-        return _HostsOfOffers(self, [offer.on_hosts(layout) for offer in self.offers])
+        hosts = [offer.on_hosts(layout) for offer in self.offers]
+        return hosts[0] if len(hosts) == 1 else _HostsOfOffers(self, hosts)
 
     def numbers_of(self, root: str) -> Sequence[int]:
         """Return all candidates of a host, including those no longer available."""
         return [
-            number + first
-            for first, offer in self._numbered()
+            number + i * _STRIDE
+            for i, offer in enumerate(self.offers)
             for number in offer.numbers_of(root)
         ]
-
-    def _numbered(self) -> list[tuple[int, QueryOffer]]:
-        return [(i * _STRIDE, offer) for i, offer in enumerate(self.offers)]
 
     def locate(self, number: int) -> tuple[QueryOffer, int]:
         """Return the offer that a candidate belongs to, and its number there."""
@@ -210,41 +384,34 @@ class Offer:
     def next_candidate(
         self, node_uuid: str, among: Sequence[int] | None = None
     ) -> int | None:
-        """Return the first candidate of a host that may still be granted.
+        """Return the first open candidate of a host that what is reserved leaves.
 
         Parameters
         ----------
         among : sequence of int, optional
             The host's candidates that passed the filters; None: all of them.
         """
-        if among is None:
-            among = self.numbers_of(node_uuid)
-        for number in among:
-            if self.is_open(number) and self._fits(number):
+        for number in self.numbers_of(node_uuid) if among is None else among:
+            if not self.is_open(number):
+                continue
+            # Without a reservation, what is open fits.
+            if not self._reserved or all(
+                self.free(provider, name) >= amount
+                for provider, resources in resources_of(self.request(number)).items()
+                for name, amount in resources.items()
+            ):
                 return number
         return None
 
-    def _fits(self, number: int) -> bool:
-        if not self._reserved:
-            return True  # otherwise it would not be open
-        return all(
-            self.free(provider, name) >= amount
-            for provider, resources in self.resources_of(number).items()
-            for name, amount in resources.items()
-        )
-
-    def reserve(self, number: int) -> None:
-        """Reserve a candidate's resources."""
-        self._count(number, 1)
+    def reserve(self, number: int, sign: int = 1) -> None:
+        """Reserve a candidate's resources, or with `sign` -1 release them."""
+        for provider, resources in resources_of(self.request(number)).items():
+            for name, amount in resources.items():
+                self._reserved[provider, name] += sign * amount
 
     def release(self, number: int) -> None:
         """Release a candidate's resources."""
-        self._count(number, -1)
-
-    def _count(self, number: int, sign: int) -> None:
-        for provider, resources in self.resources_of(number).items():
-            for name, amount in resources.items():
-                self._reserved[provider, name] += sign * amount
+        self.reserve(number, -1)
 
     def mark_refused(self, number: int) -> None:
         """Exclude a candidate from now on: Placement refused it."""
@@ -259,15 +426,6 @@ class Offer:
         offer, own = self.locate(number)
         return offer.request(own)
 
-    def resources_of(self, number: int) -> Mapping[str, Mapping[str, int]]:
-        """Return a candidate's resources: {provider UUID: {resource class: amount}}."""
-        return resources_of(self.request(number))
-
-    def mappings_of(self, number: int) -> Mapping[str, Sequence[str]]:
-        """Return a candidate's providers by request group."""
-        mappings: Mapping[str, Sequence[str]] = self.request(number)["mappings"]
-        return mappings
-
     def groups(self) -> Collection[str]:
         """Return the request groups for which candidates have providers."""
         return dict.fromkeys(name for offer in self.offers for name in offer.groups())
@@ -279,8 +437,8 @@ class Offer:
         codes = np.empty(len(numbers), np.int32)
         which, own = np.divmod(numbers, _STRIDE)
         for i, offer in enumerate(self.offers):
-            mine = which == i
-            codes[mine] = offer.provider_codes(group, own[mine], coder)
+            is_of_offer = which == i
+            codes[is_of_offer] = offer.provider_codes(group, own[is_of_offer], coder)
         return codes
 
     def root_of(self, provider_uuid: str) -> str | None:
@@ -300,7 +458,7 @@ class Offer:
     def has_more_than(self, earlier: Offer) -> bool:
         """Return whether it has a candidate that `earlier` did not offer."""
         pairs = zip(self.offers, earlier.offers, strict=True)
-        return any(mine.has_more_than(before) for mine, before in pairs)
+        return any(offer.has_more_than(before) for offer, before in pairs)
 
 
 class _HostsOfOffers:
@@ -318,10 +476,10 @@ class _HostsOfOffers:
         return self._offer.groups()
 
     def within(self, rows: Rows) -> CandidateRows:
-        found = [part.within(rows) for part in self._parts]
-        numbers = [each.numbers + i * _STRIDE for i, each in enumerate(found)]
+        parts = [part.within(rows) for part in self._parts]
+        numbers = [part.numbers + i * _STRIDE for i, part in enumerate(parts)]
         return CandidateRows(
-            np.concatenate([each.rows for each in found]),
+            np.concatenate([part.rows for part in parts]),
             np.concatenate(numbers),
             self._offer,
         )

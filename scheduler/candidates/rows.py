@@ -5,16 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from .answer import AllocationRequest
-
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
 Codes = npt.NDArray[np.int32]
+
+#: One allocation request as Placement wrote it. It is opaque and sent back unchanged.
+AllocationRequest = Mapping[str, Any]
 
 #: The candidate of a host for which Placement was not asked.
 _NOTHING: AllocationRequest = {"allocations": {}, "mappings": {}}
@@ -50,7 +51,7 @@ class ProviderCoder(Protocol):
         """Return the codes of resource providers, shape (n_uuids,)."""
 
 
-class CandidateBodies(Protocol):
+class CandidateContents(Protocol):
     """What candidates contain, by their numbers."""
 
     def request(self, number: int) -> AllocationRequest:
@@ -96,20 +97,20 @@ class CandidateRows:
         The row of each, in the table or in a batch, depending on the holder.
     numbers : ndarray of intp, shape (n_candidates,)
         The number of each in the offer.
-    bodies : CandidateBodies
+    contents : CandidateContents
         What they contain, by number.
     """
 
     rows: Rows
     numbers: Rows
-    bodies: CandidateBodies
+    contents: CandidateContents
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def request(self, index: int) -> AllocationRequest:
         """Return one candidate as Placement returned it."""
-        return self.bodies.request(int(self.numbers[index]))
+        return self.contents.request(int(self.numbers[index]))
 
     def mappings_of(self, index: int) -> Mapping[str, Sequence[str]]:
         """Return one candidate's providers by request group."""
@@ -118,11 +119,11 @@ class CandidateRows:
 
     def groups(self) -> Collection[str]:
         """Return the request groups for which the candidates have providers."""
-        return self.bodies.groups()
+        return self.contents.groups()
 
     def provider_codes(self, group: str, coder: ProviderCoder) -> Codes:
         """Return the code of the provider that each assigns to a request group."""
-        return self.bodies.provider_codes(group, self.numbers, coder)
+        return self.contents.provider_codes(group, self.numbers, coder)
 
     def by_row(self, n_rows: int) -> list[Rows]:
         """Return the indices of each row's candidates, length n_rows."""
@@ -132,25 +133,25 @@ class CandidateRows:
 
     def take(self, picked: Mask | Rows) -> CandidateRows:
         """Return the candidates that a mask or an array of indices picks."""
-        return CandidateRows(self.rows[picked], self.numbers[picked], self.bodies)
+        return CandidateRows(self.rows[picked], self.numbers[picked], self.contents)
 
     def within(self, rows: Rows) -> CandidateRows:
         """Return the candidates of these table rows; new rows are indices into them."""
-        places = places_within(rows, self.rows)
-        kept = places >= 0
-        return CandidateRows(places[kept], self.numbers[kept], self.bodies)
+        indices = indices_within(rows, self.rows)
+        kept = indices >= 0
+        return CandidateRows(indices[kept], self.numbers[kept], self.contents)
 
 
-def places_within(rows: Rows, wanted: Rows) -> Rows:
+def indices_within(rows: Rows, wanted: Rows) -> Rows:
     """Return the index in `rows` of each of the rows `wanted`; -1: it is not there."""
     n_rows = 1 + max(rows.max(initial=-1), wanted.max(initial=-1))
-    place = np.full(n_rows + 1, -1, np.intp)  # -1 in `wanted` finds the last one
-    place[rows] = np.arange(len(rows))
-    found: Rows = place[wanted]
-    return found
+    index_of = np.full(n_rows + 1, -1, np.intp)  # -1 in `wanted` finds the last one
+    index_of[rows] = np.arange(len(rows))
+    indices: Rows = index_of[wanted]
+    return indices
 
 
-class _NoBodies:
+class _NoContents:
     """One candidate without any mapping."""
 
     def request(self, _number: int) -> AllocationRequest:
@@ -166,4 +167,4 @@ class _NoBodies:
 def empty_candidates(n_hosts: int) -> CandidateRows:
     """Return one candidate for each host with no mappings: Placement was not asked."""
     zeros = np.zeros(n_hosts, np.intp)
-    return CandidateRows(np.arange(n_hosts), zeros, _NoBodies())
+    return CandidateRows(np.arange(n_hosts), zeros, _NoContents())

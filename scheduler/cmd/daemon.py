@@ -135,7 +135,7 @@ class _Daemon:
 
     def _scheduler_of(self, worker: Worker) -> Scheduler:
         if worker.is_first:
-            self.scheduler.selector.reseed_for_worker(worker.number)
+            self.scheduler.reseed_for_worker(worker.number)
             return self.scheduler
         # The hosts that the parent process read at the start are stale by now.
         scheduler = build(self.conf, settings=self.options.settings)

@@ -90,7 +90,7 @@ class Serving:
             retry_until_done(self._begin, self._stopping)
             # Over RPC only claims of schedulers without the topic are received then.
             if not self._conf.kafka.claims_topic:
-                self._scheduler.selector.publish_claims = self._peers.publish
+                self._scheduler.publish_claims = self._peers.publish
             self._watch.start()
         except BaseException as e:
             started.set_exception(e)
@@ -113,8 +113,8 @@ class Serving:
         return True
 
     def _make_servers(self) -> list[SchedulerRPCServer]:
-        peers = PeersEndpoint(self._scheduler.selector, self._peers.origin)
-        deletions = DeletionEndpoint(self._scheduler.selector.parts.source)
+        peers = PeersEndpoint(self._scheduler, self._peers.origin)
+        deletions = DeletionEndpoint(self._scheduler.parts.source)
         own = [peers, deletions, *self._scheduler.source_endpoints, IgnoredReports()]
         peers = get_server(self._conf, self._transport, own, PEERS_TOPIC)
         if not self._is_deciding:

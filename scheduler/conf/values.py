@@ -74,7 +74,7 @@ def _described(
 ) -> str:
     group = group or "DEFAULT"
     written = ((f, _written(f, group, opt)) for f in reversed(config_files(conf)))
-    file, value = next((each for each in written if each[1] is not None), ("", None))
+    file, value = next((pair for pair in written if pair[1] is not None), ("", None))
     cause = one_line(error.__context__ or error)
     if cause.startswith(_NOT_NUMBERS):
         cause = "not a number"

@@ -41,8 +41,14 @@ class DecisionQuery:
         A selected host, or one on which a claim was tried.
     since_s : float, optional
         The earliest start of the decision, seconds since the epoch.
+    until_s : float, optional
+        It began before this time.
+    flavor : str, optional
+        The name of the requested flavor. A decision that is stored without its request
+        is not found.
     failed : bool, optional
         Whether the decision selected no host.
+    outcome : Outcome, optional
     after : int, optional
         The id of a decision: only older ones, for the next page.
     newer_than : int, optional
@@ -55,8 +61,11 @@ class DecisionQuery:
     instance_uuid: str | None = None
     project_id: str | None = None
     host: str | None = None
+    flavor: str | None = None
     since_s: float | None = None
+    until_s: float | None = None
     failed: bool | None = None
+    outcome: Outcome | None = None
     after: int | None = None
     newer_than: int | None = None
     limit: int = 100
@@ -68,6 +77,7 @@ class DecisionQuery:
             "instance": self.instance_uuid,
             "project": self.project_id,
             "host": self.host,
+            "flavor": self.flavor,
         }
         return [key_of(kind, value) for kind, value in values.items() if value]
 
@@ -78,6 +88,7 @@ class DecisionQuery:
             (self.project_id, (decision.project_id,)),
             (self.instance_uuid, decision.instance_uuids),
             (self.host, decision.hosts),
+            (self.flavor, (decision.flavor_name,)),
         )
         return all(name in stored_names for name, stored_names in names if name)
 
@@ -140,6 +151,14 @@ class StoredDecision:
     def hosts(self) -> tuple[str, ...]:
         """The selected hosts, and those on which a claim was tried."""
         return hosts_of(self.record)
+
+    @property
+    def flavor_name(self) -> str | None:
+        """The name of the requested flavor; None: it has none, or is not known."""
+        node: Any = self.primitive
+        for key in ("nova_object.data", "flavor", "nova_object.data", "name"):
+            node = node.get(key) if isinstance(node, dict) else None
+        return node if isinstance(node, str) else None
 
     @property
     def request(self) -> RequestSpec | None:
@@ -220,6 +239,10 @@ def _bounds(
 ) -> Iterator[sa.ColumnElement[bool]]:
     if query.since_s is not None:
         yield id_ >= first_id_at(query.since_s)
+    if query.until_s is not None:
+        yield id_ < first_id_at(query.until_s)
+    if query.outcome is not None:
+        yield DECISIONS.c.outcome == OUTCOMES.index(query.outcome)
     if query.after is not None:
         yield id_ < min(query.after, MAX_ID)
     if query.newer_than is not None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of decisions: ids that order by time, and hashed keys.
 
-A request, instance, project or host is found by a hash of 8 bytes. Names of any length
-and any character need the same space, and compare the same in all databases. A
+A request, instance, project, host or flavor is found by a hash of 8 bytes. Names of any
+length and any character need the same space, and compare the same in all databases. A
 query compares the names in the decoded record, too.
 """
 
@@ -20,6 +20,7 @@ from sqlalchemy.dialects import mysql
 
 from ..database import StoreSchema
 from ..drivers.record import DecisionRecord, Outcome
+from ..request import set_field
 
 METADATA = sa.MetaData()
 DECISIONS = sa.Table(
@@ -112,6 +113,7 @@ def _values(record: DecisionRecord) -> Iterator[tuple[str, str | None]]:
     yield "project", record.project_id
     yield from (("instance", uuid) for uuid in instances_of(record))
     yield from (("host", host) for host in hosts_of(record))
+    yield "flavor", set_field(set_field(record.request, "flavor"), "name")
 
 
 def instances_of(record: DecisionRecord) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find where the volumes and ports of a request are: in which mapped places.
+"""Find where the volumes and ports of a request are, and set the rules that follow.
 
 hints, boot volume, requested ports
     ─▶ Cinder, Neutron ─▶ backend, segment, physical network, host
     ─▶ places, by the metadata of aggregates
+    ─▶ rules and preferences of the request
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Self, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Protocol, Self, TypeVar
 
 from oslo_config import cfg
 from oslo_utils import uuidutils
@@ -33,12 +34,20 @@ from ..attachments import (
 from ..conf.locality import BOOT_VOLUME, PORTS
 from ..errors import InvalidRequest
 from ..hosts import HostAggregate, HostTable
-from ..locality import place_of
+from ..locality import Places, place_of
 from ..placement.allocations.limits import MAX_LOOKUPS
+from ..prefilters import no_valid_host
 from ..request import Request
-from ..request.locality import HOST, AttachmentHint, AttachmentKind, Target
+from ..request.locality import (
+    HOST,
+    AttachmentHint,
+    AttachmentKind,
+    InPlaces,
+    Rule,
+    SoftRule,
+    Target,
+)
 from ..waiting import Spawner, SystemWaiter, Waiter
-from .attachment_places import NO_PLACE
 from .record import AttachmentRecord
 
 _KEYS: Final = {
@@ -55,6 +64,7 @@ _NOT_CONFIGURED: Final = {
 #: For end users; the same for what does not exist and what belongs to others.
 _UNKNOWN: Final = "is not known in the project"
 _UNAVAILABLE: Final = "cannot be looked up now"
+NO_PLACE: Final = "is in no known place"
 
 _Found = TypeVar("_Found")
 
@@ -119,10 +129,10 @@ class AttachmentFinder:
     ) -> Sequence[AttachmentRecord]:
         """Look up what hints name, and what counts automatically."""
         hints = request.attachment_hints(levels)
-        has_volume = bool(request.field("is_bfv")) and self._may_find(
+        has_volume = request.is_bfv and self._may_find(
             BOOT_VOLUME, AttachmentKind.VOLUME, table, conf
         )
-        has_ports = bool(request.field("requested_networks")) and self._may_find(
+        has_ports = bool(request.requested_networks) and self._may_find(
             PORTS, AttachmentKind.PORT, table, conf
         )
         if not (hints or has_volume or has_ports):
@@ -142,8 +152,11 @@ class AttachmentFinder:
         """Return whether something is looked up automatically, and may be mapped."""
         if what not in conf.locality.automatic or kind not in self.services:
             return False
-        keys = _KEYS[kind]
-        return any(key in each.metadata for each in table.aggregates for key in keys)
+        return any(
+            key in aggregate.metadata
+            for aggregate in table.aggregates
+            for key in _KEYS[kind]
+        )
 
 
 class MappedPlaces:
@@ -153,12 +166,12 @@ class MappedPlaces:
         self, aggregates: Iterable[HostAggregate], levels: Sequence[str]
     ) -> None:
         self._places: defaultdict[tuple[str, str], set[Target]] = defaultdict(set)
-        for each in aggregates:
-            place = place_of(each)
+        for aggregate in aggregates:
+            place = place_of(aggregate)
             if place is None or place[0] not in levels:
                 continue
             for key in itertools.chain(*_KEYS.values()):
-                for value in each.metadata.get(key, "").split(","):
+                for value in aggregate.metadata.get(key, "").split(","):
                     if value.strip():
                         self._places[key, value.strip()].add(place)
 
@@ -192,7 +205,7 @@ class _Search:
     def begin(self, hints: Iterable[AttachmentHint]) -> None:
         """Start to look up what hints name."""
         hints = list(hints)
-        if len({(each.kind, each.uuid) for each in hints}) > MAX_LOOKUPS:
+        if len({(hint.kind, hint.uuid) for hint in hints}) > MAX_LOOKUPS:
             raise InvalidRequest(
                 f"scheduler_hints: the hints about volumes and ports name more than "
                 f"{MAX_LOOKUPS}, the last of them {hints[-1].hint}"
@@ -207,7 +220,7 @@ class _Search:
 
     def begin_ports(self) -> None:
         """Start to look up the requested ports, as many as may be."""
-        networks = self._request.field("requested_networks") or ()
+        networks = self._request.requested_networks
         ports = [str(n.port_id) for n in networks if uuidutils.is_uuid_like(n.port_id)]
         for uuid in ports[: max(0, MAX_LOOKUPS - len(self._begun))]:
             self._begin(AttachmentHint(PORTS, AttachmentKind.PORT, uuid))
@@ -215,18 +228,18 @@ class _Search:
     def begin_boot_volume(self) -> None:
         """Start to look up the boot volume, once the source has named it."""
         boot_volumes = self._finder.boot_volumes
-        instance = self._request.field("instance_uuid")
+        instance = self._request.instance_uuid or ""
         if boot_volumes is None or not uuidutils.is_uuid_like(instance):
             return
-        reading = boot_volumes.begin(instance)
-        found = boot_volumes.wait(reading, self._deadline, self._timeout_s)
-        if isinstance(found, LookupFailed):
+        lookup = boot_volumes.begin(instance)
+        volumes = boot_volumes.wait(lookup, self._deadline, self._timeout_s)
+        if isinstance(volumes, LookupFailed):
             failed = AttachmentRecord(
-                BOOT_VOLUME, instance, "", (), _UNAVAILABLE, str(found)
+                BOOT_VOLUME, instance, "", (), _UNAVAILABLE, str(volumes)
             )
             self._failed.append(failed)
             return
-        for uuid in found:
+        for uuid in volumes:
             self._begin(AttachmentHint(BOOT_VOLUME, AttachmentKind.VOLUME, uuid))
 
     # -- results -----------------------------------------------------------------------
@@ -240,19 +253,18 @@ class _Search:
         if begun is None:
             return _failed(hint, _UNAVAILABLE, _NOT_CONFIGURED[hint.kind])
         lookups, lookup = begun
-        found = lookups.wait(lookup, self._deadline, self._timeout_s)
-        if isinstance(found, LookupFailed):
-            problem = _UNKNOWN if found.is_unknown else _UNAVAILABLE
-            return _failed(hint, problem, str(found))
-        if found.project_id != self._request.field("project_id"):
-            return _failed(hint, _UNKNOWN, f"{hint.kind} of project {found.project_id}")
-        return self._located(hint, found)
-
-    def _located(self, hint: AttachmentHint, found: Attachment) -> AttachmentRecord:
-        places = self._places(found, is_bound=hint.hint != PORTS)
+        attachment = lookups.wait(lookup, self._deadline, self._timeout_s)
+        if isinstance(attachment, LookupFailed):
+            problem = _UNKNOWN if attachment.is_unknown else _UNAVAILABLE
+            return _failed(hint, problem, str(attachment))
+        owner = attachment.project_id
+        if owner != self._request.project_id:
+            return _failed(hint, _UNKNOWN, f"{hint.kind} of project {owner}")
+        places = self._places(attachment, is_bound=hint.hint != PORTS)
         if not places:
             missing = " or ".join(
-                f"{clue.key} {', '.join(sorted(clue.values))}" for clue in found.clues
+                f"{clue.key} {', '.join(sorted(clue.values))}"
+                for clue in attachment.clues
             )
             detail = f"no place is mapped to {missing}" if missing else "it has no host"
             return _failed(hint, NO_PLACE, detail)
@@ -261,7 +273,7 @@ class _Search:
             return _failed(hint, NO_PLACE, detail)
         return AttachmentRecord(hint.hint, hint.uuid, hint.level, tuple(places))
 
-    def _places(self, found: Attachment, *, is_bound: bool) -> list[Target]:
+    def _places(self, attachment: Attachment, *, is_bound: bool) -> list[Target]:
         """Return the places that the first clue with any leads to.
 
         Parameters
@@ -270,7 +282,7 @@ class _Search:
             Whether the host of a port counts: that of the instance's own port is the
             host that the instance is on.
         """
-        for clue in found.clues:
+        for clue in attachment.clues:
             if clue.key != HOST_CLUE:
                 places = self._mapped.of(clue.key, clue.values)
             elif is_bound:
@@ -285,3 +297,109 @@ class _Search:
 
 def _failed(hint: AttachmentHint, problem: str, detail: str) -> AttachmentRecord:
     return AttachmentRecord(hint.hint, hint.uuid, hint.level, (), problem, detail)
+
+
+class FindsAttachments(Protocol):
+    """Finds where the volumes and ports of a request are."""
+
+    def find(
+        self,
+        request: Request,
+        levels: Sequence[str],
+        table: HostTable,
+        conf: cfg.ConfigOpts,
+    ) -> Sequence[AttachmentRecord]:
+        """Return the places of each volume and port that counts for a request.
+
+        Raises
+        ------
+        InvalidRequest
+            A hint is malformed, or there are too many.
+        """
+        ...
+
+
+def apply_attachments(
+    finder: FindsAttachments,
+    request: Request,
+    table: HostTable,
+    conf: cfg.ConfigOpts,
+) -> Sequence[AttachmentRecord]:
+    """Set the rules that follow from a request's volumes and ports; return these.
+
+    Raises
+    ------
+    InvalidRequest
+        A hint is malformed, or there are too many.
+    """
+    levels = tuple(dict.fromkeys(conf.locality.levels))
+    records = finder.find(request, levels, table, conf)
+    if not records:
+        return ()
+    required = _Required(Places(table.batch(), levels))
+    records = [required.add(record) if record.level else record for record in records]
+    request.set_attachment_rules(
+        list(required.rules()),
+        [
+            SoftRule(True, "", targets=frozenset(record.places))
+            for record in records
+            if not (record.level or record.problem)
+        ],
+    )
+    return records
+
+
+def check_required(records: Iterable[AttachmentRecord]) -> None:
+    """Raise if a place that is required could not be found.
+
+    Raises
+    ------
+    NoValidHost
+        The reason names the hint and the volume or port.
+    """
+    for record in records:
+        if record.level and record.problem:
+            kind = record.hint.rpartition("_")[2]
+            raise no_valid_host(f"{record.hint}: {kind} {record.uuid} {record.problem}")
+
+
+class _Required:
+    """The rules of hints that require a place; one of a hint's places is enough."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._named: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+
+    def add(self, record: AttachmentRecord) -> AttachmentRecord:
+        """Add the place of a volume or port; return what is recorded of it."""
+        if record.problem:
+            return record
+        names = self._places.names_around(record.level, record.places)
+        self._named[record.hint, record.level] |= names
+        if names:
+            return record
+        inside = ", ".join(" ".join(place) for place in record.places)
+        detail = f"{inside} is in no {record.level} that is known"
+        return dataclasses.replace(record, problem=NO_PLACE, detail=detail)
+
+    def rules(self) -> Iterator[Rule]:
+        """Yield a rule for each hint."""
+        for (hint, level), names in self._named.items():
+            yield InPlaces(hint, level, frozenset(names), is_allowing=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordedAttachments:
+    """What an earlier decision found, for its replay."""
+
+    attachments: Sequence[AttachmentRecord] = ()
+
+    def find(
+        self,
+        request: Request,  # noqa: ARG002 - it is the same one
+        levels: Sequence[str],  # noqa: ARG002 - the same
+        table: HostTable,  # noqa: ARG002 - the same
+        conf: cfg.ConfigOpts,  # noqa: ARG002 - the same
+    ) -> Sequence[AttachmentRecord]:
+        """Return what was found then."""
+        return self.attachments

@@ -11,29 +11,24 @@ from __future__ import annotations
 import functools
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...filters import BaseHostFilter
 from ...objects import SchedulerLimits, Selection
-from ..candidates import MICROVERSION, Mask, Offer
+from ..candidates import MICROVERSION, Offer
 from ..errors import (
-    MAX_MESSAGE,
     AllocationUpdateFailed,
     NoValidHost,
-    PluginError,
-    shortened,
 )
 from ..hosts import HostBatch, metadata_values
 from ..placement.allocations.limits import MAX_POSTS
-from ..request import Request
-from .base import Choice, DecisionSteps, Eligible, Selections, Weigh
+from .base import DecisionSteps, Selections, Weigh
 from .claims.claims import Claims
-from .claims.contention import Contention
-from .filtering import filter_hosts, passing_again
+from .claims.contention import MAX_NEARNESS, Contention
+from .filtering import filter_hosts
 from .instances import (
     NO_CANDIDATE,
     NOT_ENOUGH,
@@ -45,14 +40,14 @@ from .instances import (
 )
 from .prepared import PreparedRequest
 from .record import TOP_INSTANCES, InstanceRecord
-from .together import eligible_together, without_joint_rules
 from .user_reasons import Tried
-from .weighing import Ranking, checked_weights, is_random, rank_hosts
+from .weighing import Ranking, checked_weights, rank_hosts
 
 LOG = logging.getLogger(__name__)
 
-#: Returns what an instance gets on a host; None: the host does not accept it.
-_Accept = Callable[[str, HostBatch, int], Assignment | None]
+#: Returns what an instance gets on a host of a batch; None: the host does not accept
+#: it. The last argument are the hosts that may get other instances of the request.
+_Accept = Callable[[str, HostBatch, int, HostBatch], Assignment | None]
 
 
 class Attempt(DecisionSteps):
@@ -108,39 +103,6 @@ class Attempt(DecisionSteps):
         self._n_steps = 0
         #: Weighs hosts instead of the weighers.
         self._weigh: Weigh | None = None
-        #: The last weights that the driver asked for.
-        self._weighed: Ranking | None = None
-
-    # -- the request -------------------------------------------------------------------
-
-    @property
-    def request(self) -> Request:
-        """The request."""
-        return self._prepared.request
-
-    @property
-    def instance_uuids(self) -> Sequence[str]:
-        """The instances that need a host each."""
-        return self._prepared.instance_uuids
-
-    @property
-    def candidates(self) -> HostBatch:
-        """The hosts, with the instances that have one counted on them."""
-        return self._hosts
-
-    def open_candidates(self, hosts: HostBatch) -> Mask:
-        """Return which candidates may still be claimed."""
-        numbers = hosts.candidates.numbers
-        if self._claims is None or self._offer is None:
-            return np.ones(len(numbers), bool)
-        is_open = map(self._offer.is_open, numbers.tolist())
-        return np.fromiter(is_open, bool, len(numbers))
-
-    def free(self, provider_uuid: str, resource_class: str) -> int:
-        """Return what a provider has left for this request."""
-        if self._offer is None:
-            return 0
-        return self._offer.free(provider_uuid, resource_class)
 
     @functools.cached_property
     def rng(self) -> np.random.Generator:
@@ -149,68 +111,38 @@ class Attempt(DecisionSteps):
             self.random_seed = int(self._parts.rng.integers(2**62))
         return np.random.default_rng(self.random_seed)
 
-    def note(self, text: str) -> None:
-        """Put a line into the record."""
-        self._record.note = shortened(text, MAX_MESSAGE)
-
-    def monotonic(self) -> float:
-        """Return the seconds of a clock that is never set."""
-        return self._parts.waiter.monotonic()
-
-    # -- filters -----------------------------------------------------------------------
-
-    def passing(self, hosts: HostBatch, instance_uuid: str) -> HostBatch:
-        """Return the hosts that pass all enabled filters."""
-        # As for the first instance: filters that run once per request run, too.
-        return self._filter(hosts, instance_uuid, 0)
-
-    def eligible(self, hosts: HostBatch, instance_uuid: str) -> Eligible:
-        """Return the hosts for instances that are placed together, with their rules."""
-        return eligible_together(
-            self.request,
-            self._prepared.filters,
-            self._prepared.weighers,
-            hosts,
-            instance_uuid,
-            self._record,
-        )
-
-    def _filter(self, hosts: HostBatch, uuid: str, number: int) -> HostBatch:
-        """Return the hosts that pass; `number` is the instance's in the request."""
-        first = self._prepared.filters[: self._prepared.n_first]
-        self._eligible = self._run_filters(first, hosts, uuid, number)
-        self._n_steps = len(self._record.steps)
-        return self._filter_again(uuid, number)
-
-    def _filter_again(self, uuid: str, number: int) -> HostBatch:
-        """Return the eligible hosts that also pass the filters that run last.
-
-        Those depend on the instances that are counted on hosts.
-        """
-        passing, last = self._eligible, self._prepared.filters[self._prepared.n_first :]
-        if last and len(passing):
-            del self._record.steps[self._n_steps :]
-            passing = self._run_filters(last, passing, uuid, number)
-        self._passing = passing
-        return passing
-
-    def _run_filters(
-        self,
-        filters: Sequence[BaseHostFilter],
-        hosts: HostBatch,
-        uuid: str,
-        number: int,
+    def _filter(
+        self, hosts: HostBatch, uuid: str, number: int, *, is_again: bool = False
     ) -> HostBatch:
-        with self._record.timed("filters"):
-            return filter_hosts(
-                filters,
-                hosts,
-                spec_of_instance(self.request.spec_obj, uuid),
-                index=number,
-                is_rebuild=self.request.is_rebuild,
-                steps=self._record.steps,
-                instance=self._record.position_of(uuid, number),
-            )
+        """Return the hosts that pass all filters for an instance.
+
+        Parameters
+        ----------
+        number : int
+            The instance's among those that are placed.
+        is_again : bool
+            Whether only those filters run that depend on the instances on hosts.
+        """
+        prepared, record = self._prepared, self._record
+        first = prepared.filters[: prepared.n_first]
+        last = prepared.filters[prepared.n_first :]
+        run = functools.partial(
+            filter_hosts,
+            spec_obj=spec_of_instance(prepared.request.spec_obj, uuid),
+            index=number,
+            is_rebuild=prepared.request.is_rebuild,
+            steps=record.steps,
+            instance=record.position_of(uuid, number),
+        )
+        with record.timed("filters"):
+            if not is_again:
+                self._eligible = run(first, hosts)
+                self._n_steps = len(record.steps)
+            self._passing = self._eligible
+            if last and len(self._eligible):
+                del record.steps[self._n_steps :]
+                self._passing = run(last, self._eligible)
+        return self._passing
 
     def tried(self) -> Tried | None:
         """Return the hosts that were tried last, after all filters; None: none were."""
@@ -224,123 +156,35 @@ class Attempt(DecisionSteps):
             {type(filter_).__name__ for filter_ in filters[n_first:]},
         )
 
-    # -- weighers ----------------------------------------------------------------------
-
-    def weights(self, hosts: HostBatch, instance_uuid: str) -> npt.NDArray[np.float64]:
-        """Return the weight of each host."""
-        self._weighed = self._rank_by_weighers(hosts, instance_uuid)
-        return self._weighed.total
-
-    def ranked(self, hosts: HostBatch, instance_uuid: str) -> HostBatch:
-        """Return the hosts in the order of their weights."""
-        return hosts.take(self._rank_by_weighers(hosts, instance_uuid).order)
-
-    def _rank(self, hosts: HostBatch, uuid: str) -> Ranking:
-        """Return hosts in the order of the weights of `_weigh`, or of the weighers."""
-        if self._weigh is None:
-            return self._rank_by_weighers(hosts, uuid)
-        what = f"[moorage] driver: weigh of {type(self._parts.driver).__name__}"
-        with self._record.timed("weighers"):
-            compute = functools.partial(self._weigh, hosts, uuid)
-            return Ranking(
-                hosts, checked_weights(what, hosts, compute), self._ties(hosts)
-            )
-
-    def _rank_by_weighers(self, hosts: HostBatch, uuid: str) -> Ranking:
+    def _rank(self, hosts: HostBatch, uuid: str, weigh: Weigh | None = None) -> Ranking:
+        """Return hosts in the order of the weights of `weigh`, or of the weighers."""
         conf, n_choices = self._parts.conf, self._contention.n_choices
-        rng = self.rng if is_random(conf, n_choices) else self._parts.rng
+        # Tie breakers are constant for a row until the next start.
+        n_rows = int(hosts.rows.max()) + 1 if len(hosts) else 0
+        of_rows = _random_order(self._parts.tie_seed, 1 << n_rows.bit_length())
+        ties = of_rows[hosts.rows]
         with self._record.timed("weighers"):
+            if weigh is not None:
+                what = f"[moorage] driver: weigh of {type(self._parts.driver).__name__}"
+                compute = functools.partial(weigh, hosts, uuid)
+                return Ranking(hosts, checked_weights(what, hosts, compute), ties)
+            options = conf.filter_scheduler
+            is_random = (
+                n_choices > 1
+                or options.host_subset_size > 1
+                or options.shuffle_best_same_weighed_hosts
+            )
             return rank_hosts(
                 self._prepared.weighers,
                 hosts,
-                spec_of_instance(self.request.spec_obj, uuid),
+                spec_of_instance(self._prepared.request.spec_obj, uuid),
                 conf=conf,
-                ties=self._ties(hosts),
-                rng=rng,
+                ties=ties,
+                # Its own seed is drawn only where the record needs it.
+                rng=self.rng if is_random else self._parts.rng,
                 n_choices=n_choices,
-                nearness=self._contention.nearness,
+                nearness=self._contention.share * MAX_NEARNESS,
             )
-
-    def _ties(self, hosts: HostBatch) -> npt.NDArray[np.float64]:
-        """Return tie breakers, which are constant for a row until the next start."""
-        n_rows = int(hosts.rows.max()) + 1 if len(hosts) else 0
-        of_rows = _random_order(self._parts.tie_seed, 1 << n_rows.bit_length())
-        ties: npt.NDArray[np.float64] = of_rows[hosts.rows]
-        return ties
-
-    # -- claims, for drivers that choose each host -------------------------------------
-
-    def claim(
-        self, hosts: HostBatch, index: int, instance_uuid: str
-    ) -> HostBatch | None:
-        """Claim a host for an instance."""
-        assignment = self._claim(instance_uuid, hosts, index)
-        if assignment is None:
-            return None
-        placed = self._place_chosen(hosts, index, assignment, len(self.placed))
-        self.placed.append(placed)
-        self._hosts = hosts_after(self._hosts, [placed])
-        return hosts.with_instance(index, instance_uuid, placed.consumption)
-
-    def n_passing(self, hosts: HostBatch, choices: Sequence[Choice]) -> int:
-        """Return how many of the choices of one host pass the filters."""
-        filters = without_joint_rules(self._prepared.filters)
-        one = hosts.take([choices[0].index])
-        for n_before, choice in enumerate(choices):
-            uuid, number = choice.instance_uuid, choice.candidate
-            if n_before:
-                now = passing_again(
-                    filters,
-                    one,
-                    spec_of_instance(self.request.spec_obj, uuid),
-                    is_rebuild=self.request.is_rebuild,
-                )
-                if number not in now.candidates.numbers:
-                    return n_before
-            if self._claims is None:
-                number = NO_CANDIDATE
-            assignment = self._prepared.assign(uuid, one, 0, self._offer, number)
-            one = one.with_instance(0, uuid, assignment.consumption)
-        return len(choices)
-
-    def claim_together(
-        self, hosts: HostBatch, choices: Sequence[Choice]
-    ) -> tuple[HostBatch, list[str]]:
-        """Claim hosts for several instances at once."""
-        planned: list[PlacedInstance] = []
-        refused: list[str] = []
-        later = hosts
-        for choice in choices:
-            uuid, index = choice.instance_uuid, choice.index
-            assignment = self._reserve(uuid, later, index, [choice.candidate])
-            if assignment is None:
-                refused.append(uuid)
-                continue
-            n_before = len(self.placed) + len(planned)
-            placed = self._place_chosen(later, index, assignment, n_before)
-            if uuid != self.instance_uuids[-1]:
-                placed = placed.without_ranking()
-            planned.append(placed)
-            later = hosts_after(later, [placed])
-        if planned and self._claims is not None:
-            refused += self._claims.claim_together(planned, later)
-        granted = [each for each in planned if each.instance_uuid not in refused]
-        self.placed += granted
-        self._hosts = hosts_after(self._hosts, granted)
-        return hosts_after(hosts, granted), refused
-
-    def _place_chosen(
-        self, hosts: HostBatch, index: int, assignment: Assignment, n_before: int
-    ) -> PlacedInstance:
-        """Return an instance on a host that the driver chose, with its last weight."""
-        weighed = self._weighed
-        if weighed is not None and not (weighed.hosts.rows == hosts.rows[index]).any():
-            weighed = None
-        return _placed(
-            assignment, _in_order(hosts), index, n_before=n_before, weighed=weighed
-        )
-
-    # -- filter_scheduler --------------------------------------------------------------
 
     def select_by_weight(self, weigh: Weigh | None = None) -> Selections:
         """Place all instances that have no host on those of the highest weight.
@@ -351,18 +195,31 @@ class Attempt(DecisionSteps):
         into account.
         """
         self._weigh = weigh
-        granted = {each.instance_uuid for each in self.placed}
-        left = [uuid for uuid in self.instance_uuids if uuid not in granted]
-        hosts, n_posts = self._hosts, 0
-        while self._claims is not None and len(left) > 1 and n_posts < MAX_POSTS:
-            planned = self._place(hosts, left, self._reserve)
-            left = self._claims.claim_together(planned, self._eligible)
-            kept = [each for each in planned if each.instance_uuid not in left]
-            self.placed += kept
-            hosts = hosts_after(hosts, kept) if left else hosts
+        claims, hosts, n_posts = self._claims, self._hosts, 0
+        placed_uuids = {placed.instance_uuid for placed in self.placed}
+        uuids = [u for u in self._prepared.instance_uuids if u not in placed_uuids]
+        while claims is not None and len(uuids) > 1 and n_posts < MAX_POSTS:
+            planned = self._place(hosts, uuids, self._reserve)
+            uuids = claims.claim_together(planned, self._eligible)
+            granted = [p for p in planned if p.instance_uuid not in uuids]
+            self.placed += granted
+            hosts = hosts_after(hosts, granted) if uuids else hosts
             n_posts += 1
-        if left:
-            self.placed += self._claim_singly(hosts, left)
+        # A request that is repeated because its answer was lost gets the same host
+        # again: first where it might get a third one besides this and the source.
+        placed = None
+        if uuids and claims is not None and claims.may_add:
+            placed = self._adopt_earlier_claim(claims, hosts, uuids)
+        if uuids and placed is None:
+            accept = self._reserve if claims is None else claims.claim_host
+            try:
+                placed = self._place(hosts, uuids, accept, may_retry=True)
+            except AllocationUpdateFailed:
+                assert claims is not None
+                placed = self._adopt_earlier_claim(claims, hosts, uuids)
+                if placed is None:
+                    raise
+        self.placed += placed or ()
         last = self.placed[-1]
         alternates = last.ranking
         assert alternates is not None
@@ -373,41 +230,21 @@ class Attempt(DecisionSteps):
             )
             number = len(self.placed) - 1
             passing = self._filter(hosts, last.instance_uuid, number)
-            alternates = self._rank(passing, last.instance_uuid)
+            alternates = self._rank(passing, last.instance_uuid, weigh)
         return self._make_selections(alternates)
 
-    def _claim_singly(
-        self, hosts: HostBatch, uuids: Sequence[str]
-    ) -> list[PlacedInstance]:
-        """Place and claim instances one by one.
-
-        A request that is repeated because its answer was lost gets the same host again.
-        """
-        if self._claims is not None and self._claims.may_add:
-            # Otherwise it would get a third host, in addition to this and the source.
-            placed = self._adopt_earlier_claim(hosts, uuids)
-            if placed is not None:
-                return placed
-        try:
-            return self._place(hosts, uuids, self._claim, may_retry=True)
-        except AllocationUpdateFailed:
-            placed = self._adopt_earlier_claim(hosts, uuids)
-            if placed is None:
-                raise
-            return placed
-
     def _adopt_earlier_claim(
-        self, hosts: HostBatch, uuids: Sequence[str]
+        self, claims: Claims, hosts: HostBatch, uuids: Sequence[str]
     ) -> list[PlacedInstance] | None:
         """Place an instance where an earlier request claimed its host, if one did."""
-        if self._claims is None or len(self.instance_uuids) > 1:
+        if len(self._prepared.instance_uuids) > 1:
             return None
-        held = self._claims.held_candidate(uuids[0])
+        held = claims.held_candidate(uuids[0])
         if held is None:
             return None
         LOG.info("Instance %s has its allocation already", uuids[0])
         placed = self._place(hosts, uuids, functools.partial(self._accept_held, held))
-        return placed if self._claims.take_over(placed[0], self._eligible) else None
+        return placed if claims.take_over(placed[0], self._eligible) else None
 
     def _place(
         self,
@@ -425,45 +262,36 @@ class Attempt(DecisionSteps):
         """
         placed: list[PlacedInstance] = []
         for number, uuid in enumerate(uuids):
-            ranking = self._rank(self._filter(hosts, uuid, number), uuid)
-            n_rounds = 0
-            while True:
+            ranking = self._rank(self._filter(hosts, uuid, number), uuid, self._weigh)
+            n_rounds, assignment = 0, None
+            while assignment is None:
                 for index in ranking:
-                    if assignment := accept(uuid, ranking.hosts, index):
+                    assignment = accept(uuid, ranking.hosts, index, self._eligible)
+                    if assignment is not None:
                         break
                 else:
-                    assignment = None
-                n_rounds += 1
-                if assignment is not None:
-                    break
-                if not (
-                    may_retry
-                    and self._claims is not None
-                    and self._claims.may_try_again(n_rounds)
-                ):
-                    raise NoValidHost(NOT_ENOUGH)
-                if self._claims.is_counting:
-                    ranking = self._rank(self._filter_again(uuid, number), uuid)
-            if placed and placed[-1].instance_uuid != self.instance_uuids[-1]:
+                    n_rounds += 1
+                    claims = self._claims if may_retry else None
+                    if claims is None or not claims.may_try_again(n_rounds):
+                        raise NoValidHost(NOT_ENOUGH)
+                    if claims.is_counting:
+                        passing = self._filter(hosts, uuid, number, is_again=True)
+                        ranking = self._rank(passing, uuid, self._weigh)
+            if placed and placed[-1].instance_uuid != self._prepared.instance_uuids[-1]:
                 placed[-1] = placed[-1].without_ranking()
-            placed.append(_placed(assignment, ranking, index, n_before=number))
+            placed.append(placed_instance(assignment, ranking, index, n_before=number))
             hosts = self._eligible
             if len(uuids) > 1:
-                at = _index_in(hosts, ranking.hosts, index)
+                at = index_in(hosts, ranking.hosts, index)
                 hosts = hosts.with_instance(at, uuid, assignment.consumption)
         return placed
-
-    def _claim(self, uuid: str, hosts: HostBatch, index: int) -> Assignment | None:
-        """Claim one of a host's candidates."""
-        if self._claims is None:
-            return self._prepared.assign(uuid, hosts, index)
-        return self._claims.claim_host(uuid, hosts, index, self._eligible)
 
     def _reserve(
         self,
         uuid: str,
         hosts: HostBatch,
         index: int,
+        _eligible: HostBatch,
         among: Sequence[int] | None = None,
     ) -> Assignment | None:
         """Reserve the first open one of a host's candidates, which is not claimed."""
@@ -478,7 +306,7 @@ class Attempt(DecisionSteps):
         return self._prepared.assign(uuid, hosts, index, self._offer, number)
 
     def _accept_held(
-        self, held: int, uuid: str, hosts: HostBatch, index: int
+        self, held: int, uuid: str, hosts: HostBatch, index: int, _eligible: HostBatch
     ) -> Assignment | None:
         """Accept only the host of the candidate that the instance holds already."""
         offer = self._offer
@@ -486,62 +314,22 @@ class Attempt(DecisionSteps):
             return None
         return self._prepared.assign(uuid, hosts, index, offer, held)
 
-    # -- selections --------------------------------------------------------------------
+    def _make_selections(self, ranking: Ranking) -> Selections:
+        """Return a list an instance: its host, then alternates; record them.
 
-    def selections(self, alternates: HostBatch) -> Selections:
-        """Return the chosen hosts, and alternates in their order.
-
-        Raises
-        ------
-        PluginError
-            Not every instance has exactly one host.
+        Alternates are the best hosts of an instance's cell of which none was chosen.
         """
-        placed = sorted(each.instance_uuid for each in self.placed)
-        if placed != sorted(self.instance_uuids):
-            raise PluginError(
-                f"the driver claimed hosts for {placed}, not for each of "
-                f"{sorted(self.instance_uuids)} once"
-            )
-        return self._make_selections(_in_order(alternates))
-
-    def _make_selections(self, alternates: Ranking) -> Selections:
-        """Return a list an instance: its host, then alternates; record them."""
-        nodes = {each.value("uuid") for each in self.placed}
-        of_instance = {each.instance_uuid: each for each in self.placed}
+        n_alternates, hosts = self._prepared.n_alternates, ranking.hosts
+        nodes = {placed.value("uuid") for placed in self.placed}
         # All instances in a cell share the alternates.
-        of_cell = {
-            cell: self._alternates(alternates, cell, nodes)
-            for cell in {each.value("cell_uuid") for each in self.placed}
-        }
-        self.selected = []
-        for uuid in self.instance_uuids:
-            placed = of_instance[uuid]
-            chosen = self._selection(placed.host, placed.limits, placed.candidate)
-            others = of_cell[placed.value("cell_uuid")]
-            self.selected.append([chosen, *others])
-            is_same = chosen.nodename == chosen.service_host
-            self._record.instances.append(
-                InstanceRecord(
-                    instance_uuid=uuid,
-                    host=chosen.service_host,
-                    weight=placed.weight,
-                    top_hosts=placed.top_hosts,
-                    alternates=tuple(each.service_host for each in others),
-                    node="" if is_same else chosen.nodename,
-                )
-            )
-        return self.selected
-
-    def _alternates(
-        self, ranking: Ranking, cell: str, nodes: Collection[str]
-    ) -> list[Selection]:
-        """Return the best hosts of a cell that are none of the chosen nodes."""
-        hosts, alternates = ranking.hosts, list[Selection]()
+        of_cell: dict[str, list[Selection]]
+        of_cell = {placed.value("cell_uuid"): [] for placed in self.placed}
         for index in ranking:
-            if len(alternates) == self._prepared.n_alternates:
+            if all(len(alternates) == n_alternates for alternates in of_cell.values()):
                 break
             node = hosts.value("uuid", index)
-            if node in nodes or hosts.value("cell_uuid", index) != cell:
+            alternates = of_cell.get(hosts.value("cell_uuid", index))
+            if node in nodes or alternates is None or len(alternates) == n_alternates:
                 continue
             candidate: int | None = NO_CANDIDATE
             if self._claims is not None and self._offer is not None:
@@ -551,7 +339,25 @@ class Attempt(DecisionSteps):
                 limits = self._prepared.limits(hosts, index)
                 host = read_attributes(hosts, index)
                 alternates.append(self._selection(host, limits, candidate))
-        return alternates
+        self.selected = []
+        of_instance = {placed.instance_uuid: placed for placed in self.placed}
+        for uuid in self._prepared.instance_uuids:
+            placed = of_instance[uuid]
+            chosen = self._selection(placed.host, placed.limits, placed.candidate)
+            alternates = of_cell[placed.value("cell_uuid")]
+            self.selected.append([chosen, *alternates])
+            is_same = chosen.nodename == chosen.service_host
+            self._record.instances.append(
+                InstanceRecord(
+                    instance_uuid=uuid,
+                    host=chosen.service_host,
+                    weight=placed.weight,
+                    top_hosts=placed.top_hosts,
+                    alternates=tuple(a.service_host for a in alternates),
+                    node="" if is_same else chosen.nodename,
+                )
+            )
+        return self.selected
 
     def _selection(
         self, host: Mapping[str, Any], limits: Mapping[str, object], candidate: int
@@ -572,13 +378,8 @@ class Attempt(DecisionSteps):
         )
 
 
-def _placed(
-    assignment: Assignment,
-    ranking: Ranking,
-    index: int,
-    *,
-    n_before: int,
-    weighed: Ranking | None = None,
+def placed_instance(
+    assignment: Assignment, ranking: Ranking, index: int, *, n_before: int
 ) -> PlacedInstance:
     """Return an instance on a host of a ranking.
 
@@ -586,35 +387,25 @@ def _placed(
     ----------
     n_before : int
         Instances that got a host before: the record has the best hosts of few.
-    weighed : Ranking, optional
-        Has the weights for the record, if not `ranking`.
     """
-    shown, at = ranking, index
-    if weighed is not None:
-        shown, at = weighed, _index_in(weighed.hosts, ranking.hosts, index)
     return PlacedInstance(
         assignment.instance_uuid,
         assignment.host,
         assignment.candidate,
         assignment.limits,
         assignment.consumption,
-        weight=float(shown.total[at]),
-        top_hosts=shown.top() if n_before < TOP_INSTANCES else (),
+        weight=float(ranking.total[index]),
+        top_hosts=ranking.top() if n_before < TOP_INSTANCES else (),
         index=index,
         ranking=ranking,
     )
 
 
-def _index_in(hosts: HostBatch, some: HostBatch, index: int) -> int:
+def index_in(hosts: HostBatch, some: HostBatch, index: int) -> int:
     """Return the index in `hosts` of a host of some of them."""
     if hosts is some:
         return index
     return int(np.flatnonzero(hosts.rows == some.rows[index])[0])
-
-
-def _in_order(hosts: HostBatch) -> Ranking:
-    """Return a ranking that keeps the order of the hosts."""
-    return Ranking(hosts, np.zeros(len(hosts)), np.arange(len(hosts), dtype=float))
 
 
 @functools.lru_cache(maxsize=4)

@@ -24,19 +24,16 @@ from ..placement.allocations.limits import MAX_QUERIES, MAX_REREAD_TREES
 from ..placement.query import Requirements
 from ..request import Request
 from ..request.checks import instance_uuids_of
-from .attempt import Attempt
 from .base import Selections
-from .claims.checks import FitCheck, FreshState
-from .claims.claims import Claims, StaleOffer
+from .claims.claims import Claims, StaleOffer, checks_of
 from .claims.contention import Contention
-from .claims.groups import GroupCheck
-from .claims.levels import LevelCheck
 from .claims.peer_claims import PeerClaim
 from .claims.placement_backend import PlacementBackend
 from .claims.recorded import RecordedClaims
+from .driver_steps import DriverSteps
 from .instances import NOT_ENOUGH, PlacedInstance, fill_provider_mapping
 from .named_groups import with_current_groups
-from .parts import DecisionInput, Parts
+from .parts import DecisionInput, KeepsViews, Parts
 from .placement_queries import (
     build_queries,
     build_requirements,
@@ -85,8 +82,9 @@ class Decision:
         self._request: Request | None = None
         self._queries: Sequence[CandidatesQuery] = ()
         self._offer: Offer | None = None
-        self._attempt: Attempt | None = None
-        self._key = self._begin_attempt()
+        self._attempt: DriverSteps | None = None
+        #: By what the current attempt can be repeated.
+        self._key = self._new_key()
         #: What the current attempt has read, and the view of it that is stored.
         self._read = DecisionInput()
         self._view: str | None = None
@@ -119,23 +117,23 @@ class Decision:
         record.n_instances = len(self._uuids)
         self._request = request
         self._arrived = parts.candidates.tick()
-        may_leave_cell = request.destination.preferred_cell is not None
-        if may_leave_cell and not request.is_rebuild:
-            # Not because the last poll has missed a host in its cell.
+        may_change_cell = request.destination.preferred_cell is not None
+        if may_change_cell and not request.is_rebuild:
+            # Otherwise it may change cells because the last poll missed a host.
             parts.source.poll(parts.table)
         self._refresh_hosts()
         requirements = None
         if not request.is_rebuild:
             requirements = build_requirements(parts, caller, request, record)
         # Not earlier: filters may depend on what the request requires.
-        n_more = parts.conf.scheduler.max_attempts - 1
+        n_alternates = parts.conf.scheduler.max_attempts - 1
         self._prepared = PreparedRequest(
             parts,
             caller,
             request,
             self._uuids,
             record,
-            n_alternates=n_more if self._return_alternates else 0,
+            n_alternates=n_alternates if self._return_alternates else 0,
         )
         if requirements is not None:
             self._queries = build_queries(parts, request, requirements)
@@ -147,7 +145,7 @@ class Decision:
                 record,
                 arrived=self._arrived,
                 n_instances=len(self._uuids),
-                is_current=may_leave_cell,
+                is_current=may_change_cell,
             )
         return requirements
 
@@ -198,7 +196,83 @@ class Decision:
 
     # -- one attempt -------------------------------------------------------------------
 
-    def _begin_attempt(self) -> ReplayKey:
+    def _decide(self, *, may_give_up: bool) -> Selections:
+        """Attempt the decision once; release all claims if that fails.
+
+        Parameters
+        ----------
+        may_give_up : bool
+            See `Claims`.
+        """
+        parts, prepared, offer = self._parts, self._prepared, self._offer
+        self._attempt = None
+        self._key = key = self._new_key()
+        hosts = self._load_hosts(offer)
+        with self._record.timed("hosts"):
+            hosts = restrict_hosts(hosts, prepared.request, self._record.steps)
+        contention = Contention(key.contention)
+        claims = None
+        # An old conductor, which names no instances, claims by itself.
+        if offer is not None and self._recorded is not None:
+            recorded = self._recorded
+            claims = Claims(prepared, offer, recorded, [recorded], [contention])
+        elif offer is not None and self._given_uuids is not None:
+            backend = PlacementBackend(prepared)
+            claims = Claims(
+                prepared,
+                offer,
+                backend,
+                checks_of(prepared, offer, hosts),
+                [contention, parts.contention],
+                may_give_up=may_give_up,
+            )
+            parts.orphans.release_before_new_claim(
+                self._uuids, excluding=backend.evacuated_from
+            )
+        attempt = self._attempt = DriverSteps(
+            prepared, hosts, offer, claims, contention, key.random_seed
+        )
+        try:
+            selections = parts.driver.select(attempt)
+            if selections is None or selections is not attempt.selected:
+                raise PluginError(
+                    f"[moorage] driver: select of {type(parts.driver).__name__} must "
+                    "return what selections or select_by_weight of its steps returned"
+                )
+            if claims is not None and offer is not None and self._recorded is None:
+                self._finish(attempt.placed, claims, offer)
+        except BaseException:
+            if claims is not None:
+                claims.release()
+            raise
+        return selections
+
+    def _finish(
+        self, placed: Sequence[PlacedInstance], claims: Claims, offer: Offer
+    ) -> None:
+        """Count the instances in the host table, publish and confirm their claims."""
+        parts, request = self._parts, self._prepared.request
+        # Not earlier: a request that is decided again must be unchanged.
+        fill_provider_mapping(request, offer.request(placed[-1].candidate)["mappings"])
+        table, now = parts.table, parts.clock()
+        try:
+            for instance in placed:
+                node_uuid, uuid = instance.value("uuid"), instance.instance_uuid
+                table.claims.consume(node_uuid, uuid, instance.consumption, now)
+        except BaseException:
+            for instance in placed:
+                # What an earlier request claimed was consumed by that, and stays.
+                if claims.backend.has_claimed(instance.instance_uuid):
+                    table.claims.release(instance.value("host"), instance.instance_uuid)
+            raise
+        if parts.publish_claims is not None:
+            spec_obj = request.spec_obj
+            parts.publish_claims(
+                [PeerClaim.of(instance, offer, spec_obj, now) for instance in placed]
+            )
+        claims.backend.mark_answered()
+
+    def _new_key(self) -> ReplayKey:
         """Return by what an attempt that begins now can be repeated."""
         repeated = self._repeated
         share = self._parts.contention.share
@@ -211,84 +285,13 @@ class Decision:
             n_claims=len(self._record.claims),
         )
 
-    def _decide(self, *, may_give_up: bool) -> Selections:
-        parts, prepared, offer = self._parts, self._prepared, self._offer
-        self._attempt = None
-        self._key = key = self._begin_attempt()
-        hosts = self._load_hosts(offer)
-        with self._record.timed("hosts"):
-            hosts = restrict_hosts(hosts, prepared.request, self._record.steps)
-        contention = Contention(key.contention)
-        claims = None
-        # An old conductor, which names no instances, claims by itself.
-        if offer is not None and self._recorded is not None:
-            claims = Claims(
-                prepared, offer, self._recorded, [self._recorded], contention
-            )
-        elif offer is not None and self._given_uuids is not None:
-            checks = [
-                FreshState(prepared, offer),
-                FitCheck(prepared, offer, since=hosts.revision),
-                GroupCheck(prepared, offer),
-                LevelCheck(prepared),
-            ]
-            backend = PlacementBackend(prepared)
-            claims = Claims(
-                prepared, offer, backend, checks, contention, may_give_up=may_give_up
-            )
-            parts.orphans.release_before_new_claim(
-                self._uuids, excluding=backend.evacuated_from
-            )
-        attempt = self._attempt = Attempt(
-            prepared, hosts, offer, claims, contention, key.random_seed
-        )
-        try:
-            selections = parts.driver.select(attempt)
-            if selections is None or selections is not attempt.selected:
-                raise PluginError(
-                    f"[moorage] driver: select of {type(parts.driver).__name__} must "
-                    "return what selections or select_by_weight of its steps returned"
-                )
-            if claims is not None and offer is not None and self._recorded is None:
-                # Not earlier: a request that is decided again must be unchanged.
-                mappings = offer.mappings_of(attempt.placed[-1].candidate)
-                fill_provider_mapping(prepared.request, mappings)
-                self._consume(attempt.placed, claims, offer)
-                claims.backend.mark_answered()
-        except BaseException:
-            if claims is not None:
-                claims.release()
-            raise
-        return selections
-
-    def _consume(
-        self, placed: Sequence[PlacedInstance], claims: Claims, offer: Offer
-    ) -> None:
-        """Count the instances in the host table, and publish their claims."""
-        table, now = self._parts.table, self._parts.clock()
-        try:
-            for each in placed:
-                table.claims.consume(
-                    each.value("uuid"), each.instance_uuid, each.consumption, now
-                )
-        except BaseException:
-            for each in placed:
-                # What an earlier request claimed was consumed by that, and stays.
-                if claims.backend.has_claimed(each.instance_uuid):
-                    table.claims.release(each.value("host"), each.instance_uuid)
-            raise
-        spec_obj = self._prepared.request.spec_obj
-        self._parts.publish_claims(
-            [PeerClaim.of(each, offer, spec_obj, now) for each in placed]
-        )
-
     def last_placement(self) -> tuple[HostBatch, int, Consumption]:
         """Return the hosts before the last instance was placed, its host's index there,
         and its consumption.
         """
         assert self._attempt is not None
         uuid = self._uuids[-1]
-        [last] = (e for e in self._attempt.placed if e.instance_uuid == uuid)
+        [last] = (p for p in self._attempt.placed if p.instance_uuid == uuid)
         assert last.ranking is not None
         return last.ranking.hosts, last.index, last.consumption
 
@@ -319,6 +322,21 @@ class Decision:
             failure = as_ours(e)
             failure.is_logged = True
             raise failure from (e.__cause__ if failure is e else e)
+        finally:
+            if self._recorded is None and self._parts.views is not None:
+                self._record_view(self._parts.views)
+
+    def _record_view(self, views: KeepsViews) -> None:
+        """Set `DecisionRecord.replay` if a view of the decision is stored."""
+        view = self._view
+        if view is None and self._record.outcome is Outcome.NO_VALID_HOST:
+            view = views.capture_failed(self._parts, self._read)
+        if view is not None:
+            key = dataclasses.replace(self._key, view=view)
+            if self._attempt is not None:
+                seed = self._attempt.random_seed
+                key = dataclasses.replace(key, random_seed=seed)
+            self._record.replay = key
 
     def _reason_for_user(self, error: NoValidHost) -> str:
         """Return the reason that the caller gets, which may reach an end user.
@@ -339,39 +357,24 @@ class Decision:
             None if self._attempt is None else self._attempt.tried(),
         )
 
-    def record_view(self) -> None:
-        """Set `DecisionRecord.replay` if a view of the decision is stored."""
-        view = self._view
-        if view is None and self._record.outcome is Outcome.NO_VALID_HOST:
-            view = self._parts.views.capture_failed(self._parts, self._read)
-        if view is not None:
-            attempt = self._attempt
-            self._record.replay = dataclasses.replace(
-                self._key,
-                view=view,
-                random_seed=attempt.random_seed if attempt else self._key.random_seed,
-            )
-
     # -- hosts -----------------------------------------------------------------------
 
     def _refresh_hosts(self, missing: Collection[str] = ()) -> None:
         """Have the source refresh the hosts for a decision, as well as it can."""
+        table, candidates = self._parts.table, self._parts.candidates
         with self._record.timed("refresh"):
-            self._parts.source.refresh_if_stale(self._parts.table, missing)
-        self._parts.candidates.invalidate_older_than(self._parts.table.supply_revision)
-        self._report_freed()
-
-    def _report_freed(self) -> None:
-        """Have the providers read again of hosts that an instance has left."""
-        if freed := self._parts.table.take_freed():
-            self._parts.candidates.mark_changed(freed)
+            self._parts.source.refresh_if_stale(table, missing)
+        candidates.invalidate_older_than(table.supply_revision)
+        if freed := table.take_freed():
+            candidates.mark_changed(freed)
 
     def _is_outdated(self) -> bool:
         """Poll the source; return whether hosts have changed since the decision."""
         table = self._parts.table
         with self._record.timed("refresh"):
             is_polled = self._parts.source.poll(table)
-        self._report_freed()
+        if freed := table.take_freed():
+            self._parts.candidates.mark_changed(freed)
         return is_polled and table.revision != self._record.view_revision
 
     def _load_hosts(self, offer: Offer | None) -> HostBatch:
@@ -403,7 +406,8 @@ class Decision:
         record.view_revision = hosts.revision
         record.view_age_s = parts.source.age_s(parts.clock())
         self._read = DecisionInput(self._queries, offer, hosts.revision)
-        # If a view of an earlier attempt is stored, it is of no use any more.
-        is_due = self._view is not None
-        self._view = parts.views.capture(parts, self._read, is_due=is_due)
+        if parts.views is not None:
+            # If a view of an earlier attempt is stored, it is of no use any more.
+            is_due = self._view is not None
+            self._view = parts.views.capture(parts, self._read, is_due=is_due)
         return hosts

@@ -56,17 +56,27 @@ def filter_hosts(
     for filter_ in _applicable(filters, index, is_rebuild):
         if not len(hosts):
             break
-        before = hosts
-        n_in = len(hosts)
-        name = type(filter_).__name__
-        with tracing.span(name, kind="filter", hosts_in=n_in) as span:
-            hosts = _passed(filter_, hosts, spec_obj)
-            span.set("moorage.hosts_out", len(hosts))
-        reason = filter_.reason_for(spec_obj, None if len(hosts) else before)
-        steps.append(FilterStep(name, n_in, len(hosts), reason, instance))
-        _log_step(name, len(hosts))
+        before, name = hosts, type(filter_).__name__
+        with tracing.span(name, kind="filter", hosts_in=len(before)) as span:
+            hosts = _passed(filter_, before, spec_obj)
+            n_hosts = len(hosts)
+            if span is not None:
+                span.set_attribute("moorage.hosts_out", n_hosts)
+        reason = filter_.reason_for(spec_obj, None if n_hosts else before)
+        steps.append(FilterStep(name, len(before), n_hosts, reason, instance))
+        # The wording, here and below, is nova's: operators search for it.
+        if n_hosts:
+            LOG.debug("Filter %s returned %d host(s)", name, n_hosts)
+        else:
+            LOG.info("Filter %s returned 0 hosts", name)
     if not len(hosts):
-        _log_none(spec_obj, steps[first:])
+        run = steps[first:]
+        results = [f"{s.name}: (start: {s.n_in}, end: {s.n_out})" for s in run]
+        LOG.info(
+            "Filtering removed all hosts for the request with instance ID '%s'. "
+            "Filter results: %s",
+            spec_obj.instance_uuid if "instance_uuid" in spec_obj else None, results,
+        )  # fmt: skip
     return hosts
 
 
@@ -160,6 +170,7 @@ def _failed(filter_: BaseHostFilter, error: Exception) -> PluginError:
 def _applicable(
     filters: Sequence[BaseHostFilter], index: int, is_rebuild: bool
 ) -> Iterator[BaseHostFilter]:
+    """Yield the filters that run for the instance of that number."""
     for filter_ in filters:
         is_answered = filter_.run_filter_once_per_request and index > 0
         if not is_answered and (filter_.RUN_ON_REBUILD or not is_rebuild):
@@ -169,6 +180,7 @@ def _applicable(
 def _passed(
     filter_: BaseHostFilter, hosts: HostBatch, spec_obj: RequestSpec
 ) -> HostBatch:
+    """Return the hosts that pass one filter, with the candidates that pass it."""
     try:
         candidates = filter_.passing_candidates(hosts, spec_obj)
         if candidates is not None:
@@ -194,41 +206,27 @@ def _checked(filter_: BaseHostFilter, result: Mask, length: int) -> Mask:
 
 def collect_limits(
     filters: Sequence[BaseHostFilter],
-    host_state: HostState,
+    hosts: HostBatch,
+    index: int,
     spec_obj: RequestSpec,
     *,
     is_rebuild: bool,
 ) -> dict[str, object]:
-    """Return the limits that the filters add to a host's selection.
+    """Return the limits that the filters add to the selection of a host.
 
     Raises
     ------
     PluginError
         A filter failed.
     """
-    merged: dict[str, object] = {}
+    limits: dict[str, object] = {}
     for filter_ in _applicable(filters, 0, is_rebuild):
+        if type(filter_).selection_limits is BaseHostFilter.selection_limits:
+            continue  # no host state has to be made for it
         try:
-            merged.update(filter_.selection_limits(host_state, spec_obj))
+            limits.update(filter_.selection_limits(hosts[index], spec_obj))
         except SchedulerError:
             raise
         except Exception as e:
             raise _failed(filter_, e) from e
-    return merged
-
-
-def _log_step(name: str, n_hosts: int) -> None:
-    # The wording is nova's: operators search for it.
-    if n_hosts:
-        LOG.debug("Filter %s returned %d host(s)", name, n_hosts)
-    else:
-        LOG.info("Filter %s returned 0 hosts", name)
-
-
-def _log_none(spec_obj: RequestSpec, steps: Sequence[FilterStep]) -> None:
-    results = [f"{s.name}: (start: {s.n_in}, end: {s.n_out})" for s in steps]
-    LOG.info(
-        "Filtering removed all hosts for the request with instance ID '%s'. "
-        "Filter results: %s",
-        spec_obj.instance_uuid if "instance_uuid" in spec_obj else None, results,
-    )  # fmt: skip
+    return limits

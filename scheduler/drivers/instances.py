@@ -33,56 +33,54 @@ def spec_of_instance(spec_obj: RequestSpec, uuid: str) -> RequestSpec:
     """Return the request for one instance; the given request is not modified."""
     if "instance_uuid" in spec_obj and spec_obj.instance_uuid == uuid:
         return spec_obj
-    mine = copy.copy(spec_obj)
+    copied = copy.copy(spec_obj)
     # A copy shares its set of changes, which has no public name.
-    mine._changed_fields = set(spec_obj._changed_fields)  # noqa: SLF001
-    mine.instance_uuid = uuid
-    Request.share(spec_obj, mine)
-    return mine
+    copied._changed_fields = set(spec_obj._changed_fields)  # noqa: SLF001
+    copied.instance_uuid = uuid
+    Request.share(spec_obj, copied)
+    return copied
 
 
-class Needs:
-    """The consumption of an instance, of which `on_host` makes that on one host.
+def consumption_of(request: Request, conf: cfg.ConfigOpts) -> Consumption:
+    """Return what an instance of a request consumes; all its instances are alike.
+
+    On a host, it has the NUMA cells and PCI devices of `consumption_on_host`.
+    """
+    flavor = request.spec_obj.flavor
+    need = None
+    if request.numa is not None or request.pci_requests:
+        need = Need(request.numa, request.pci_requests, is_packed=packs_cells(conf))
+    return Consumption(
+        memory_mb=flavor.memory_mb,
+        disk_mb=(flavor.root_gb + flavor.ephemeral_gb) * _MIB_PER_GIB,
+        vcpus=flavor.vcpus,
+        image_properties=properties_of_image(request.image),
+        need=need,
+    )
+
+
+def consumption_on_host(
+    consumption: Consumption,
+    limits: Mapping[str, object],
+    mappings: Mappings | None,
+) -> Consumption:
+    """Return what an instance consumes on one host.
 
     Parameters
     ----------
-    request : Request
-        All its instances are alike.
+    limits : mapping
+        The host's limits from the filters; see `BaseHostFilter.selection_limits`.
+    mappings : mapping or None
+        Those of the claimed candidate; None: nothing was claimed.
     """
-
-    def __init__(self, request: Request, conf: cfg.ConfigOpts) -> None:
-        flavor = request.spec_obj.flavor
-        self._need = Need(
-            request.numa, request.pci_requests, is_packed=packs_cells(conf)
-        )
-        self._plain = Consumption(
-            memory_mb=flavor.memory_mb,
-            disk_mb=(flavor.root_gb + flavor.ephemeral_gb) * _MIB_PER_GIB,
-            vcpus=flavor.vcpus,
-            image_properties=properties_of_image(request.field("image")),
-        )
-
-    def on_host(
-        self, limits: Mapping[str, object], mappings: Mappings | None
-    ) -> Consumption:
-        """Return what an instance consumes on a host.
-
-        Parameters
-        ----------
-        limits : mapping
-            The host's limits from the filters; see `BaseHostFilter.selection_limits`.
-        mappings : mapping or None
-            Those of the claimed candidate; None: nothing was claimed.
-        """
-        if not self._need:
-            return self._plain
-        need = self._need.assigned(mappings).within(_limits(limits))
-        return dataclasses.replace(self._plain, need=need)
-
-
-def _limits(limits: Mapping[str, object]) -> Limits | None:
+    if consumption.need is None:
+        return consumption
     of_cells = limits.get("numa_topology")
-    return Limits.read(of_cells) if isinstance(of_cells, NUMATopologyLimits) else None
+    cell_limits = None
+    if isinstance(of_cells, NUMATopologyLimits):
+        cell_limits = Limits.read(of_cells)
+    need = consumption.need.assigned(mappings).within(cell_limits)
+    return dataclasses.replace(consumption, need=need)
 
 
 def fill_provider_mapping(request: Request, mappings: Mappings) -> None:
@@ -90,7 +88,7 @@ def fill_provider_mapping(request: Request, mappings: Mappings) -> None:
 
     A group that the candidate does not map is unchanged.
     """
-    for group in request.field("requested_resources") or ():
+    for group in request.requested_resources:
         providers = mappings.get(group.requester_id or "")
         if providers is not None:
             group.provider_uuids = list(providers)
@@ -164,7 +162,9 @@ class PlacedInstance(Assignment):
 
 def hosts_after(hosts: HostBatch, placed: Iterable[Assignment]) -> HostBatch:
     """Return the hosts with the placed instances counted on them."""
-    for each in placed:
-        [index] = hosts.matches("uuid", [each.value("uuid")]).nonzero()[0]
-        hosts = hosts.with_instance(int(index), each.instance_uuid, each.consumption)
+    for instance in placed:
+        [index] = hosts.matches("uuid", [instance.value("uuid")]).nonzero()[0]
+        hosts = hosts.with_instance(
+            int(index), instance.instance_uuid, instance.consumption
+        )
     return hosts

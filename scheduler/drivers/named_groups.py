@@ -22,6 +22,7 @@ from ...weighers.locality import LocalityWeigher
 from ..errors import NoValidHost
 from ..request import Request
 from ..request.locality import SOFT_HINTS, named_uuids
+from ..request.server_group import ServerGroup
 from ..sources.base import GroupsUnavailable
 from .parts import Parts
 
@@ -43,37 +44,38 @@ def with_current_groups(parts: Parts, request: Request) -> Request:
 
     Errors are those of `with_named_groups`.
     """
-    return with_named_groups(parts, _without_deleted(parts, request))
+    group = request.server_group
+    if group is not None and group.uuid and len(group.members) > _MANY:
+        request = _without_deleted(parts, request, group)
+    if request.hints and parts.conf.locality.levels:
+        request = with_named_groups(parts, request)
+    return request
 
 
-def _without_deleted(parts: Parts, request: Request) -> Request:
+def _without_deleted(parts: Parts, request: Request, group: ServerGroup) -> Request:
     """Return the request without the deleted members of its own group, if many."""
-    group, project_id = request.server_group, request.field("project_id")
-    if group is None or not group.uuid or len(group.members) <= _MANY:
-        return request
+    group_uuid, project_id = group.uuid, request.project_id
     is_placed = parts.table.instances.is_known
     unplaced = {uuid for uuid in group.members if not is_placed(uuid)}
-    if len(unplaced) <= _MANY or not project_id:
+    if len(unplaced) <= _MANY or not project_id or not group_uuid:
         return request
     try:
-        read = parts.source.members_of_groups([group.uuid], project_id, is_placed)
+        read = parts.source.members_of_groups([group_uuid], project_id, is_placed)
     except GroupsUnavailable as e:
         LOG.warning("%s; deleted members of the server group count as others", e)
         return request
-    if group.uuid not in read:
+    if group_uuid not in read:
         return request
-    gone = unplaced - read[group.uuid] - {request.field("instance_uuid")}
-    return _with_members(request, group.members - gone) if gone else request
-
-
-def _with_members(request: Request, members: Collection[str]) -> Request:
-    group = request.spec_obj.instance_group
-    assert group is not None  # it has members
-    current = _copy(group)
-    current.members = sorted(members)
-    mine = _copy(request.spec_obj)
-    mine.instance_group = current
-    return Request.validated(mine)
+    deleted = unplaced - read[group_uuid] - {request.instance_uuid}
+    if not deleted:
+        return request
+    instance_group = request.spec_obj.instance_group
+    assert instance_group is not None  # it has members
+    current = _copy(instance_group)
+    current.members = sorted(group.members - deleted)
+    spec_obj = _copy(request.spec_obj)
+    spec_obj.instance_group = current
+    return Request.validated(spec_obj)
 
 
 def with_named_groups(parts: Parts, request: Request) -> Request:
@@ -89,7 +91,7 @@ def with_named_groups(parts: Parts, request: Request) -> Request:
     InvalidRequest
         A hint has too many values with the members.
     """
-    named, project_id = _unknown(parts, request), request.field("project_id")
+    named, project_id = _unknown(parts, request), request.project_id
     if not named or not project_id:
         return request
     uuids = frozenset[str]().union(*named.values())
@@ -111,7 +113,7 @@ def with_named_groups(parts: Parts, request: Request) -> Request:
 def _unknown(parts: Parts, request: Request) -> Mapping[str, frozenset[str]]:
     """Return the UUIDs by hint that may be those of other groups."""
     plugins = (*parts.filters, *parts.weighers)
-    if not any(isinstance(each, (LocalityFilter, LocalityWeigher)) for each in plugins):
+    if not any(isinstance(p, (LocalityFilter, LocalityWeigher)) for p in plugins):
         return {}
     is_placed = parts.table.instances.is_known
     named = named_uuids(request, parts.conf.locality.levels)
@@ -125,23 +127,23 @@ def _unknown(parts: Parts, request: Request) -> Mapping[str, frozenset[str]]:
 def _members_of(
     uuids: Collection[str], members: Mapping[str, Collection[str]]
 ) -> list[str]:
-    return sorted({each for uuid in uuids for each in members.get(uuid, ())})
+    return sorted({member for uuid in uuids for member in members.get(uuid, ())})
 
 
 def _with_values(
     spec_obj: RequestSpec, added: Mapping[str, Collection[str]]
 ) -> RequestSpec:
     """Return a copy of a request with more values of its hints."""
-    mine = _copy(spec_obj)
+    copied = _copy(spec_obj)
     hints = dict(spec_obj.scheduler_hints)
     for hint, values in added.items():
         hints[hint] = list(dict.fromkeys([*hints[hint], *values]))
-    mine.scheduler_hints = hints
-    return mine
+    copied.scheduler_hints = hints
+    return copied
 
 
-def _copy(one: _Object) -> _Object:
-    mine = copy.copy(one)
+def _copy(original: _Object) -> _Object:
+    copied = copy.copy(original)
     # A copy shares its set of changes, which has no public name.
-    mine._changed_fields = set(one._changed_fields)  # noqa: SLF001
-    return mine
+    copied._changed_fields = set(original._changed_fields)  # noqa: SLF001
+    return copied

@@ -35,12 +35,11 @@ def make_filter(
     if issubclass(cls, BaseHostFilter):
         return cls(conf, clock=clock)
     _check_method(cls, "host_passes", "filter", "host_passes(host_state, spec_obj)")
-    theirs = cls()
+    plugin = cls()
     inherited = ("RUN_ON_REBUILD", "run_filter_once_per_request")
-    made: BaseHostFilter = _subclass(_ForeignFilter, theirs, inherited)(
-        theirs, conf, clock
-    )
-    return made
+    wrapper = _subclass(_ForeignFilter, plugin, inherited)
+    filter_: BaseHostFilter = wrapper(plugin, conf, clock)
+    return filter_
 
 
 def make_weigher(
@@ -56,11 +55,10 @@ def make_weigher(
     if issubclass(cls, BaseHostWeigher):
         return cls(conf, clock=clock)
     _check_method(cls, "_weigh_object", "weigher", "_weigh_object(host_state, request)")
-    theirs = cls()
-    made: BaseHostWeigher = _subclass(_ForeignWeigher, theirs, ("minval", "maxval"))(
-        theirs, conf, clock
-    )
-    return made
+    plugin = cls()
+    wrapper = _subclass(_ForeignWeigher, plugin, ("minval", "maxval"))
+    weigher: BaseHostWeigher = wrapper(plugin, conf, clock)
+    return weigher
 
 
 def _check_method(cls: type, name: str, kind: str, signature: str) -> None:
@@ -71,11 +69,13 @@ def _check_method(cls: type, name: str, kind: str, signature: str) -> None:
         )
 
 
-def _subclass(wrapper: type, theirs: object, names: Sequence[str]) -> type:
+def _subclass(wrapper: type, plugin: object, names: Sequence[str]) -> type:
     """Return a wrapper's subclass with the name and some attributes of a plugin."""
-    own = {name: getattr(theirs, name) for name in names if hasattr(theirs, name)}
-    cls = type(theirs)
-    return type(cls.__name__, (wrapper,), {"__doc__": cls.__doc__, **own})
+    attributes = {
+        name: getattr(plugin, name) for name in names if hasattr(plugin, name)
+    }
+    cls = type(plugin)
+    return type(cls.__name__, (wrapper,), {"__doc__": cls.__doc__, **attributes})
 
 
 class _ForeignFilter(BaseHostFilter):
@@ -83,37 +83,37 @@ class _ForeignFilter(BaseHostFilter):
 
     def __init__(
         self,
-        theirs: Any,  # noqa: ANN401 - any class that has the method
+        plugin: Any,  # noqa: ANN401 - any class that has the method
         conf: cfg.ConfigOpts,
         clock: Callable[[], float],
     ) -> None:
         super().__init__(conf, clock=clock)
-        self._theirs = theirs
+        self._plugin = plugin
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        return bool(self._theirs.host_passes(host_state, spec_obj))
+        return bool(self._plugin.host_passes(host_state, spec_obj))
 
     def passing_candidates(
         self, hosts: HostBatch, spec_obj: RequestSpec
     ) -> Mask | None:
-        """Return the mask of the candidates that ``filter_candidates`` left."""
-        if not hasattr(self._theirs, "filter_candidates"):
+        """Return the mask of the candidates that ``filter_candidates`` keeps."""
+        if not hasattr(self._plugin, "filter_candidates"):
             return None
         candidates = hosts.candidates
         passing = np.zeros(len(candidates), bool)
-        for host, mine in zip(hosts, candidates.by_row(len(hosts)), strict=True):
-            offered = [candidates.request(i) for i in mine.tolist()]
+        for host, numbers in zip(hosts, candidates.by_row(len(hosts)), strict=True):
+            offered = [candidates.request(i) for i in numbers.tolist()]
             host.allocation_candidates = [*offered]  # it may modify the list in place
-            if self._theirs.host_passes(host, spec_obj):
-                left = set(map(id, host.allocation_candidates))
-                passing[mine] = [id(each) in left for each in offered]
+            if self._plugin.host_passes(host, spec_obj):
+                kept = set(map(id, host.allocation_candidates))
+                passing[numbers] = [id(request) in kept for request in offered]
         return passing
 
     def selection_limits(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Mapping[str, object]:
         """Return the limits that the filter writes to a passing host."""
-        self._theirs.host_passes(host_state, spec_obj)
+        self._plugin.host_passes(host_state, spec_obj)
         return host_state.limits
 
 
@@ -122,12 +122,12 @@ class _ForeignWeigher(BaseHostWeigher):
 
     def __init__(
         self,
-        theirs: Any,  # noqa: ANN401 - any class that has the method
+        plugin: Any,  # noqa: ANN401 - any class that has the method
         conf: cfg.ConfigOpts,
         clock: Callable[[], float],
     ) -> None:
         super().__init__(conf, clock=clock)
-        self._theirs = theirs
+        self._plugin = plugin
         self._warn_of_multiplier = functools.cache(self._log_multiplier)
 
     def _log_multiplier(self) -> None:
@@ -138,13 +138,13 @@ class _ForeignWeigher(BaseHostWeigher):
         )
 
     def weigh_host(self, host_state: HostState, spec_obj: RequestSpec) -> float:
-        weight = self._theirs._weigh_object(  # noqa: SLF001 - nova's name of the method
+        weight = self._plugin._weigh_object(  # noqa: SLF001 - nova's name of the method
             host_state, spec_obj
         )
         return float(weight)
 
     def multipliers(self, hosts: HostBatch) -> Weights:
-        multiplier = getattr(self._theirs, "weight_multiplier", None)
+        multiplier = getattr(self._plugin, "weight_multiplier", None)
         if multiplier is None:
             return np.ones(len(hosts))
         values = (float(multiplier(host)) for host in hosts)

@@ -21,8 +21,7 @@ from ..placement.client import PlacementClient
 from ..prefilters import NetworkClient, Prefilter
 from ..sources.base import BaseHostSource
 from ..waiting import Waiter
-from .attachment_finder import AttachmentFinder
-from .attachment_places import FindsAttachments
+from .attachment_finder import AttachmentFinder, FindsAttachments
 from .base import BaseSchedulerDriver
 from .claims.contention import Contention
 from .claims.peer_claims import PublishClaims
@@ -64,16 +63,6 @@ class KeepsViews(Protocol):
         """Return the id of the view of a decision that found no host, as `capture`."""
 
 
-class KeepsNoViews:
-    """Stores no views."""
-
-    def capture(self, parts: Parts, read: DecisionInput, *, is_due: bool) -> str | None:
-        """Return None."""
-
-    def capture_failed(self, parts: Parts, read: DecisionInput) -> str | None:
-        """Return None."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parts:
     """The dependencies of decisions; replaced as a whole when plugins are reloaded.
@@ -98,12 +87,12 @@ class Parts:
         Waits between retries.
     contention : Contention
         The rate at which Placement has refused recent claims.
-    views : KeepsViews
-        Stores the views on which some decisions are made.
+    views : KeepsViews or None
+        Stores the views on which some decisions are made; None: none are stored.
     attachments : FindsAttachments
         Finds where volumes and ports are.
-    publish_claims : callable
-        Publishes claims to the other schedulers.
+    publish_claims : callable or None
+        Publishes claims to the other schedulers; None: there are none.
     review : callable
         Checks whether claims on these compute nodes have ended; returns whether some
         have, and were released in the host table.
@@ -126,8 +115,8 @@ class Parts:
     tie_seed: int
     network: NetworkClient | None
     waiter: Waiter
-    publish_claims: PublishClaims
     review: Callable[[Collection[str]], bool]
     contention: Contention = dataclasses.field(default_factory=Contention)
-    views: KeepsViews = dataclasses.field(default_factory=KeepsNoViews)
+    views: KeepsViews | None = None
+    publish_claims: PublishClaims | None = None
     attachments: FindsAttachments = dataclasses.field(default_factory=AttachmentFinder)

@@ -7,7 +7,7 @@ import functools
 import itertools
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from ...filters.locality import LocalityFilter
@@ -23,10 +23,10 @@ from ..errors import (
 )
 from ..placement.conditions import conditions_of
 from ..placement.health import NO_PROVIDERS
-from ..placement.query import Requirements, build_fallback_query, build_query
-from ..prefilters import NetworkLookup, Prefilter, PrefilterRequest
+from ..placement.query import Requirements, build_query
+from ..prefilters import NetworkLookup, PrefilterRequest
 from ..request import Request
-from .attachment_places import apply_attachments, check_required
+from .attachment_finder import apply_attachments, check_required
 from .claims.checks import FRESH_S, MAX_RECHECKED
 from .parts import Parts
 from .prepared import Caller
@@ -83,7 +83,7 @@ def query_candidates(
     offer = _query_all(parts, caller, queries, record, since, max_age_s)
     if not offer.n_open and not _is_fresh(offer, arrived):
         offer = _query_all(parts, caller, queries, record, arrived)
-    _record_offer(record, offer)
+    record.n_candidates, record.is_truncated = offer.n_open, offer.is_truncated
     if not offer.n_open:
         paths = ", ".join(query.path for query in queries)
         LOG.info("Placement has no allocation candidates for %s", paths)
@@ -116,17 +116,13 @@ def requery_candidates(
     offer = _query_all(parts, caller, queries, record, arrived, rejected=rejected)
     if not (is_stale and offer.n_open) and not offer.has_more_than(earlier):
         return None
-    _record_offer(record, offer)
+    record.n_candidates, record.is_truncated = offer.n_open, offer.is_truncated
     return offer
 
 
 def _is_fresh(offer: Offer, arrived: int) -> bool:
     """Return whether an offer is newer than that, and has all of Placement's answer."""
     return offer.began >= arrived and offer.is_complete
-
-
-def _record_offer(record: DecisionRecord, offer: Offer) -> None:
-    record.n_candidates, record.is_truncated = offer.n_open, offer.is_truncated
 
 
 def build_queries(
@@ -138,11 +134,13 @@ def build_queries(
     PCPU yet, which come after those that do.
     """
     limit = parts.conf.scheduler.max_placement_results
-    query = build_query(request, requirements, limit=limit)
-    fallback = None
-    if not parts.conf.workarounds.disable_fallback_pcpu_query:
-        fallback = build_fallback_query(request, requirements, limit=limit)
-    return [query] if fallback in (None, query) else [query, fallback]
+    queries = [build_query(request, requirements, limit=limit)]
+    groups = request.fallback_groups
+    if groups is not None and not parts.conf.workarounds.disable_fallback_pcpu_query:
+        fallback = build_query(request, requirements, limit=limit, groups=groups)
+        if fallback not in queries:
+            queries.append(fallback)
+    return queries
 
 
 def build_requirements(
@@ -156,12 +154,14 @@ def build_requirements(
         A prefilter rejects the request, or the requested host does not exist.
     """
     requirements = run_prefilters(parts, caller, request, record)
-    restrict_to_requested_host(
-        request, parts.table, requirements, lambda: parts.source.poll(parts.table)
-    )
-    is_applied = any(isinstance(each, LocalityFilter) for each in parts.filters)
-    levels = () if request.skips_filters else parts.conf.locality.levels
-    if is_applied and request.locality_rules(levels):
+    restrict_to_requested_host(request, parts.table, requirements, parts.source.poll)
+    levels = parts.conf.locality.levels
+    if (
+        levels
+        and not request.skips_filters
+        and any(isinstance(filter_, LocalityFilter) for filter_ in parts.filters)
+        and request.locality_rules(levels)
+    ):
         # As for hints about other instances: hosts of a place may be beyond any limit.
         # Aggregates would leave out pools that share with hosts but are in no place.
         requirements.is_limited = False
@@ -178,49 +178,47 @@ def run_prefilters(
     NoValidHost
         A prefilter rejects the request, or a required place is not known.
     """
-    requirements = Requirements()
+    requirements, network = Requirements(), None
+    if parts.network is not None:
+        aggregates = functools.partial(_provider_aggregates, parts, caller)
+        network = NetworkLookup(parts.network, aggregates)
     argument = PrefilterRequest(
         spec_obj=request.spec_obj,
         requirements=requirements,
         aggregates=parts.table.aggregates,
         conf=parts.conf,
-        network=_network(parts, caller),
+        network=network,
         min_service_version=parts.table.least_service_version(),
         are_zones_checked=parts.source.are_zones_checked,
     )
-    step = ATTACHMENTS
+    step = ""
     try:
         with record.timed("prefilters"):
-            for step, prefilter in parts.prefilters:
-                _run(step, prefilter, argument)
+            for name, prefilter in parts.prefilters:
+                step = name
+                try:
+                    prefilter(argument)
+                except SchedulerError:
+                    raise
+                except Exception as e:
+                    # Third-party code may raise anything: the error names it.
+                    raise PluginError(
+                        f"prefilter {name} failed: {type(e).__name__}: {e}"
+                    ) from e
             step = ATTACHMENTS
-            found = apply_attachments(
-                parts.attachments, request, parts.table, parts.conf
-            )
-            record.attachments = list(found)
-            check_required(found)
+            if parts.conf.locality.levels and not request.skips_filters:
+                # Nothing is looked up for forced hosts, to which no rule applies.
+                record.attachments = list(
+                    apply_attachments(
+                        parts.attachments, request, parts.table, parts.conf
+                    )
+                )
+                check_required(record.attachments)
     except NoValidHost as e:
         record.no_answer = f"Placement not queried: {step} rejected the request"
         record.steps.append(FilterStep(step, len(parts.table), 0, e.reason))
         raise
     return requirements
-
-
-def _run(name: str, prefilter: Prefilter, request: PrefilterRequest) -> None:
-    try:
-        prefilter(request)
-    except SchedulerError:
-        raise
-    except Exception as e:
-        # Third-party code may raise anything: the error names the prefilter.
-        raise PluginError(f"prefilter {name} failed: {type(e).__name__}: {e}") from e
-
-
-def _network(parts: Parts, caller: Caller) -> NetworkLookup | None:
-    if parts.network is None:
-        return None
-    aggregates = functools.partial(_provider_aggregates, parts, caller)
-    return NetworkLookup(parts.network, aggregates)
 
 
 def _provider_aggregates(
@@ -247,34 +245,27 @@ def _query_all(
     offers = []
     for query, before in itertools.zip_longest(queries, rejected):
         record.queries.append(shortened(query.path, _MAX_QUERY))
-        get = functools.partial(
-            parts.candidates.get,
-            query,
-            since=since,
-            max_age_s=max_age_s if conditions_of(query) else math.inf,
-            rejected=before,
-            n_instances=record.n_instances,
-            project_id=caller.project_id,
-            global_request_id=caller.global_request_id,
-        )
-        with record.timed("placement"):
-            offers.append(_answered(get, record))
+        try:
+            with record.timed("placement"):
+                offer = parts.candidates.get(
+                    query,
+                    since=since,
+                    max_age_s=max_age_s if conditions_of(query) else math.inf,
+                    rejected=before,
+                    n_instances=record.n_instances,
+                    project_id=caller.project_id,
+                    global_request_id=caller.global_request_id,
+                )
+        except PlacementRejected as e:
+            # An unknown trait or class in a flavor: as for nova, no host has it. The
+            # reason is in Placement's words, which do not contain a URL.
+            record.no_answer = "Placement rejected the query"
+            reason = shortened(e.detail.removeprefix(_MALFORMED)).strip()
+            raise NoValidHost(
+                f"Placement rejected the query: {reason or 'no reason given'}"
+            ) from e
+        except PlacementError:
+            record.no_answer = "Placement gave no answer"
+            raise
+        offers.append(offer)
     return Offer(offers)
-
-
-def _answered(get: Callable[[], QueryOffer], record: DecisionRecord) -> QueryOffer:
-    """Return what a query gets; record why it gets nothing."""
-    try:
-        return get()
-    except PlacementRejected as e:
-        # An unknown trait or class in a flavor: as for nova, no host has it.
-        record.no_answer = "Placement rejected the query"
-        raise NoValidHost(f"Placement rejected the query: {_refusal(e)}") from e
-    except PlacementError:
-        record.no_answer = "Placement gave no answer"
-        raise
-
-
-def _refusal(e: PlacementRejected) -> str:
-    """Return the reason in Placement's words, which do not contain a URL."""
-    return shortened(e.detail.removeprefix(_MALFORMED)).strip() or "no reason given"

@@ -19,7 +19,7 @@ from ...filters import BaseHostFilter
 from ...weighers import BaseHostWeigher
 from ..entry_points import listed, load_plugin, load_plugins
 from ..errors import ConfigurationError, PluginError
-from ..prefilters import DEFAULT_PREFILTERS
+from ..prefilters import DEFAULT_PREFILTERS, ENABLED_BY
 from ..prefilters.base import Prefilter
 from .base import BaseSchedulerDriver
 from .nova_plugins import make_filter, make_weigher
@@ -60,7 +60,7 @@ REFUSED_FILTERS: Mapping[str, str] = MappingProxyType(
 )
 
 Clock = Callable[[], float]
-_Made = TypeVar("_Made", BaseHostFilter, BaseHostWeigher, BaseSchedulerDriver)
+_Plugin = TypeVar("_Plugin", BaseHostFilter, BaseHostWeigher, BaseSchedulerDriver)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class PluginSet:
 
 
 def load_plugin_set(conf: cfg.ConfigOpts, clock: Clock) -> PluginSet:
-    """Return all prefilters, and the driver and plugins that the options enable.
+    """Return the driver, prefilters, filters and weighers that the options enable.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def load_plugin_set(conf: cfg.ConfigOpts, clock: Clock) -> PluginSet:
     return PluginSet(
         conf=conf,
         driver=load_driver(conf),
-        prefilters=load_prefilters(DEFAULT_PREFILTERS),
+        prefilters=load_prefilters(conf),
         filters=load_filters(conf, clock),
         weighers=load_weighers(conf, clock),
     )
@@ -111,7 +111,7 @@ def load_driver(conf: cfg.ConfigOpts) -> BaseSchedulerDriver:
         raise PluginError(
             f"[moorage] driver: {name!r} is not a subclass of BaseSchedulerDriver"
         )
-    return _made(_make_driver, name, cls, conf, time.time)
+    return _create(_make_driver, name, cls, conf, time.time)
 
 
 def _make_driver(
@@ -140,7 +140,7 @@ def load_filters(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostFilter]:
             f"[filter_scheduler] enabled_filters: there is no filter "
             f"{', '.join(map(repr, unknown))}; there are {listed(known)}"
         )
-    return [_made(make_filter, name, known[name], conf, clock) for name in names]
+    return [_create(make_filter, name, known[name], conf, clock) for name in names]
 
 
 def _without_removed(enabled: Sequence[str], known: Container[str]) -> list[str]:
@@ -177,7 +177,8 @@ def load_weighers(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostWeigher]:
     for path in conf.filter_scheduler.weight_classes:
         wanted.update(_weigher_classes(path, known))
     return [
-        _made(make_weigher, name, wanted[name], conf, clock) for name in sorted(wanted)
+        _create(make_weigher, name, wanted[name], conf, clock)
+        for name in sorted(wanted)
     ]
 
 
@@ -199,20 +200,20 @@ def _classes(path: str) -> Sequence[type]:
     """Import a dotted path: a class, or a function that returns classes."""
     module, _, name = path.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), name)
-        return [found] if inspect.isclass(found) else list(found())
+        plugin = getattr(importlib.import_module(module), name)
+        return [plugin] if inspect.isclass(plugin) else list(plugin())
     except Exception as e:
         # Third-party code may raise anything; the error must stop the start.
         raise PluginError(f"{path} cannot be used: {type(e).__name__}: {e}") from e
 
 
-def _made(
-    wrap: Callable[[type[Any], cfg.ConfigOpts, Clock], _Made],
+def _create(
+    wrap: Callable[[type[Any], cfg.ConfigOpts, Clock], _Plugin],
     name: str,
     plugin: type,
     conf: cfg.ConfigOpts,
     clock: Clock,
-) -> _Made:
+) -> _Plugin:
     try:
         return wrap(plugin, conf, clock)
     except Exception as e:
@@ -232,8 +233,10 @@ def _origin(plugin: type) -> str:
     return ", of ".join([plugin.__module__, *sorted(versions)])
 
 
-def load_prefilters(order: Sequence[str]) -> list[tuple[str, Prefilter]]:
-    """Return all prefilters: built-in ones in order, then third parties' by name.
+def load_prefilters(conf: cfg.ConfigOpts) -> list[tuple[str, Prefilter]]:
+    """Return our prefilters that the options enable, in order, then third parties'.
+
+    Those of third parties are sorted by name.
 
     Raises
     ------
@@ -241,10 +244,14 @@ def load_prefilters(order: Sequence[str]) -> list[tuple[str, Prefilter]]:
         One cannot be imported or called.
     """
     known = load_plugins("moorage.prefilters")
-    names = [name for name in order if name in known]
-    names += sorted(known.keys() - set(order))
+    names = [name for name in DEFAULT_PREFILTERS if name in known]
+    names += sorted(known.keys() - set(names))
     if wrong := [name for name in names if not callable(known[name])]:
         raise PluginError(
             f"moorage.prefilters: {', '.join(map(repr, wrong))} cannot be called"
         )
-    return [(name, known[name]) for name in names]
+    return [
+        (name, known[name])
+        for name in names
+        if name not in ENABLED_BY or conf.scheduler[ENABLED_BY[name]]
+    ]

@@ -16,9 +16,18 @@ from ..errors import InvalidRequest, excerpt
 from ..hosts import HostBatch
 from ..request import Request
 from .filtering import collect_limits
-from .instances import NO_CANDIDATE, Assignment, Needs, read_attributes
+from .instances import (
+    NO_CANDIDATE,
+    Assignment,
+    consumption_of,
+    consumption_on_host,
+    read_attributes,
+)
 from .parts import Parts
 from .record import DecisionRecord
+
+#: Printable ASCII without spaces. nova's ids have 40 characters.
+_REQUEST_ID: Final = re.compile(r"[!-~]{1,255}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,35 +56,23 @@ class Caller:
         InvalidRequest
             A request id contains characters not allowed in an HTTP header.
         """
-        request_id = _request_id(context, "request_id")
-        return cls(
-            request_id=request_id,
-            global_request_id=_request_id(context, "global_request_id") or request_id,
-            project_id=_get(context, "project_id"),
-            user_id=_get(context, "user_id"),
+        values: dict[str, str | None] = {}
+        for field in dataclasses.fields(cls):
+            if isinstance(context, Mapping):
+                value = context.get(field.name)
+            else:
+                value = getattr(context, field.name, None)
+            values[field.name] = value if isinstance(value, str) else None
+        for name in ("request_id", "global_request_id"):
+            if (value := values[name]) and not _REQUEST_ID.fullmatch(value):
+                raise InvalidRequest(
+                    f"{name} is {excerpt(value)}; it must have 1 to 255 printable "
+                    "ASCII characters and no space"
+                )
+        values["global_request_id"] = (
+            values["global_request_id"] or values["request_id"]
         )
-
-
-#: Printable ASCII without spaces. nova's ids have 40 characters.
-_REQUEST_ID: Final = re.compile(r"[!-~]{1,255}")
-
-
-def _request_id(context: object, name: str) -> str | None:
-    value = _get(context, name)
-    if value and not _REQUEST_ID.fullmatch(value):
-        raise InvalidRequest(
-            f"{name} is {excerpt(value)}; it must have 1 to 255 printable ASCII "
-            "characters and no space"
-        )
-    return value
-
-
-def _get(context: object, name: str) -> str | None:
-    if isinstance(context, Mapping):
-        value = context.get(name)
-    else:
-        value = getattr(context, name, None)
-    return value if isinstance(value, str) else None
+        return cls(**values)
 
 
 class PreparedRequest:
@@ -119,7 +116,7 @@ class PreparedRequest:
         self.n_first = sum(not filter_.may_pass_later for filter_ in applied)
         weighers = [weigher.prepare(spec_obj) for weigher in parts.weighers]
         self.weighers = [weigher for weigher in weighers if not weigher.is_idle]
-        self._needs = Needs(request, parts.conf)
+        self._consumption = consumption_of(request, parts.conf)
 
     def assign(
         self,
@@ -133,20 +130,19 @@ class PreparedRequest:
         limits = self.limits(hosts, index)
         mappings = None
         if offer is not None and candidate != NO_CANDIDATE:
-            mappings = offer.mappings_of(candidate)
-        return Assignment(
-            instance_uuid,
-            read_attributes(hosts, index),
-            candidate,
-            limits,
-            self._needs.on_host(limits, mappings),
-        )
+            mappings = offer.request(candidate)["mappings"]
+        consumption = self._consumption
+        if consumption.need is not None:
+            consumption = consumption_on_host(consumption, limits, mappings)
+        host = read_attributes(hosts, index)
+        return Assignment(instance_uuid, host, candidate, limits, consumption)
 
     def limits(self, hosts: HostBatch, index: int) -> dict[str, object]:
         """Return the limits of a host, as its compute service gets them."""
         return collect_limits(
             self.filters,
-            hosts[index],
+            hosts,
+            index,
             self.request.spec_obj,
             is_rebuild=self.request.is_rebuild,
         )

@@ -5,194 +5,56 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import enum
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any
 
 from ...objects import RequestSpec
+from .record_entries import (
+    COLLIDED,
+    DEVICES_CLAIMED_FIRST,
+    FAILED,
+    MEMBER_CLAIMED_FIRST,
+    OTHER_CLAIMED_FIRST,
+    OUTDATED,
+    RELEASED,
+    TOP_HOSTS,
+    TOP_INSTANCES,
+    AttachmentRecord,
+    ClaimAttempt,
+    FilterStep,
+    InstanceRecord,
+    Outcome,
+    ReplayKey,
+    WeighedHost,
+    WeigherPart,
+)
 
 LOG = logging.getLogger(__name__)
 
-#: The number of best hosts that a record describes.
-TOP_HOSTS: Final = 5
-#: Instances of one request of which it does, and which the log line names.
-TOP_INSTANCES: Final = 20
-
-#: A further result of claims: released, as the request or its first attempt failed.
-RELEASED: Final = "released"
-#: The details of releases because of a server group's policy, and of a rule about
-#: places, which follows.
-MEMBER_CLAIMED_FIRST: Final = "a member of its server group claimed first"
-OTHER_CLAIMED_FIRST: Final = "another instance claimed first: "
-#: The same: the chosen host had changed since it was read, and was not claimed.
-OUTDATED: Final = "outdated"
-#: The same: Placement gave no answer that could be used; the details are the error.
-FAILED: Final = "failed"
-#: The same: released, as another instance got its CPUs or devices before.
-COLLIDED: Final = "collided"
-#: The detail of both where a guest's CPUs or devices were claimed before.
-DEVICES_CLAIMED_FIRST: Final = "another instance got its CPUs or PCI devices first"
-
-
-class Outcome(enum.StrEnum):
-    """The outcome of a decision."""
-
-    SELECTED = "selected"
-    NO_VALID_HOST = "no valid host"
-    FAILED = "failed"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class FilterStep:
-    """The numbers of hosts before and after one filter, and its reason to reject.
-
-    Attributes
-    ----------
-    instance : int or None
-        The position in the request of the instance for which the filter ran; None: the
-        step restricts the whole request, or an earlier release recorded it.
-    """
-
-    name: str
-    n_in: int
-    n_out: int
-    reason: str
-    instance: int | None = None
-
-
-# Not frozen: a decision creates some 60, and a frozen one takes three times as long.
-@dataclasses.dataclass(slots=True)
-class WeigherPart:
-    """One weigher's part of a host's weight."""
-
-    name: str
-    raw: float
-    normalized: float
-    weighted: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class WeighedHost:
-    """One of the best hosts, with the parts that add up to its weight."""
-
-    host: str
-    node: str
-    weight: float
-    parts: tuple[WeigherPart, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ClaimAttempt:
-    """Placement's answer to a claim, or why claims were released or not sent.
-
-    Attributes
-    ----------
-    result : str
-        A value of `ClaimResult`, or `FAILED`, `RELEASED`, `OUTDATED` or `COLLIDED`.
-    at_ms : float or None
-        Milliseconds from the start of the decision to the answer; None: unknown.
-    """
-
-    instance_uuids: tuple[str, ...]
-    hosts: tuple[str, ...]
-    result: str
-    n_attempts: int
-    detail: str
-    at_ms: float | None = None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class InstanceRecord:
-    """The decision for one instance.
-
-    Attributes
-    ----------
-    top_hosts : tuple of WeighedHost
-        The best hosts; none for instances beyond the first `TOP_INSTANCES`.
-    node : str
-        The compute node; empty if it has the name of its host.
-    """
-
-    instance_uuid: str | None
-    host: str
-    weight: float
-    top_hosts: tuple[WeighedHost, ...]
-    alternates: tuple[str, ...] = ()
-    node: str = ""
-
-    @property
-    def place(self) -> str:
-        """The host, with its node unless that is the host's name with a domain."""
-        is_own = not self.node or self.node.startswith(f"{self.host}.")
-        return self.host if is_own else f"{self.host}/{self.node}"
-
-    def is_on(self, host: WeighedHost) -> bool:
-        """Return whether one of the best hosts was chosen."""
-        return (host.host, host.node) == (self.host, self.node or self.host)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class AttachmentRecord:
-    """A volume or a port to which a request was to be near.
-
-    Attributes
-    ----------
-    hint : str
-        Such as near_volume; boot_volume and ports are automatic.
-    uuid : str
-        Of the volume or port; of the instance if its volume could not be read.
-    level : str
-        The level at which its place was required; empty: it was preferred.
-    places : tuple of (level, place)
-        Where it is; the level of service hosts is "host".
-    problem : str
-        Why it did not count, for end users; empty: it did.
-    detail : str
-        The same for operators.
-    """
-
-    hint: str
-    uuid: str
-    level: str
-    places: tuple[tuple[str, str], ...] = ()
-    problem: str = ""
-    detail: str = ""
-
-    def __str__(self) -> str:
-        named = f"{self.hint} {self.uuid}"
-        if self.problem:
-            return f"{named} {'failed' if self.level else 'dropped'}: {self.detail}"
-        return f"{named}: {', '.join(' '.join(place) for place in self.places)}"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ReplayKey:
-    """By what a decision can be repeated on the view that is stored of it.
-
-    Attributes
-    ----------
-    view : str
-        The id of the view.
-    at : float
-        When the last pass of the decision began, seconds since the epoch.
-    return_alternates : bool
-    random_seed : int or None
-        Of all that was chosen at random; None: nothing was.
-    contention : float
-        The share of refused claims, which widens the choice of hosts.
-    n_claims : int
-        Claim attempts of earlier passes.
-    """
-
-    view: str
-    at: float
-    return_alternates: bool
-    random_seed: int | None
-    contention: float
-    n_claims: int
+__all__ = [
+    "COLLIDED",
+    "DEVICES_CLAIMED_FIRST",
+    "FAILED",
+    "MEMBER_CLAIMED_FIRST",
+    "OTHER_CLAIMED_FIRST",
+    "OUTDATED",
+    "RELEASED",
+    "TOP_HOSTS",
+    "TOP_INSTANCES",
+    "AttachmentRecord",
+    "ClaimAttempt",
+    "DecisionLog",
+    "DecisionRecord",
+    "FilterStep",
+    "InstanceRecord",
+    "Outcome",
+    "ReplayKey",
+    "WeighedHost",
+    "WeigherPart",
+]
 
 
 @dataclasses.dataclass(slots=True)
@@ -333,21 +195,20 @@ class DecisionRecord:
 
     def summary(self) -> str:
         """Return the record in one line, for operators: it has host names."""
+        why = f" ({self.reason.strip()})" if self.reason.strip() else ""
+        dropped = "".join(f"; {a}" for a in self.attachments if a.problem)
+        note = f"{self.note}; " if self.note else ""
+        n_attempts = sum(claim.n_attempts for claim in self.claims)
+        claimed = f"{n_attempts} claim attempt(s)" if self.claims else "nothing claimed"
+        times = ", ".join(f"{step} {ms:.1f} ms" for step, ms in self.times_ms.items())
+        hint = ""
+        if self.outcome is not Outcome.SELECTED and self.request_id:
+            hint = f'; see "moorage explain {self.request_id}"'
         return (
             f"{self.request_id or '-'}: {self.n_instances} instance(s) "
-            f"{self.outcome or 'open'}{self._why()}; {self._funnel()}"
-            f"{self._chosen()}{self._dropped()}; {self._noted()}{self._claimed()}; "
-            f"{self._times()}"
-            f"{self._hint()}"
+            f"{self.outcome or 'open'}{why}; {self._funnel()}{self._chosen()}"
+            f"{dropped}; {note}{claimed}; {times}{hint}"
         )
-
-    def _hint(self) -> str:
-        if self.outcome is Outcome.SELECTED or not self.request_id:
-            return ""
-        return f'; see "moorage explain {self.request_id}"'
-
-    def _why(self) -> str:
-        return f" ({self.reason.strip()})" if self.reason.strip() else ""
 
     def _funnel(self) -> str:
         truncated = " (truncated)" if self.is_truncated else ""
@@ -357,39 +218,26 @@ class DecisionRecord:
             else f"{self.n_candidates} candidate(s){truncated}"
         )
         # A step that is repeated for later instances is written once.
-        left: dict[str, list[str]] = {}
+        n_hosts: dict[str, list[str]] = {}
         for step in self.steps:
-            counts = left.setdefault(step.name, [])
+            counts = n_hosts.setdefault(step.name, [])
             if counts[-1:] != [str(step.n_out)]:
                 counts.append(str(step.n_out))
-        funnel = "".join(f" > {name} {'/'.join(n)}" for name, n in left.items())
+        funnel = "".join(f" > {name} {'/'.join(n)}" for name, n in n_hosts.items())
         age = "" if self.view_age_s is None else f" {self.view_age_s:.1f} s old"
         return f"{query}, {self.n_hosts} host(s){age}{funnel}"
 
     def _chosen(self) -> str:
         chosen = "".join(
-            f"; {i.instance_uuid} on {i.place} ({i.weight:.3f}), "
+            f"; {i.instance_uuid} on {i.host_and_node} ({i.weight:.3f}), "
             f"alternates [{', '.join(i.alternates)}]"
             for i in self.instances[:TOP_INSTANCES]
         )
-        n_more = len(self.instances) - TOP_INSTANCES
-        return f"{chosen}; and {n_more} more" if n_more > 0 else chosen
-
-    def _dropped(self) -> str:
-        return "".join(f"; {each}" for each in self.attachments if each.problem)
-
-    def _noted(self) -> str:
-        return f"{self.note}; " if self.note else ""
-
-    def _claimed(self) -> str:
-        if not self.claims:
-            return "nothing claimed"
-        return f"{sum(c.n_attempts for c in self.claims)} claim attempt(s)"
-
-    def _times(self) -> str:
-        return ", ".join(f"{step} {ms:.1f} ms" for step, ms in self.times_ms.items())
+        n_unnamed = len(self.instances) - TOP_INSTANCES
+        return f"{chosen}; and {n_unnamed} more" if n_unnamed > 0 else chosen
 
 
+@dataclasses.dataclass(slots=True)
 class _Timed:
     """Adds the duration of a block to a step's time.
 
@@ -397,18 +245,16 @@ class _Timed:
     dozen blocks.
     """
 
-    __slots__ = ("_started", "_step", "_times_ms")
-
-    def __init__(self, times_ms: dict[str, float], step: str) -> None:
-        self._times_ms = times_ms
-        self._step = step
+    times_ms: dict[str, float]
+    step: str
+    started: float = 0.0
 
     def __enter__(self) -> None:
-        self._started = time.perf_counter()
+        self.started = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        elapsed_ms = (time.perf_counter() - self._started) * 1000
-        self._times_ms[self._step] = self._times_ms.get(self._step, 0.0) + elapsed_ms
+        elapsed_ms = (time.perf_counter() - self.started) * 1000
+        self.times_ms[self.step] = self.times_ms.get(self.step, 0.0) + elapsed_ms
 
 
 class _Line:
@@ -461,7 +307,7 @@ class DecisionLog:
     def unsubscribe(self, subscriber: Callable[[DecisionRecord], None]) -> None:
         """Stop calling a function."""
         with self._lock:
-            self._subscribers = tuple(t for t in self._subscribers if t != subscriber)
+            self._subscribers = tuple(s for s in self._subscribers if s != subscriber)
 
     def add(self, record: DecisionRecord) -> None:
         """Store a complete record, publish it, and log it at INFO."""
@@ -488,5 +334,5 @@ class DecisionLog:
 
     def find(self, instance_uuid: str) -> DecisionRecord | None:
         """Return the newest record of an instance."""
-        found = (r for r in self.newest() if instance_uuid in r.instance_uuids)
-        return next(found, None)
+        records = (r for r in self.newest() if instance_uuid in r.instance_uuids)
+        return next(records, None)

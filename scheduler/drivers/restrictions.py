@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -24,9 +24,9 @@ def restrict_to_requested_host(
     request: Request,
     table: HostTable,
     requirements: Requirements,
-    poll: Callable[[], object],
+    poll: Callable[[HostTable], object],
 ) -> None:
-    """Restrict the query for Placement to the host that a request names.
+    """Restrict the query for Placement to the host that a request names, if it does.
 
     A single compute node becomes ``in_tree``; for a host with several, the query has no
     limit, so that it returns all of them.
@@ -41,36 +41,20 @@ def restrict_to_requested_host(
     NoValidHost
         No compute node has that name.
     """
-    requested = requested_host(request)
-    if requested is None:
+    if request.requested_host is None:
         return
-    host, node, _ = requested
-    nodes = table.nodes_of(*requested)
+    nodes = table.nodes_of(*request.requested_host)
     if not nodes:
-        poll()
-        nodes = table.nodes_of(*requested)
+        poll(table)
+        nodes = table.nodes_of(*request.requested_host)
     if not nodes:
+        host, node, _ = request.requested_host
         # The wording, with the trailing space, is nova's: API users see it.
         raise NoValidHost(f"No such host - host: {host} node: {node} ")
     if len(nodes) == 1:
         requirements.in_tree = nodes[0]
     else:
         requirements.is_limited = False
-
-
-def requested_host(
-    request: Request,
-) -> tuple[str | None, str | None, str | None] | None:
-    """Return the host, compute node and cell that a request names; None: none.
-
-    As in nova, of several forced hosts or nodes only the first counts.
-    """
-    destination = request.destination
-    host, node = destination.host, destination.node
-    if not host and not node:
-        host = next(iter(request.force_hosts), None)
-        node = next(iter(request.force_nodes), None)
-    return (host, node, destination.cell) if host or node else None
 
 
 def restrict_hosts(
@@ -82,10 +66,10 @@ def restrict_hosts(
     ``force_nodes``. Names of ignored and forced hosts are case-insensitive, all others
     are case-sensitive.
     """
-    for each in restrictions(request):
-        left = hosts.take(each.allows(hosts))
-        steps.append(FilterStep(each.name, len(hosts), len(left), REQUIRED))
-        hosts = left
+    for restriction in restrictions(request):
+        allowed = hosts.take(restriction.allows(hosts))
+        steps.append(FilterStep(restriction.name, len(hosts), len(allowed), REQUIRED))
+        hosts = allowed
     return hosts
 
 
@@ -109,18 +93,22 @@ class Restriction:
 
     def allows(self, hosts: HostBatch) -> npt.NDArray[np.bool_]:
         """Return which hosts it allows, shape (n_hosts,)."""
-        mask = (
-            _named(hosts, self.values)
-            if self.ignores_case
-            else hosts.matches(self.column, self.values)
-        )
+        if self.ignores_case:
+            names = {name.lower() for name in self.values}
+            mask = hosts.map_distinct("host", lambda host: host.lower() in names, bool)
+        else:
+            mask = hosts.matches(self.column, self.values)
         return ~mask if self.is_forbidding else mask
 
 
 def restrictions(request: Request) -> Iterator[Restriction]:
     """Yield the restrictions of a request in nova's order."""
-    wanted = request.destination
-    exact = {"host": wanted.host, "nodename": wanted.node, "cell_uuid": wanted.cell}
+    destination = request.destination
+    exact = {
+        "host": destination.host,
+        "nodename": destination.node,
+        "cell_uuid": destination.cell,
+    }
     for column, value in exact.items():
         if value:
             yield Restriction(f"requested_destination {column}", column, [value])
@@ -132,11 +120,6 @@ def restrictions(request: Request) -> Iterator[Restriction]:
         yield Restriction("force_hosts", "host", names, ignores_case=True)
     if names := request.force_nodes:
         yield Restriction("force_nodes", "nodename", names)
-
-
-def _named(hosts: HostBatch, names: Iterable[str]) -> npt.NDArray[np.bool_]:
-    folded = {name.lower() for name in names}
-    return hosts.map_distinct("host", lambda host: host.lower() in folded, bool)
 
 
 def evacuated_from(request: Request, table: HostTable) -> frozenset[str]:

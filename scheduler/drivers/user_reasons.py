@@ -282,15 +282,18 @@ def _of_others(query: Query) -> tuple[str, str]:
     if not classes and not _has_conditions(query):
         return _NOT_OFFERED
     if len(classes) != 1:
-        what = _listed_needs(query, sorted(classes))
-        return f"lacks {what}", f"lack {what}"
+        needs = _listed_needs(query, sorted(classes))
+        return f"lacks {needs}", f"lack {needs}"
     [name] = classes
     quantity = "no" if amounts[name] == 1 else "too few"
-    left = f"{quantity} {_clean(name, _MAX_CLASS)} left"
+    amount = f"{quantity} {_clean(name, _MAX_CLASS)} left"
     if not _has_conditions(query):
-        return f"has {left}", f"have {left}"
-    what = "a trait or an aggregate that is required"
-    return f"has {left}, or lacks {what}", f"have {left}, or lack {what}"
+        return f"has {amount}", f"have {amount}"
+    condition = "a trait or an aggregate that is required"
+    return (
+        f"has {amount}, or lacks {condition}",
+        f"have {amount}, or lack {condition}",
+    )
 
 
 def _listed_needs(query: Query, classes: Sequence[str]) -> str:
@@ -314,17 +317,17 @@ def _required_traits(query: Query) -> list[str]:
         for text in texts
         for value in text.removeprefix("in:").split(",")
     ]
-    required = {each for each in values if each and not each.startswith("!")}
+    required = {trait for trait in values if trait and not trait.startswith("!")}
     return sorted(required - {os_traits.OWNER_NOVA})
 
 
 def _requested(query: Query) -> Counter[str]:
-    """Return the amounts of all request groups together, by resource class."""
-    found: Counter[str] = Counter()
+    """Return the amounts of all request groups, by resource class."""
+    amounts: Counter[str] = Counter()
     for key, texts in query.items():
         if key.startswith("resources"):
-            found.update(_amounts({"resources": texts}))
-    return found
+            amounts.update(_amounts({"resources": texts}))
+    return amounts
 
 
 def _has_conditions(query: Query) -> bool:
@@ -343,7 +346,7 @@ def _causes(
 ) -> Iterator[tuple[Mask, tuple[str, str]]]:
     if in_tree := query.get("in_tree"):
         yield ~hosts.matches("uuid", in_tree), (_EXCLUDED, _EXCLUDED)
-    zone = request.field(_ZONE)
+    zone = request.availability_zone
     if zone and aggregates.uuids_with_metadata(_ZONE, zone):
         where = f"not in zone {_clean(zone, _MAX_ZONE)}"
         yield ~_in_zone(hosts, zone), (f"is {where}", f"are {where}")
@@ -371,7 +374,7 @@ def _causes(
 
 def _in_zone(hosts: HostBatch, zone: str) -> Mask:
     def is_in(aggregates: Iterable[HostAggregate]) -> bool:
-        return any(each.metadata.get(_ZONE) == zone for each in aggregates)
+        return any(a.metadata.get(_ZONE) == zone for a in aggregates)
 
     mask: Mask = hosts.map_distinct("aggregates", is_in, bool)
     return mask

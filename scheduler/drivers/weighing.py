@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,7 @@ from oslo_config import cfg
 
 from ...objects import RequestSpec
 from ...weighers import BaseHostWeigher
-from ...weighers.base import WeightRange, Weights, normalize
+from ...weighers.base import Weights, normalize, weight_range
 from .. import tracing
 from ..errors import PluginError, SchedulerError
 from ..hosts import HostBatch
@@ -38,36 +38,17 @@ class WeigherScores:
     Attributes
     ----------
     raw : ndarray of float64, shape (n_hosts,)
+    low, high : float
+        The range of raw weights that is normalized to 0..1.
     multipliers : ndarray of float64, shape (n_hosts,), or None
         None: the weigher does not distinguish the hosts.
     """
 
     name: str
     raw: Weights
-    weight_range: WeightRange
+    low: float
+    high: float
     multipliers: Weights | None
-
-
-def _parts_of(
-    scores: Sequence[WeigherScores], indices: Order
-) -> list[tuple[WeigherPart, ...]]:
-    """Return, for each of some hosts, the parts of all weighers in its weight."""
-    if not scores:
-        return [()] * len(indices)
-    # All weighers at once: for a few hosts, calls cost more than arithmetic.
-    names = [each.name for each in scores]
-    raw = np.array([each.raw[indices] for each in scores])
-    low, high = np.array([each.weight_range for each in scores]).T[..., np.newaxis]
-    normalized = normalize(raw, low, high)
-    multipliers = [
-        np.ones(len(indices)) if each.multipliers is None else each.multipliers[indices]
-        for each in scores
-    ]
-    columns = (each.T.tolist() for each in (raw, normalized, normalized * multipliers))
-    return [
-        tuple(map(WeigherPart, names, *of_host))
-        for of_host in zip(*columns, strict=True)
-    ]
 
 
 class Ranking:
@@ -137,9 +118,23 @@ class Ranking:
         return int(np.count_nonzero(best >= best[0] - near))
 
     def top(self) -> tuple[WeighedHost, ...]:
-        """Return the first hosts in the form of the decision record."""
-        indices = self.best[:TOP_HOSTS]
-        parts = _parts_of(self._scores, indices)
+        """Return the first hosts, with the parts of all weighers in their weights."""
+        indices, scores = self.best[:TOP_HOSTS], self._scores
+        parts: Iterable[tuple[WeigherPart, ...]] = [()] * len(indices)
+        if scores:
+            # All weighers at once: for a few hosts, calls cost more than arithmetic.
+            names = [score.name for score in scores]
+            raw = np.array([score.raw[indices] for score in scores])
+            low, high = np.array([[s.low, s.high] for s in scores]).T[..., np.newaxis]
+            normalized = normalize(raw, low, high)
+            ones = np.ones(len(indices))
+            multipliers = [
+                ones if score.multipliers is None else score.multipliers[indices]
+                for score in scores
+            ]
+            columns = raw, normalized, normalized * multipliers
+            of_hosts = zip(*(column.T.tolist() for column in columns), strict=True)
+            parts = (tuple(map(WeigherPart, names, *of_host)) for of_host in of_hosts)
         return tuple(
             WeighedHost(
                 host=self.hosts.value("host", index),
@@ -149,16 +144,6 @@ class Ranking:
             )
             for index, parts_of_host in zip(indices.tolist(), parts, strict=True)
         )
-
-
-def is_random(conf: cfg.ConfigOpts, n_choices: int) -> bool:
-    """Return whether `rank_hosts` uses the random generator."""
-    options = conf.filter_scheduler
-    return (
-        n_choices > 1
-        or options.host_subset_size > 1
-        or options.shuffle_best_same_weighed_hosts
-    )
 
 
 def rank_hosts(  # noqa: PLR0913 - five by name
@@ -204,18 +189,27 @@ def rank_hosts(  # noqa: PLR0913 - five by name
             with tracing.span(name, kind="weigher", hosts_in=len(hosts)):
                 compute = partial(weigher.weigh_all, hosts, spec_obj)
                 raw = checked_weights(f"weigher {name}", hosts, compute)
-                weight_range = WeightRange.of(raw, weigher.minval, weigher.maxval)
+                low, high = weight_range(raw, weigher.minval, weigher.maxval)
                 multipliers = None
-                if not weight_range.is_flat:
+                if low != high:
                     compute = partial(weigher.multipliers, hosts)
                     multipliers = checked_weights(f"weigher {name}", hosts, compute)
-            scores.append(WeigherScores(name, raw, weight_range, multipliers))
+            scores.append(WeigherScores(name, raw, low, high, multipliers))
     with np.errstate(over="ignore", invalid="ignore"):
-        for each in scores:
-            if each.multipliers is not None:
-                each.weight_range.normalize(each.raw, out=normalized)
-                total += np.multiply(normalized, each.multipliers, out=normalized)
-    _make_finite(total)
+        for score in scores:
+            if score.multipliers is not None:
+                normalize(score.raw, score.low, score.high, out=normalized)
+                total += np.multiply(normalized, score.multipliers, out=normalized)
+    # Weights and multipliers are finite, but their products and sums may not be.
+    if not np.isfinite(total).all():
+        if n_unordered := np.count_nonzero(np.isnan(total)):
+            LOG.warning(
+                "The weight of %d of %d host(s) cannot be computed, which ranks them "
+                "last: raw weights or multipliers are too large",
+                n_unordered,
+                len(total),
+            )
+        np.nan_to_num(total, copy=False, nan=np.finfo(np.float64).min)
     subset_size = options.host_subset_size
     n_best = max(_N_BEST, subset_size, n_choices)
     ranking = Ranking(hosts, total, ties, n_best, scores)
@@ -223,7 +217,10 @@ def rank_hosts(  # noqa: PLR0913 - five by name
         # Not only the first: if that is refused, the next in order would be, too.
         n_near = ranking.n_near_best(n_choices, nearness)
         ranking.best[:n_near] = rng.permutation(ranking.best[:n_near])
-    _move_one_of_the_best(ranking.best, subset_size, rng)
+    n_subset = min(subset_size, len(ranking.best))
+    if n_subset > 1:
+        chosen = int(rng.integers(n_subset))
+        ranking.best[: chosen + 1] = np.roll(ranking.best[: chosen + 1], 1)
     return ranking
 
 
@@ -253,30 +250,3 @@ def checked_weights(
         # A single one would make every weight NaN, and the order random.
         raise PluginError(f"{what} returned NaN or infinity for some host")
     return values
-
-
-def _make_finite(total: Weights) -> None:
-    """Give hosts whose weight cannot be computed the lowest: NaN has no order.
-
-    Weights and multipliers are finite, but their products and sums may not be.
-    """
-    if np.isfinite(total).all():
-        return
-    is_nan = np.isnan(total)
-    if is_nan.any():
-        LOG.warning(
-            "The weight of %d of %d host(s) cannot be computed, which ranks them last: "
-            "raw weights or multipliers are too large",
-            np.count_nonzero(is_nan),
-            len(total),
-        )
-    np.nan_to_num(total, copy=False, nan=np.finfo(np.float64).min)
-
-
-def _move_one_of_the_best(
-    order: Order, subset_size: int, rng: np.random.Generator
-) -> None:
-    n_best = min(subset_size, len(order))
-    if n_best > 1:
-        chosen = int(rng.integers(n_best))
-        order[: chosen + 1] = np.roll(order[: chosen + 1], 1)

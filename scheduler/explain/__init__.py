@@ -27,7 +27,14 @@ from .cloud_fill import (
 from .dry_run import dry_run
 from .explainer import Explainer, UnknownHost
 from .flavors import FlavorRequest, request_of_flavor, requests_of_decisions
-from .funnel import FunnelStep, RejectionCount, count_rejections, funnel, with_funnel
+from .funnel import (
+    FunnelStep,
+    RejectionCount,
+    cause_of,
+    count_rejections,
+    funnel,
+    with_funnel,
+)
 from .host_list import (
     HostCondition,
     HostPage,
@@ -37,6 +44,7 @@ from .host_list import (
 )
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom, host_reasons
 from .replay import Difference, Replay, ReplaySummary, replay
+from .requested import describe_request
 from .tree_checks import HostTree
 
 __all__ = [
@@ -70,8 +78,10 @@ __all__ = [
     "UnknownHost",
     "ZoneCapacity",
     "capacity",
+    "cause_of",
     "cloud_fill",
     "count_rejections",
+    "describe_request",
     "dry_run",
     "funnel",
     "host_conditions",

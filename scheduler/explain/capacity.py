@@ -25,7 +25,7 @@ from ...filters.pci_passthrough import PciPassthroughFilter
 from ...objects import RequestSpec
 from ..candidates import CandidatesQuery
 from ..drivers.filtering import rejections
-from ..drivers.instances import Needs
+from ..drivers.instances import consumption_of, consumption_on_host
 from ..drivers.parts import Parts
 from ..drivers.placement_queries import build_queries, run_prefilters
 from ..drivers.prepared import Caller
@@ -218,7 +218,8 @@ class _Counter:
         is_exact = np.append(claims.is_exact, [True])[self._roots]
         at = np.flatnonzero(n_each)
         hosts = self.hosts.take(at)
-        plain = Needs(request, self._parts.conf).on_host({}, {})
+        plain = consumption_of(request, self._parts.conf)
+        plain = consumption_on_host(plain, {}, {})
         if _are_tracked(request):
             is_exact[at] = False
         elif plain.need is not None:
@@ -248,7 +249,7 @@ class _Counter:
             need = dataclasses.replace(need, guest=None)
         if need.guest is None and PciPassthroughFilter not in kinds:
             need = dataclasses.replace(need, requests=(), providers=())
-        if not need:
+        if need.guest is None and not need.requests:
             return limits, np.ones(len(hosts), np.bool_)
         is_limited = NUMATopologyFilter in kinds
         guests = count_guests(hosts, need, limits, is_limited=is_limited)

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..candidates import CandidatesQuery, DerivedData, Offer
+from ..candidates import CandidatesQuery, DerivedData, Offer, resources_of
 from ..drivers.filtering import collect_limits, filter_hosts
-from ..drivers.instances import Needs
+from ..drivers.instances import consumption_of, consumption_on_host
 from ..drivers.parts import Parts
 from ..hosts import HostBatch
 from ..placement.memory import TableOffer
@@ -58,7 +58,7 @@ class ClaimLoop:
         ]
         spec_obj = request.spec_obj
         self._filters = [filter_.prepare(spec_obj) for filter_ in parts.filters]
-        self._needs = Needs(request, parts.conf)
+        self._consumption = consumption_of(request, parts.conf)
         self.n_left = MAX_CLAIMS
 
     def run(self, node_uuid: str, limit: int) -> int | None:
@@ -107,12 +107,14 @@ class ClaimLoop:
         candidate = offer.next_candidate(passed.value("uuid", 0), candidates)
         if candidate is None:
             return None
-        limits = collect_limits(self._filters, passed[0], spec_obj, is_rebuild=False)
-        mappings = offer.mappings_of(candidate)
+        limits = collect_limits(self._filters, passed, 0, spec_obj, is_rebuild=False)
+        request = offer.request(candidate)
         amounts: dict[str, dict[str, int]] = {}
-        for provider, resources in offer.resources_of(candidate).items():
+        for provider, resources in resources_of(request).items():
             for name, amount in resources.items():
                 amounts.setdefault(name, {})[provider] = amount
         table.add_used(amounts)
-        consumption = self._needs.on_host(limits, mappings)
+        consumption = consumption_on_host(
+            self._consumption, limits, request["mappings"]
+        )
         return host.with_instance(0, f"capacity {number}", consumption)

@@ -13,13 +13,12 @@ import numpy as np
 
 from ...objects import RequestSpec
 from ..candidates import CandidatesQuery, DerivedData, Offer
-from ..drivers.attachment_places import RecordedAttachments
+from ..drivers.attachment_finder import RecordedAttachments
 from ..drivers.named_groups import with_current_groups
 from ..drivers.parts import Parts
 from ..drivers.placement_queries import ATTACHMENTS, build_queries, run_prefilters
 from ..drivers.prepared import Caller
 from ..drivers.record import DecisionRecord, Outcome
-from ..drivers.restrictions import requested_host
 from ..errors import InvalidRequest, NoValidHost, SchedulerError, excerpt
 from ..hosts import HostBatch
 from ..locality import HostPlaces, places_of_host
@@ -99,6 +98,11 @@ class Explainer:
     ) -> None:
         self._parts = parts
         self._providers = providers
+
+    @property
+    def max_view_age_s(self) -> float:
+        """``[moorage] max_view_age``: older host state is stale; 0: it never is."""
+        return float(self._parts().conf.moorage.max_view_age)
 
     def unknowns(self) -> list[str]:
         """Return what the source of hosts does not know, in general or now."""
@@ -305,7 +309,7 @@ class Explainer:
             request = with_current_groups(parts, request)
             requirements = run_prefilters(parts, caller, request, record)
             queries = build_queries(parts, request, requirements)
-            requested, named = requested_host(request), None
+            requested, named = request.requested_host, None
             nodes = parts.table.nodes_of(*requested) if requested else ()
             if len(nodes) == 1:
                 # As a decision does: see `restrict_to_requested_host`.
@@ -384,7 +388,7 @@ def _names(parts: Parts) -> Mapping[str, str]:
 
 def _is_elsewhere(parts: Parts, request: Request, node: str) -> bool:
     """Return whether a request names a host to which a node does not belong."""
-    requested = requested_host(request)
+    requested = request.requested_host
     return requested is not None and node not in parts.table.nodes_of(*requested)
 
 

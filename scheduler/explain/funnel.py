@@ -8,7 +8,9 @@ import itertools
 from collections.abc import Iterable
 from typing import Any, Final
 
+from ...objects import RequestSpec
 from ..drivers.record import DecisionRecord, FilterStep, Outcome
+from .requested import describe_request
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,10 +77,35 @@ def _steps(run: list[FilterStep], instance: int) -> list[FunnelStep]:
     ]
 
 
-def with_funnel(record: DecisionRecord) -> dict[str, Any]:
-    """Return a record as plain data, with its funnel."""
+def cause_of(record: DecisionRecord) -> str:
+    """Return the step at which a decision lost its last host, with the reason.
+
+    Equal causes have equal texts: it names no host, request or number. Empty if hosts
+    were selected.
+    """
+    if record.outcome is Outcome.SELECTED:
+        return ""
+    for step in funnel(record):
+        if not step.n_out:
+            return f"{step.name}: {step.reason}" if step.reason else step.name
+    if record.outcome is Outcome.FAILED:
+        return record.reason.partition(":")[0].strip() or "failed"
+    return "no claim was granted"
+
+
+def with_funnel(
+    record: DecisionRecord, request: RequestSpec | None = None
+) -> dict[str, Any]:
+    """Return a record as plain data, with its funnel and what was requested.
+
+    Parameters
+    ----------
+    request : RequestSpec, optional
+        None: it is not known, and its part is empty. See `describe_request`.
+    """
     return {
         **record.to_dict(),
+        "request": {} if request is None else describe_request(request),
         "funnel": [dataclasses.asdict(step) for step in funnel(record)],
     }
 

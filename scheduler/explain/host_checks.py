@@ -16,7 +16,7 @@ from ...filters.locality import LocalityFilter
 from ..candidates import CandidatesQuery, DerivedData, Offer
 from ..drivers.filtering import rejections
 from ..drivers.parts import Parts
-from ..drivers.restrictions import requested_host, restrictions
+from ..drivers.restrictions import restrictions
 from ..hosts import HostBatch
 from ..placement.constraints import Constraint, ConstraintKind
 from ..placement.memory import TableOffer
@@ -268,7 +268,7 @@ class HostChecks:
             if not restriction.is_forbidding:
                 allowed &= allows
             yield HostCheck(~allows, without_restriction(restriction))
-        requested = requested_host(self._request)
+        requested = self._request.requested_host
         if requested is not None:
             # Of several forced hosts only the first is considered.
             nodes = self._parts.table.nodes_of(*requested)

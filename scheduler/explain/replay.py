@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...objects import RequestSpec
-from ..drivers.attachment_places import RecordedAttachments
+from ..drivers.attachment_finder import RecordedAttachments
 from ..drivers.claims.recorded import RecordedClaims
 from ..drivers.decision import Decision
 from ..drivers.prepared import Caller

@@ -88,11 +88,11 @@ class AggregateMap:
 
     def of_hosts(self, hosts: Iterable[str]) -> list[tuple[HostAggregate, ...]]:
         """Return the aggregates of each service host, by ascending id."""
-        made: dict[frozenset[int], tuple[HostAggregate, ...]] = {}
-        found = [self._ids(host) for host in hosts]
-        for ids in set(found):
-            made[ids] = tuple(self._by_id[id_] for id_ in sorted(ids))
-        return [made[ids] for ids in found]
+        by_ids: dict[frozenset[int], tuple[HostAggregate, ...]] = {}
+        ids_of_hosts = [self._ids(host) for host in hosts]
+        for ids in set(ids_of_hosts):
+            by_ids[ids] = tuple(self._by_id[id_] for id_ in sorted(ids))
+        return [by_ids[ids] for ids in ids_of_hosts]
 
     def put(self, aggregate: HostAggregate) -> frozenset[str]:
         """Add or replace an aggregate; return the hosts that are affected."""

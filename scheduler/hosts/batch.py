@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import math
 from collections import Counter
@@ -24,7 +25,6 @@ from ..candidates import (
 from .aggregates import HostAggregate
 from .claims import Consumption
 from .column_arrays import View
-from .fitting.need import Changes
 from .instances import ImageProperty
 from .interning import Codes, ValueArrays
 from .numa import HostTopology
@@ -124,6 +124,17 @@ class HostBatch:
     Columns of numbers are read-only arrays of int64, float64 or bool; the others are
     arrays of objects, for which `map_distinct` is faster. Attributes have the names of
     nova's HostState; `HostRecord` has their units.
+
+    Attributes
+    ----------
+    rows : ndarray of intp, shape (n,)
+        The row numbers in the table.
+    revision : int
+        The revision of the table at which these rows were read.
+    placed : mapping
+        The service host by instance, of those placed by this request so far.
+    placed_nodes : mapping
+        The compute node's UUID by instance, of the same instances.
     """
 
     def __init__(  # noqa: PLR0913 - all but two by name
@@ -132,26 +143,29 @@ class HostBatch:
         rows: Rows,
         *,
         changed: Mapping[str, npt.NDArray[Any]] | None = None,
-        added: Mapping[str, str] | None = None,
-        added_nodes: Mapping[str, str] | None = None,
+        placed: Mapping[str, str] | None = None,
+        placed_nodes: Mapping[str, str] | None = None,
         is_whole: bool = False,
         offered: HostCandidates | None = None,
         is_narrowed: bool = False,
     ) -> None:
+        self.rows = rows
+        self.revision = view.revision
+        self.placed: Mapping[str, str] = placed or {}
+        self.placed_nodes: Mapping[str, str] = placed_nodes or {}
         self._view = view
-        self._rows = rows
         self._is_whole = is_whole
+        # All rows in order need no copy: a view's column never changes.
+        self._picked = slice(None) if is_whole else rows
         self._offered = offered
         self._is_narrowed = is_narrowed
         self._candidates: CandidateRows | None = None
         self._changed = dict(changed or {})
-        self._added = dict(added or {})
-        self._added_nodes = dict(added_nodes or {})
         self._gathered: dict[str, npt.NDArray[Any]] = {}
         self._counts: dict[frozenset[str], npt.NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     def __iter__(self) -> Iterator[HostState]:
         return (HostState(self, index) for index in range(len(self)))
@@ -166,37 +180,32 @@ class HostBatch:
             raise AttributeError(name)
         array = self._gathered.get(name)
         if array is None:
-            array = self._gathered[name] = self._gather(name)
+            if name in self._view.codes:
+                array = self.map_distinct(name, lambda value: value, object)
+            elif name in self._changed:
+                array = self._changed[name]
+            elif name in self._view.numbers:
+                array = self._view.numbers[name][self._picked]
+            else:
+                raise AttributeError(
+                    f"hosts have no attribute {name!r}; they have "
+                    f"{', '.join(sorted(self.column_names))}"
+                )
             array.flags.writeable = False
+            self._gathered[name] = array
         return array
-
-    def _gather(self, name: str) -> npt.NDArray[Any]:
-        if name in self._view.codes:
-            return self.map_distinct(name, lambda value: value, object)
-        if name in self._changed:
-            return self._changed[name]
-        if name in self._view.numbers:
-            return self._of_rows(self._view.numbers[name])
-        raise AttributeError(
-            f"hosts have no attribute {name!r}; they have "
-            f"{', '.join(sorted(self.column_names))}"
-        )
-
-    def _of_rows(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        # For all rows in order, the view's own column serves: it never changes.
-        return column.view() if self._is_whole else column[self._rows]
 
     def value(self, name: str, index: int) -> Any:
         """Return one attribute of one host; a number is Python's own."""
         if name in self._view.codes:
-            codes, at = self._view.codes[name], self._rows[index]
+            codes, at = self._view.codes[name], self.rows[index]
             if name in self._changed:
                 codes, at = self._changed[name], index
             return self._view.interners[name].values[codes[at]]
         if name in self._changed:
             return self._changed[name][index].item()
         if name in self._view.numbers:
-            return self._view.numbers[name][self._rows[index]].item()
+            return self._view.numbers[name][self.rows[index]].item()
         raise AttributeError(f"hosts have no attribute {name!r}")
 
     @property
@@ -204,26 +213,6 @@ class HostBatch:
         """The names of all columns, with those that the table derives."""
         names = (*self._view.numbers, *self._view.codes)
         return tuple(name for name in names if name != "revision")
-
-    @property
-    def rows(self) -> Rows:
-        """The row numbers in the table, shape (n,)."""
-        return self._rows
-
-    @property
-    def revision(self) -> int:
-        """The revision of the table at which these rows were read."""
-        return self._view.revision
-
-    @property
-    def placed(self) -> Mapping[str, str]:
-        """The service host by instance, of those placed by this request so far."""
-        return self._added
-
-    @property
-    def placed_nodes(self) -> Mapping[str, str]:
-        """The compute node's UUID by instance, of the same instances."""
-        return self._added_nodes
 
     def has_attribute(self, name: str) -> bool:
         """Return whether a column provides that attribute of nova's HostState."""
@@ -237,7 +226,7 @@ class HostBatch:
         """Return the codes of an interned column, shape (n,)."""
         if name in self._changed:
             return self._changed[name]
-        return self._of_rows(self._view.codes[name])
+        return self._view.codes[name][self._picked]
 
     def value_arrays(self, name: str, make: Callable[[], ValueArraysT]) -> ValueArraysT:
         """Return the arrays derived from an interned column's values, by code.
@@ -283,21 +272,21 @@ class HostBatch:
         """
         codes = self.codes(name)
         if cache_key is not None:
-            answers = self._view.interners[name].map_values(cache_key, function, dtype)
-            is_plain = len(codes) and answers.dtype != object
-            if is_plain and (answers == answers[0]).all():
+            results = self._view.interners[name].map_values(cache_key, function, dtype)
+            is_plain = len(codes) and results.dtype != object
+            if is_plain and (results == results[0]).all():
                 # Mostly: no aggregate has a multiplier, no host has a certain trait.
-                return np.full(len(codes), answers[0], dtype)
-            return answers[codes]
+                return np.full(len(codes), results[0], dtype)
+            return results[codes]
         values = self._view.interners[name].values
         # Marking the codes that occur costs O(n); sorting them would be slower.
         occurs = np.zeros(int(codes.max()) + 1 if len(codes) else 0, bool)
         occurs[codes] = True
         present = np.flatnonzero(occurs)
-        answers = np.empty(len(occurs), dtype)
+        results = np.empty(len(occurs), dtype)
         for code in present:
-            answers[code] = function(values[code])
-        return answers[codes]
+            results[code] = function(values[code])
+        return results[codes]
 
     def any_value_in_table(
         self, name: str, function: Callable[[Any], bool], *, cache_key: Hashable
@@ -314,8 +303,8 @@ class HostBatch:
     def matches(self, name: str, values: Collection[Any]) -> Mask:
         """Return where an interned column has one of these values, shape (n,)."""
         interner = self._view.interners[name]
-        found = [code for code in map(interner.find, values) if code is not None]
-        return np.isin(self.codes(name), np.array(found, dtype=np.int32))
+        codes = [code for code in map(interner.find, values) if code is not None]
+        return np.isin(self.codes(name), np.array(codes, dtype=np.int32))
 
     def count_instances(self, uuids: Collection[str]) -> npt.NDArray[np.int64]:
         """Return how many of these instances each row's service host has, shape (n,).
@@ -325,7 +314,14 @@ class HostBatch:
         key = frozenset(uuids)
         counts = self._counts.get(key)
         if counts is None:
-            counts = self._counts[key] = self._count(key)
+            interner = self._view.interners["host"]
+            by_code = np.zeros(len(interner.values), np.int64)
+            for host, count in self.count_by_host(key).items():
+                code = interner.find(host)
+                # A host added after the length was read is in none of these rows.
+                if code is not None and code < len(by_code):
+                    by_code[code] = count
+            counts = self._counts[key] = by_code[self.codes("host")]
             counts.flags.writeable = False
         return counts
 
@@ -334,21 +330,10 @@ class HostBatch:
 
         All hosts of the table count, and instances that this decision has placed.
         """
-        some = frozenset(uuids)
-        by_host = self._view.instances.count(some.difference(self._added))
-        by_host += Counter(self._added[u] for u in some.intersection(self._added))
+        distinct = frozenset(uuids)
+        by_host = self._view.instances.count(distinct.difference(self.placed))
+        by_host += Counter(self.placed[u] for u in distinct.intersection(self.placed))
         return by_host
-
-    def _count(self, uuids: frozenset[str]) -> npt.NDArray[np.int64]:
-        by_host = self.count_by_host(uuids)
-        interner = self._view.interners["host"]
-        by_code = np.zeros(len(interner), np.int64)
-        for host, count in by_host.items():
-            code = interner.find(host)
-            # A host added after the length was read is in none of these rows.
-            if code is not None and code < len(by_code):
-                by_code[code] = count
-        return by_code[self.codes("host")]
 
     def sum_image_properties(
         self, factors: Mapping[ImageProperty, float]
@@ -359,20 +344,20 @@ class HostBatch:
         Instances that this decision has placed already have the image itself.
         """
         instances = self._view.instances
-        at = self.map_distinct(
+        indices = self.map_distinct(
             "host", instances.index_of, np.intp, cache_key=("InstanceMap.index_of",)
         )
-        sums: npt.NDArray[np.float64] = instances.sum_properties(factors)[at]
-        alike = sum(factors.values())
-        for host, count in Counter(self._added.values()).items():
-            sums[self.matches("host", [host])] += alike * count
+        sums: npt.NDArray[np.float64] = instances.sum_properties(factors)[indices]
+        of_image = sum(factors.values())
+        for host, count in Counter(self.placed.values()).items():
+            sums[self.matches("host", [host])] += of_image * count
         return sums
 
     def instances_of(self, index: int) -> dict[str, Instance]:
         """Return the instances of one row's service host by UUID."""
         host = self.value("host", index)
-        here = {uuid for uuid, at in self._added.items() if at == host}
-        uuids = (self._view.instances.of_host(host) - self._added.keys()) | here
+        uuids = set(self._view.instances.of_host(host) - self.placed.keys())
+        uuids.update(uuid for uuid in self.placed if self.placed[uuid] == host)
         return {uuid: Instance(uuid=uuid) for uuid in sorted(uuids)}
 
     # -- allocation candidates -------------------------------------------------------
@@ -384,11 +369,11 @@ class HostBatch:
         One without mappings for each host where Placement was not asked.
         """
         if self._candidates is None:
-            every = self._offered
+            offered = self._offered
             self._candidates = (
                 empty_candidates(len(self))
-                if every is None
-                else every.within(self._rows)
+                if offered is None
+                else offered.within(self.rows)
             )
         return self._candidates
 
@@ -415,15 +400,17 @@ class HostBatch:
         """
         if self._offered is None or not self._is_narrowed:
             return None
-        mine = self.candidates
-        return [int(number) for number in mine.numbers[mine.rows == index]]
+        candidates = self.candidates
+        numbers: list[int] = candidates.numbers[candidates.rows == index].tolist()
+        return numbers
 
     def allocation_requests_of(self, index: int) -> list[AllocationRequest]:
         """Return one host's candidates as Placement returned them."""
         if self._offered is None:
             return []
-        mine = self.candidates
-        return [mine.request(i) for i in np.flatnonzero(mine.rows == index).tolist()]
+        candidates = self.candidates
+        of_host = np.flatnonzero(candidates.rows == index).tolist()
+        return [candidates.request(i) for i in of_host]
 
     # -- other batches derived from this one; none of them changes it ----------------
 
@@ -432,12 +419,11 @@ class HostBatch:
 
         Changes to the amounts of these hosts are not included.
         """
-        every = np.arange(len(self._view.numbers["revision"]), dtype=np.intp)
         return HostBatch(
             self._view,
-            every,
-            added=self._added,
-            added_nodes=self._added_nodes,
+            np.arange(len(self._view.numbers["revision"]), dtype=np.intp),
+            placed=self.placed,
+            placed_nodes=self.placed_nodes,
             is_whole=True,
         )
 
@@ -448,10 +434,10 @@ class HostBatch:
             picked = np.empty(0, np.intp)  # NumPy reads [] as floats
         return HostBatch(
             self._view,
-            self._rows[picked],
+            self.rows[picked],
             changed={name: array[picked] for name, array in self._changed.items()},
-            added=self._added,
-            added_nodes=self._added_nodes,
+            placed=self.placed,
+            placed_nodes=self.placed_nodes,
             offered=self._offered,
             is_narrowed=self._is_narrowed,
         )
@@ -465,12 +451,13 @@ class HostBatch:
         """
         if mask.all():
             return self
-        kept = self.candidates.take(mask)
+        candidates = self.candidates.take(mask)
         narrowed = self.take(self.any_candidate(mask))
         if self._offered is not None:
-            of_table = CandidateRows(self._rows[kept.rows], kept.numbers, kept.bodies)
+            rows = self.rows[candidates.rows]  # of the table
             # No other code has a reference to this batch yet.
-            narrowed._offered, narrowed._is_narrowed = of_table, True  # noqa: SLF001
+            narrowed._offered = dataclasses.replace(candidates, rows=rows)  # noqa: SLF001
+            narrowed._is_narrowed = True  # noqa: SLF001
         return narrowed
 
     def with_numbers(self, numbers: Mapping[str, float]) -> HostBatch:
@@ -493,7 +480,9 @@ class HostBatch:
         for name, delta in consumption.deltas():
             changed[name] = getattr(self, name).copy()
             changed[name][index] += delta
-        for name, value in self._devices_after(index, consumption):
+        devices = self.value("numa_topology", index), self.value("pci_stats", index)
+        usage = consumption.take(*devices)
+        for name, value in usage.changes() if usage is not None else ():
             changed[name] = self.codes(name).copy()
             changed[name][index] = self._view.interners[name].code(value)
         placed = {instance_uuid: self.value("host", index)}
@@ -509,10 +498,10 @@ class HostBatch:
         """Return the same hosts with other columns and more placed instances."""
         return HostBatch(
             self._view,
-            self._rows,
+            self.rows,
             changed=changed,
-            added={**self._added, **(placed or {})},
-            added_nodes={**self._added_nodes, **(nodes or {})},
+            placed={**self.placed, **(placed or {})},
+            placed_nodes={**self.placed_nodes, **(nodes or {})},
             is_whole=self._is_whole,
             offered=self._offered,
             is_narrowed=self._is_narrowed,
@@ -537,12 +526,7 @@ class HostBatch:
 
     def with_candidates_of(self, other: HostBatch) -> HostBatch:
         """Return the same hosts with the candidates of another batch of these rows."""
-        made = self.take(np.arange(len(self)))
+        hosts = self.take(np.arange(len(self)))
         # No other code has a reference to this batch yet.
-        made._offered = other._offered  # noqa: SLF001
-        return made
-
-    def _devices_after(self, index: int, consumption: Consumption) -> Changes:
-        before = self.value("numa_topology", index), self.value("pci_stats", index)
-        usage = consumption.take(*before)
-        return usage.changes() if usage is not None else ()
+        hosts._offered = other._offered  # noqa: SLF001
+        return hosts

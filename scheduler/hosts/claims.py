@@ -49,7 +49,7 @@ class Consumption:
 
     def fits(self, topology: HostTopology | None, pools: HostPools) -> bool:
         """Return whether a host's cells and devices have what it needs."""
-        if not self.need:
+        if self.need is None:
             return True
         usage = self.take(topology, pools)
         return usage is not None and usage.is_complete
@@ -88,7 +88,7 @@ class PendingClaim:
     @property
     def is_complete(self) -> bool:
         """Whether it has the cells and devices that it needs."""
-        if not self.consumption.need:
+        if self.consumption.need is None:
             return True
         return self.usage is not None and self.usage.is_complete
 
@@ -150,10 +150,10 @@ class PendingClaims:
             Whether it is not granted yet; repeat it once it is.
         """
         with self._lock:
-            row = self._arrays.row_of(node_uuid)
+            row = self._arrays.row_of.get(node_uuid)
             if row is None:
                 return
-            if known := self._claims_on(node_uuid).get(instance_uuid):
+            if known := self._pending.get(node_uuid, {}).get(instance_uuid):
                 if known.is_reserved and not is_reserved:
                     known.is_reserved, known.since = False, self._monotonic()
                 return
@@ -164,8 +164,8 @@ class PendingClaims:
             )
             self._pending.setdefault(node_uuid, {})[instance_uuid] = claim
             self._apply(row, claim)
-            host = self._arrays.text("host", row)
-            self._add_instance(host, instance_uuid, consumption)
+            host = self._arrays.read("host", row)
+            self._instances.add(host, instance_uuid, consumption.image_properties)
 
     def fits(self, node_uuid: str, consumption: Consumption, since: int) -> bool:
         """Return whether a compute node still has the cells and devices for a claim.
@@ -180,7 +180,7 @@ class PendingClaims:
             again.
         """
         with self._lock:
-            row = self._arrays.row_of(node_uuid)
+            row = self._arrays.row_of.get(node_uuid)
             if row is None:
                 return True
             if not self._all_fit(node_uuid):
@@ -235,8 +235,8 @@ class PendingClaims:
         with self._lock:
             self._arrays.revision += 1
             self._instances.remove(host, instance_uuid)
-            for node_uuid in self._arrays.uuids_where({"host": [host]}):
-                self.mark_reported(node_uuid, [instance_uuid])
+            for row in self._arrays.where(host=[host]):
+                self.mark_reported(self._arrays.read("uuid", row), [instance_uuid])
 
     def unreported(self) -> tuple[UnreportedClaim, ...]:
         """Return the claims that no report of their node includes yet."""
@@ -259,17 +259,21 @@ class PendingClaims:
         claim = self._claims_on(node_uuid).get(instance_uuid)
         return claim is not None and not claim.is_reserved
 
-    def hosts_of(self, instance_uuids: Collection[str]) -> Mapping[str, set[str]]:
-        """Return the service hosts on which these instances have claims, by instance.
+    def unreported_instances(self, instance_uuids: Collection[str]) -> list[str]:
+        """Return, sorted, the instances that no host has reported.
 
-        Instances without a claim that no report includes are omitted.
+        They are on no host, or only where a claim was granted or reserved.
         """
-        wanted, found = set(instance_uuids), defaultdict[str, set[str]](set)
+        wanted, claimed_on = set(instance_uuids), defaultdict[str, set[str]](set)
         with self._lock:
             for node_uuid, claims in self._pending.items():
                 for uuid in claims.keys() & wanted:
-                    found[uuid].add(self._host_of(node_uuid))
-        return found
+                    claimed_on[uuid].add(self._host_of(node_uuid))
+            return sorted(
+                uuid
+                for uuid in instance_uuids
+                if claimed_on[uuid].issuperset(self._instances.hosts_of(uuid))
+            )
 
     def mark_reported(self, node_uuid: str, instance_uuids: Iterable[str]) -> None:
         """Record that the row, as it was reported, includes these claims.
@@ -283,7 +287,7 @@ class PendingClaims:
                 claim = self._pop(node_uuid, instance_uuid)
                 if claim is not None:
                     self._arrays.revision += 1
-                    self._revert(self._row(node_uuid), claim)
+                    self._revert(self._arrays.row_of[node_uuid], claim)
             if not self._all_fit(node_uuid):  # what one of them lacked may be free now
                 self._fit_again(node_uuid, dict(self._claims_on(node_uuid)))
 
@@ -294,12 +298,12 @@ class PendingClaims:
         """Subtract the claims on these nodes, known or not, and add them at the end."""
         concerned = self._pending.keys() & set(node_uuids)
         for node_uuid in concerned:
-            row = self._row(node_uuid)
+            row = self._arrays.row_of[node_uuid]
             for claim in reversed(list(self._claims_on(node_uuid).values())):
                 self._revert(row, claim)
         yield
         for node_uuid in concerned:
-            row = self._row(node_uuid)
+            row = self._arrays.row_of[node_uuid]
             for claim in self._claims_on(node_uuid).values():
                 self._apply(row, claim)
 
@@ -315,27 +319,26 @@ class PendingClaims:
         """
         for uuid in self._claims_on(node_uuid).keys() & set(reported):
             self._pop(node_uuid, uuid)
-        row = self._row(node_uuid)
+        row = self._arrays.row_of[node_uuid]
         for uuid, claim in self._claims_on(node_uuid).items():
             self._apply(row, claim)
-            self._add_instance(host, uuid, claim.consumption)
+            self._instances.add(host, uuid, claim.consumption.image_properties)
 
     def end_builds(self, host: str, uuids: Collection[str]) -> None:
         """Subtract the I/O operations of these instances' builds."""
-        for node_uuid in self._arrays.uuids_where({"host": [host]}):
-            pending = self._claims_on(node_uuid)
+        for row in self._arrays.where(host=[host]):
+            pending = self._claims_on(self._arrays.read("uuid", row))
             for uuid in pending.keys() & set(uuids):
-                row, built = self._row(node_uuid), pending[uuid].consumption
+                built = pending[uuid].consumption
                 pending[uuid].consumption = dataclasses.replace(built, io_ops=0)
-                self._arrays.add("num_io_ops", row, -built.io_ops)
-                self._arrays.touch([row])
+                self._arrays.add(row, [("num_io_ops", -built.io_ops)])
 
     def by_host(self) -> Mapping[str, set[str]]:
         """Return the instances with claims, by service host."""
-        found: defaultdict[str, set[str]] = defaultdict(set)
+        instances: defaultdict[str, set[str]] = defaultdict(set)
         for node_uuid, claims in self._pending.items():
-            found[self._host_of(node_uuid)] |= claims.keys()
-        return found
+            instances[self._host_of(node_uuid)] |= claims.keys()
+        return instances
 
     def drop(self, node_uuid: str) -> None:
         """Drop the claims on a node whose row is removed."""
@@ -350,13 +353,8 @@ class PendingClaims:
 
     # -- rows --------------------------------------------------------------------------
 
-    def _row(self, node_uuid: str) -> int:
-        row = self._arrays.row_of(node_uuid)
-        assert row is not None
-        return row
-
     def _host_of(self, node_uuid: str) -> str:
-        return self._arrays.text("host", self._row(node_uuid))
+        return str(self._arrays.read("host", self._arrays.row_of[node_uuid]))
 
     def _claims_on(self, node_uuid: str) -> Mapping[str, PendingClaim]:
         return self._pending.get(node_uuid, {})
@@ -369,7 +367,7 @@ class PendingClaims:
         return claim
 
     def _all_fit(self, node_uuid: str) -> bool:
-        return all(each.is_complete for each in self._claims_on(node_uuid).values())
+        return all(claim.is_complete for claim in self._claims_on(node_uuid).values())
 
     def _fit_again(self, node_uuid: str, claims: dict[str, PendingClaim]) -> None:
         self._arrays.revision += 1
@@ -377,29 +375,22 @@ class PendingClaims:
             self._pending[node_uuid] = claims
 
     def _apply(self, row: int, claim: PendingClaim) -> None:
-        self._add(row, claim.consumption, 1)
-        topology, pools = self._devices(row)
-        claim.usage = claim.consumption.take(topology, pools)
-        if claim.usage is not None:
-            for name, value in claim.usage.changes():
+        """Add what a claim consumes to the row of its host."""
+        self._arrays.add(row, claim.consumption.deltas())
+        need = claim.consumption.need
+        if need is not None:
+            claim.usage = need.take(*self._devices(row))
+            for name, value in claim.usage.changes() if claim.usage else ():
                 self._arrays.write(name, [row], [value])
 
     def _revert(self, row: int, claim: PendingClaim) -> None:
-        self._add(row, claim.consumption, -1)
+        """Subtract what a claim consumes from the row of its host."""
+        deltas = claim.consumption.deltas()
+        self._arrays.add(row, [(name, -delta) for name, delta in deltas])
         if claim.usage is not None:
             for name, value in claim.usage.undone(*self._devices(row)):
                 self._arrays.write(name, [row], [value])
 
-    def _add(self, row: int, consumption: Consumption, sign: int) -> None:
-        for name, delta in consumption.deltas():
-            self._arrays.add(name, row, sign * delta)
-        self._arrays.touch([row])
-
     def _devices(self, row: int) -> tuple[Any, Any]:
-        value = self._arrays.value
-        return value("numa_topology", row), value("pci_stats", row)
-
-    def _add_instance(self, host: str, uuid: str, consumption: Consumption) -> None:
-        self._instances.add(host, uuid)
-        if consumption.image_properties:
-            self._instances.set_image_properties(uuid, consumption.image_properties)
+        read = self._arrays.read
+        return read("numa_topology", row), read("pci_stats", row)

@@ -108,13 +108,24 @@ class ColumnArrays:
         Changes whenever a row is added or removed.
     supply_revision : int
         Changes then as well, and with the total supply of a host.
+    n_rows : int
+    row_of : dict of str to int
+        The row of each compute node, by UUID; it is changed here only.
+
+    Parameters
+    ----------
+    columns : mapping
+    instances : InstanceMap
+        What a view has beside the columns.
     """
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, instances: InstanceMap) -> None:
         self.revision = 0
         self.layout_revision = 0
         self.supply_revision = 0
-        self._size = 0
+        self.n_rows = 0
+        self.row_of: dict[str, int] = {}
+        self._instances = instances
         self._numbers: dict[str, Array] = {
             name: np.zeros(_FIRST_CAPACITY, column.kind.dtype)
             for name, column in columns.items()
@@ -129,66 +140,55 @@ class ColumnArrays:
         self._interners = {name: Interner() for name in self._codes}
         self._supply = {"aggregates", *(n for n, c in columns.items() if c.is_supply)}
         self._viewed: set[str] = set()
-        self._row_of: dict[str, int] = {}
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __contains__(self, node_uuid: object) -> bool:
-        return node_uuid in self._row_of
 
     # -- reading -----------------------------------------------------------------
-
-    def row_of(self, node_uuid: str) -> int | None:
-        """Return a compute node's row; None: it has none."""
-        return self._row_of.get(node_uuid)
 
     def rows_of(self, node_uuids: Iterable[str]) -> Rows:
         """Return the row of each UUID; -1: it has none."""
         return np.fromiter(
-            map(self._row_of.get, node_uuids, itertools.repeat(-1)), np.intp
+            map(self.row_of.get, node_uuids, itertools.repeat(-1)), np.intp
         )
 
-    def view(self, instances: InstanceMap) -> View:
+    def view(self) -> View:
         """Return the columns as they are now; later writes do not change them."""
-        for name in self._codes:  # decisions add values even without a claim
-            self._compact(name)
+        n_rows = self.n_rows
+        for name, interner in self._interners.items():
+            # Decisions add values even without a claim.
+            if len(interner.values) > 2 * n_rows + _SLACK:
+                self._compact(name)
         self._viewed = {*self._numbers, *self._codes}
-        size = self._size
         return View(
-            numbers={name: array[:size] for name, array in self._numbers.items()},
-            codes={name: array[:size] for name, array in self._codes.items()},
+            numbers={name: array[:n_rows] for name, array in self._numbers.items()},
+            codes={name: array[:n_rows] for name, array in self._codes.items()},
             interners=dict(self._interners),
-            instances=instances,
+            instances=self._instances,
             revision=self.revision,
         )
 
     def numbers(self, name: str) -> Array:
         """Return a column of numbers, for immediate reading."""
-        return self._numbers[name][: self._size]
+        return self._numbers[name][: self.n_rows]
 
-    def value(self, name: str, row: int) -> Any:
-        """Return a row's value of an interned column."""
+    def read(self, name: str, row: int) -> Any:
+        """Return a row's value of a column of either kind; a number is Python's own."""
+        if name in self._numbers:
+            return self._numbers[name][row].item()
         return self._interners[name].values[self._codes[name][row]]
 
-    def text(self, name: str, row: int) -> str:
-        """Return a row's value of a column of strings."""
-        return str(self.value(name, row))
-
-    def where(self, wanted: Mapping[str, Iterable[Any]]) -> Rows:
+    def where(self, **wanted: Iterable[Any]) -> list[int]:
         """Return the rows that have, in each of these columns, one of its values."""
-        mask = np.ones(self._size, bool)
+        mask = np.ones(self.n_rows, bool)
         for name, values in wanted.items():
-            interner = self._interners[name]
-            codes = [c for c in map(interner.find, values) if c is not None]
-            column = self._codes[name][: self._size]
+            codes = [
+                code
+                for value in values
+                if (code := self._interners[name].find(value)) is not None
+            ]
+            column = self._codes[name][: self.n_rows]
             # One comparison costs a tenth of a lookup in a set.
             mask &= column == codes[0] if len(codes) == 1 else np.isin(column, codes)
-        return np.flatnonzero(mask)
-
-    def uuids_where(self, wanted: Mapping[str, Iterable[Any]]) -> tuple[str, ...]:
-        """Return the compute nodes of the rows that `where` returns."""
-        return tuple(self.text("uuid", row) for row in self.where(wanted).tolist())
+        rows: list[int] = np.flatnonzero(mask).tolist()
+        return rows
 
     # -- writing -----------------------------------------------------------------
 
@@ -201,13 +201,13 @@ class ColumnArrays:
         if (rows >= 0).all():
             return rows
         new_uuids = [
-            uuid for uuid in dict.fromkeys(node_uuids) if uuid not in self._row_of
+            uuid for uuid in dict.fromkeys(node_uuids) if uuid not in self.row_of
         ]
-        size = self._size + len(new_uuids)
-        while len(self._numbers["revision"]) < size:
+        n_rows = self.n_rows + len(new_uuids)
+        while len(self._numbers["revision"]) < n_rows:
             self._grow()
-        self._row_of.update(zip(new_uuids, range(self._size, size), strict=True))
-        self._size = size
+        self.row_of.update(zip(new_uuids, range(self.n_rows, n_rows), strict=True))
+        self.n_rows = n_rows
         self.layout_revision += 1
         self.supply_revision += 1
         return self.rows_of(node_uuids)
@@ -223,28 +223,31 @@ class ColumnArrays:
 
         The last row takes its place.
         """
-        row = self._row_of.pop(node_uuid, None)
+        row = self.row_of.pop(node_uuid, None)
         if row is None:
             return False
         self.layout_revision += 1
         self.supply_revision += 1
-        last = self._size - 1
+        last = self.n_rows - 1
         if row != last:
             for name in (*self._numbers, *self._codes):
                 array = self._writable(name)
                 array[row] = array[last]
-            self._row_of[self.text("uuid", row)] = row
-        self._size = last
+            self.row_of[self.read("uuid", row)] = row
+        self.n_rows = last
         return True
 
-    def add(self, name: str, row: int, delta: int) -> None:
-        """Add to a number."""
-        self._writable(name)[row] += delta
+    def add(self, row: int, deltas: Iterable[tuple[str, int]]) -> None:
+        """Add to numbers of a row, which changes at the present revision."""
+        for name, delta in deltas:
+            self._writable(name)[row] += delta
+        self._writable("revision")[row] = self.revision
 
     def write(self, name: str, rows: Sequence[int] | Rows, values: Any) -> None:
         """Write one value, or one for each row, into a column of either kind."""
         if name not in self._numbers:
-            self._compact(name)
+            if len(self._interners[name].values) > 2 * self.n_rows + _SLACK:
+                self._compact(name)
             values = self._interners[name].codes(values)
         column = self._writable(name)
         before = column[rows] if name in self._supply else None
@@ -254,13 +257,7 @@ class ColumnArrays:
 
     def touch(self, rows: Sequence[int] | Rows) -> None:
         """Record that these rows changed at the present revision."""
-        self.write("revision", rows, self.revision)
-
-    def read(self, name: str, row: int) -> Any:
-        """Return a row's value of a column of either kind; a number is Python's own."""
-        if name in self._numbers:
-            return self._numbers[name][row].item()
-        return self.value(name, row)
+        self._writable("revision")[rows] = self.revision
 
     def _writable(self, name: str) -> Array:
         arrays: dict[str, Any] = self._numbers if name in self._numbers else self._codes
@@ -270,14 +267,11 @@ class ColumnArrays:
         return arrays[name]  # type: ignore[no-any-return]
 
     def _compact(self, name: str) -> None:
-        """Remove the values that no row has any more, if these are many."""
-        interner = self._interners[name]
-        if len(interner) <= 2 * self._size + _SLACK:
-            return
+        """Remove the values that no row has any more."""
         # Rows beyond the last are excluded: their values must not be kept.
         codes = np.zeros_like(self._codes[name])
-        codes[: self._size], self._interners[name] = compacted(
-            self._codes[name][: self._size], interner.values
+        codes[: self.n_rows], self._interners[name] = compacted(
+            self._codes[name][: self.n_rows], self._interners[name].values
         )
         self._codes[name] = codes
         self._viewed.discard(name)

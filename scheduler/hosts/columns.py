@@ -131,7 +131,7 @@ def read_uuids(value: object) -> list[str]:
     """Read a list of UUIDs."""
     if type(value) is not list:
         raise _wrong(value, "a list of UUIDs")
-    return [read_uuid(each) for each in value]
+    return [read_uuid(item) for item in value]
 
 
 def read_texts(value: object) -> Mapping[str, str]:
@@ -165,10 +165,12 @@ def _numbers(value: object) -> Mapping[str, float] | None:
 
 def _triples(value: object) -> tuple[tuple[str, ...], ...]:
     if type(value) is list and all(
-        type(each) is list and len(each) == 3 and all(type(t) is str for t in each)
-        for each in value
+        type(triple) is list
+        and len(triple) == 3
+        and all(type(t) is str for t in triple)
+        for triple in value
     ):
-        return tuple(_canonical(*each) for each in value)
+        return tuple(_canonical(*triple) for triple in value)
     raise _wrong(value, "a list of [architecture, hypervisor type, VM mode]")
 
 
@@ -212,7 +214,7 @@ def _as_names(value: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 def _as_lists(value: Sequence[Sequence[str]]) -> list[list[str]]:
-    return [list(each) for each in value]
+    return [list(triple) for triple in value]
 
 
 _AMOUNT_SCHEMA = {"type": "integer", "minimum": 0, "maximum": _MAX_AMOUNT}
@@ -346,13 +348,13 @@ class Column:
             )
         kind = self.dtype
         if not isinstance(kind, ColumnType):
-            found = _SCALARS.get(kind) if isinstance(kind, type) else None
-            if found is None:
+            column_type = _SCALARS.get(kind) if isinstance(kind, type) else None
+            if column_type is None:
                 raise ValueError(
                     f"column {self.name!r}: dtype {kind!r} is not supported; use int, "
                     "float, bool or str"
                 )
-            kind = found
+            kind = column_type
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "read", kind.read)
         object.__setattr__(self, "write", kind.write)

@@ -45,30 +45,29 @@ def properties_of_instance(instance: Instance) -> ImageProperties | None:
     if "system_metadata" not in instance:
         return None
     metadata: Mapping[str, str | None] = instance.system_metadata
-    found = {
-        key.removeprefix(_PREFIX): value
+    properties = {
+        name: value
         for key, value in metadata.items()
         if key.startswith(_PREFIX) and value is not None
+        if (name := key.removeprefix(_PREFIX)) not in _SKIPPED
     }
-    kept = {key: value for key, value in found.items() if key not in _SKIPPED}
     try:
-        return _pairs(ImageMetaProps.from_dict(kept))
+        return _pairs(ImageMetaProps.from_dict(properties))
     except ValueError as e:
         LOG.warning("The image properties of %s are not counted: %s", instance.uuid, e)
         return NO_PROPERTIES
 
 
 def _pairs(properties: ImageMetaProps) -> ImageProperties:
-    return frozenset(
-        (name, str(_ordered(value))) for name, value in properties.to_dict().items()
-    )
-
-
-def _ordered(value: object) -> object:
-    """Return a value whose text is the same for equal values; sets have no order."""
-    if isinstance(value, list):
-        return [_ordered(item) for item in value]
-    return sorted(value) if isinstance(value, set | frozenset) else value
+    """Return the properties that are set, each with a text that equal values share."""
+    pairs = []
+    for name, value in properties.set_values().items():
+        if isinstance(value, list):  # perhaps of sets of CPUs, which have no order
+            items = [sorted(item) if isinstance(item, set) else item for item in value]
+            pairs.append((name, str(items)))
+        else:
+            pairs.append((name, str(value)))
+    return frozenset(pairs)
 
 
 #: The number of properties that are also counted in arrays; the oldest is evicted.
@@ -84,18 +83,18 @@ class InstanceMap:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         #: The number of the last change, and by host.
         self._revision = 0
         self._changed_at: dict[str, int] = {}
         self._of_host: dict[str, set[str]] = {}
-        #: Hosts that an instance has left since `take_left`.
-        self._left: set[str] = set()
+        #: Hosts that an instance has left since `take_freed`.
+        self._freed: set[str] = set()
         self._hosts_of: dict[str, tuple[str, ...]] = {}
         self._properties: dict[str, ImageProperties] = {}
         self._index_of: dict[str, int] = {}
         #: Instances by property and by a host's index; no zeros.
-        self._tallies: dict[ImageProperty, dict[int, int]] = {}
+        self._counts: dict[ImageProperty, dict[int, int]] = {}
         #: The same as arrays, of the properties that were last requested.
         self._columns: dict[ImageProperty, npt.NDArray[np.float64]] = {}
 
@@ -107,54 +106,74 @@ class InstanceMap:
         with self._lock:
             before = self._of_host.setdefault(host, set())
             for uuid in before.difference(uuids):
-                self._remove(host, uuid)
+                self.remove(host, uuid)
             alone = (host,)  # one object, shared by nearly all of them
             new = set(uuids).difference(before)
             if new:
-                self._touch(host)
+                self._record_change(host)
             for uuid in new:
                 if uuid in self._hosts_of:
-                    self._add(host, uuid)
+                    self.add(host, uuid)
                 else:  # it is new, so it has no image properties
                     self._hosts_of[uuid] = alone
                     before.add(uuid)
 
-    def add(self, host: str, uuid: str) -> None:
-        """Add an instance to a host; other hosts that it is on stay as they are."""
+    def add(
+        self, host: str, uuid: str, properties: ImageProperties = NO_PROPERTIES
+    ) -> None:
+        """Add an instance to a host; other hosts that it is on stay as they are.
+
+        Parameters
+        ----------
+        properties : frozenset of (property, text)
+            The instance's image properties; empty: unknown, or as they are.
+        """
         with self._lock:
-            self._add(host, uuid)
+            hosts = self._hosts_of.get(uuid, ())
+            if host not in hosts:
+                self._hosts_of[uuid] = (*hosts, host)
+                self._of_host.setdefault(host, set()).add(uuid)
+                known = self._properties.get(uuid, NO_PROPERTIES)
+                self._record_change(host, known, 1)
+            if properties:
+                self.set_image_properties(uuid, properties)
 
     def remove(self, host: str, uuid: str) -> None:
         """Remove an instance from a host; one that is not there is no error."""
         with self._lock:
-            self._remove(host, uuid)
+            hosts = self._hosts_of.get(uuid, ())
+            if host not in hosts:
+                return
+            self._of_host[host].discard(uuid)
+            self._freed.add(host)
+            known = self._properties.get(uuid, NO_PROPERTIES)
+            self._record_change(host, known, -1)
+            remaining = tuple(other for other in hosts if other != host)
+            if remaining:
+                self._hosts_of[uuid] = remaining
+            else:
+                del self._hosts_of[uuid]
+                self._properties.pop(uuid, None)
 
-    def _add(self, host: str, uuid: str) -> None:
-        hosts = self._hosts_of.get(uuid, ())
-        if host not in hosts:
-            self._hosts_of[uuid] = (*hosts, host)
-            self._of_host.setdefault(host, set()).add(uuid)
-            self._touch(host)
-            self._tally(host, self._properties.get(uuid, NO_PROPERTIES), 1)
-
-    def _remove(self, host: str, uuid: str) -> None:
-        hosts = self._hosts_of.get(uuid, ())
-        if host not in hosts:
-            return
-        self._of_host[host].discard(uuid)
-        self._left.add(host)
-        self._touch(host)
-        self._tally(host, self._properties.get(uuid, NO_PROPERTIES), -1)
-        left = tuple(other for other in hosts if other != host)
-        if left:
-            self._hosts_of[uuid] = left
-        else:
-            del self._hosts_of[uuid]
-            self._properties.pop(uuid, None)
-
-    def _touch(self, host: str) -> None:
+    def _record_change(
+        self, host: str, properties: ImageProperties = NO_PROPERTIES, change: int = 0
+    ) -> None:
+        """Give a host a new revision, and change its counts of these properties."""
         self._revision += 1
         self._changed_at[host] = self._revision
+        index = self._index_of.setdefault(host, len(self._index_of))
+        for pair in properties:
+            counts = self._counts.setdefault(pair, {})
+            counts[index] = counts.get(index, 0) + change
+            if not counts[index]:
+                del counts[index]
+            if not counts:
+                del self._counts[pair]
+            column = self._columns.get(pair)
+            if column is not None and index < len(column):
+                column[index] += change
+            elif column is not None:
+                del self._columns[pair]
 
     def changed_since(self, revision: int) -> tuple[int, frozenset[str]]:
         """Return the present revision, and the hosts that changed since one.
@@ -173,11 +192,11 @@ class InstanceMap:
             # dict() takes ten times as long where entries were deleted.
             return self._hosts_of.copy(), self._properties.copy()
 
-    def take_left(self) -> set[str]:
+    def take_freed(self) -> set[str]:
         """Return the hosts that an instance has left since the last call."""
         with self._lock:
-            left, self._left = self._left, set()
-            return left
+            freed, self._freed = self._freed, set()
+            return freed
 
     def of_host(self, host: str) -> frozenset[str]:
         """Return the UUIDs of a host's instances."""
@@ -216,9 +235,8 @@ class InstanceMap:
                 return
             counted = before or NO_PROPERTIES
             for host in hosts:
-                self._touch(host)
-                self._tally(host, counted - properties, -1)
-                self._tally(host, properties - counted, 1)
+                self._record_change(host, counted - properties, -1)
+                self._record_change(host, properties - counted, 1)
             self._properties[uuid] = properties
 
     def image_properties_of(self, host: str) -> dict[str, ImageProperties]:
@@ -227,28 +245,10 @@ class InstanceMap:
             known = self._properties
             return {u: known[u] for u in self._of_host.get(host, ()) if u in known}
 
-    def _tally(self, host: str, properties: ImageProperties, change: int) -> None:
-        index = self._index(host)
-        for each in properties:
-            tally = self._tallies.setdefault(each, {})
-            tally[index] = tally.get(index, 0) + change
-            if not tally[index]:
-                del tally[index]
-            if not tally:
-                del self._tallies[each]
-            column = self._columns.get(each)
-            if column is not None and index < len(column):
-                column[index] += change
-            elif column is not None:
-                del self._columns[each]
-
-    def _index(self, host: str) -> int:
-        return self._index_of.setdefault(host, len(self._index_of))
-
     def index_of(self, host: str) -> int:
         """Return a host's index in the result of `sum_properties`; it never changes."""
         with self._lock:
-            return self._index(host)
+            return self._index_of.setdefault(host, len(self._index_of))
 
     def sum_properties(
         self, factors: Mapping[ImageProperty, float]
@@ -261,20 +261,20 @@ class InstanceMap:
         """
         with self._lock:
             sums = np.zeros(len(self._index_of))
-            for each, factor in factors.items():
-                if each in self._tallies:
-                    column = self._column(each)
+            for pair, factor in factors.items():
+                if pair in self._counts:
+                    column = self._column(pair)
                     sums[: len(column)] += factor * column
             return sums
 
-    def _column(self, each: ImageProperty) -> npt.NDArray[np.float64]:
+    def _column(self, pair: ImageProperty) -> npt.NDArray[np.float64]:
         """Return the instances with a property by host, shape (up to all hosts,)."""
-        column = self._columns.get(each)
+        column = self._columns.get(pair)
         if column is None:
-            tally = self._tallies[each]
-            column = self._columns[each] = np.zeros(len(self._index_of))
-            indices = np.fromiter(tally, np.intp, len(tally))
-            column[indices] = np.fromiter(tally.values(), np.float64, len(tally))
+            counts = self._counts[pair]
+            column = self._columns[pair] = np.zeros(len(self._index_of))
+            indices = np.fromiter(counts, np.intp, len(counts))
+            column[indices] = np.fromiter(counts.values(), np.float64, len(counts))
             if len(self._columns) > _MAX_COLUMNS:
                 del self._columns[next(iter(self._columns))]
         return column

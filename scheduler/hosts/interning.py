@@ -61,9 +61,6 @@ class Interner:
         self._value_arrays: dict[Callable[[], Any], Any] = {}
         self._lock = threading.RLock()
 
-    def __len__(self) -> int:
-        return len(self.values)
-
     def code(self, value: object) -> int:
         """Return the code of a value, a new one if the value is new."""
         key = _key(value)
@@ -97,7 +94,10 @@ class Interner:
 
     def find(self, value: object) -> int | None:
         """Return the code of a known value, otherwise None."""
-        return self._codes.get(_key(value))
+        try:
+            return self._codes.get(value)
+        except TypeError:
+            return self._codes.get(_key(value))
 
     def map_values(
         self, cache_key: Hashable, function: Callable[[Any], Any], dtype: npt.DTypeLike
@@ -116,10 +116,10 @@ class Interner:
 
         def answer(start: int) -> npt.NDArray[Any]:
             new = self.values[start:]
-            fresh = np.empty(len(new), dtype)
+            results = np.empty(len(new), dtype)
             for i, value in enumerate(new):
-                fresh[i] = function(value)
-            return fresh
+                results[i] = function(value)
+            return results
 
         return self.map_codes(cache_key, answer)
 
@@ -140,25 +140,25 @@ class Interner:
         ndarray of shape (at least the codes that a view has,)
         """
         with self._lock:
-            known = self._cached.pop(cache_key, None)
-            n_known = 0 if known is None else len(known)
-            if known is None or n_known < len(self.values):
-                fresh = function(n_known)
-                known = fresh if known is None else np.concatenate([known, fresh])
-            self._cached[cache_key] = known
+            cached = self._cached.pop(cache_key, None)
+            n_cached = 0 if cached is None else len(cached)
+            if cached is None or n_cached < len(self.values):
+                new = function(n_cached)
+                cached = new if cached is None else np.concatenate([cached, new])
+            self._cached[cache_key] = cached
             if len(self._cached) > _MAX_CACHED:
                 self._cached.popitem(last=False)
-            return known
+            return cached
 
     def value_arrays(self, make: Callable[[], ValueArraysT]) -> ValueArraysT:
         """Return arrays derived from all values, created by `make` and then cached."""
         with self._lock:
-            columns: ValueArraysT | None = self._value_arrays.get(make)
-            if columns is None:
-                columns = self._value_arrays[make] = make()
-            if len(columns) < len(self.values):
-                columns.extend(self.values[len(columns) :])
-            return columns
+            arrays: ValueArraysT | None = self._value_arrays.get(make)
+            if arrays is None:
+                arrays = self._value_arrays[make] = make()
+            if len(arrays) < len(self.values):
+                arrays.extend(self.values[len(arrays) :])
+            return arrays
 
 
 def compacted(codes: Codes, values: Sequence[Any]) -> tuple[Codes, Interner]:

@@ -191,14 +191,14 @@ class HostRecord:
 
 def _declared() -> Mapping[str, Column]:
     hints = typing.get_type_hints(HostRecord, include_extras=True)
-    found = {}
+    columns = {}
     for field in dataclasses.fields(HostRecord):
         for declared in getattr(hints[field.name], "__metadata__", ()):
             default = field.default
             if field.default_factory is not dataclasses.MISSING:
                 default = field.default_factory()
-            found[field.name] = declared(name=field.name, default=default)
-    return MappingProxyType(found)
+            columns[field.name] = declared(name=field.name, default=default)
+    return MappingProxyType(columns)
 
 
 #: Declarations by name.

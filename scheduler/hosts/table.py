@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from ..candidates import HostCandidates, HostLayout, Offer, Rows
+from ..candidates import HostLayout, Offer, Rows
 from .aggregates import AggregateMap, HostAggregate, PlacementPlace
 from .batch import HostBatch
 from .claims import PendingClaims
-from .column_arrays import ColumnArrays, TableImage, View
+from .column_arrays import ColumnArrays, TableImage
 from .instances import ImageProperties, InstanceMap
 from .record import COLUMNS, Columns, HostRecord
 
@@ -63,9 +63,9 @@ class HostTable:
             if name not in COLUMNS
         }
         self._lock = threading.RLock()
-        self._arrays = ColumnArrays(columns)
         self.aggregates = AggregateMap()
         self.instances = InstanceMap()
+        self._arrays = ColumnArrays(columns, self.instances)
         self.claims = PendingClaims(
             self._arrays, self.instances, self._lock, clock, monotonic
         )
@@ -74,7 +74,7 @@ class HostTable:
         self._placement_places: Mapping[str, tuple[PlacementPlace, ...]] = {}
 
     def __len__(self) -> int:
-        return len(self._arrays)
+        return self._arrays.n_rows
 
     @property
     def revision(self) -> int:
@@ -97,12 +97,13 @@ class HostTable:
 
         UUIDs without a row are omitted. The order is that of the rows.
         """
-        if node_uuids is None:
-            with self._lock:
-                every = np.arange(len(self._arrays), dtype=np.intp)
-                return HostBatch(self._view(), every, is_whole=True)
         with self._lock:
-            return self._listed(self._view(), self._arrays.rows_of(node_uuids))
+            view = self._arrays.view()
+            if node_uuids is None:
+                rows = np.arange(self._arrays.n_rows)
+                return HostBatch(view, rows, is_whole=True)
+            rows = np.unique(self._arrays.rows_of(node_uuids))
+        return HostBatch(view, rows[rows >= 0])
 
     def batch_of_offer(self, offer: Offer) -> HostBatch:
         """Return the hosts of an offer's open candidates, with these candidates.
@@ -110,10 +111,14 @@ class HostTable:
         The offer may cache the rows of its hosts until hosts are added or removed.
         """
         with self._lock:
-            view = self._view()
+            view, n_rows = self._arrays.view(), self._arrays.n_rows
             token = id(self), self._arrays.layout_revision
             offered = offer.on_hosts(HostLayout(token, self._arrays.rows_of))
-        return self._listed(view, offered.rows, offered)
+        # One element more than there are rows: -1 refers to it.
+        is_offered = np.zeros(n_rows + 1, bool)
+        is_offered[offered.rows] = True
+        rows = np.flatnonzero(is_offered[:n_rows])
+        return HostBatch(view, rows, is_whole=len(rows) == n_rows, offered=offered)
 
     def image(self) -> TableImage:
         """Return all that the table holds, as it is now.
@@ -122,38 +127,25 @@ class HostTable:
         """
         with self._lock:
             return TableImage(
-                self._view(),
+                self._arrays.view(),
                 tuple(self.aggregates),
                 *self.instances.contents(),
                 self.claims.unreported(),
             )
 
-    def _view(self) -> View:
-        return self._arrays.view(self.instances)
-
-    def _listed(
-        self, view: View, found: Rows, offered: HostCandidates | None = None
-    ) -> HostBatch:
-        size = len(view.numbers["revision"])
-        # One element more than there are rows: -1 refers to it.
-        is_listed = np.zeros(size + 1, bool)
-        is_listed[found] = True
-        rows = np.flatnonzero(is_listed[:size])
-        return HostBatch(view, rows, is_whole=len(rows) == size, offered=offered)
-
     def has_node(self, node_uuid: str) -> bool:
         """Return whether a compute node has a row."""
-        return node_uuid in self._arrays
+        return node_uuid in self._arrays.row_of
 
     def host_of(self, node_uuid: str) -> str | None:
         """Return the service host of a compute node; None: it has no row."""
         with self._lock:
-            row = self._arrays.row_of(node_uuid)
-            return None if row is None else self._arrays.text("host", row)
+            row = self._arrays.row_of.get(node_uuid)
+            return None if row is None else str(self._arrays.read("host", row))
 
     def missing(self, node_uuids: Iterable[str]) -> list[str]:
         """Return which of these compute nodes have no row."""
-        return [uuid for uuid in node_uuids if uuid not in self._arrays]
+        return [uuid for uuid in node_uuids if uuid not in self._arrays.row_of]
 
     def changed_since(self, revision: int) -> tuple[int, frozenset[str]]:
         """Return the present revision, and the nodes whose rows changed since one.
@@ -162,8 +154,8 @@ class HostTable:
         """
         with self._lock:
             rows = np.flatnonzero(self._arrays.numbers("revision") > revision)
-            changed = frozenset(self._arrays.text("uuid", row) for row in rows.tolist())
-            return self._arrays.revision, changed
+            changed = (self._arrays.read("uuid", row) for row in rows.tolist())
+            return self._arrays.revision, frozenset(changed)
 
     def nodes_of(
         self, host: str | None, node: str | None = None, cell: str | None = None
@@ -172,12 +164,11 @@ class HostTable:
 
         Names must match exactly; None matches any.
         """
-        wanted = {"host": host, "nodename": node, "cell_uuid": cell}
-        conditions = {
-            name: [value] for name, value in wanted.items() if value is not None
-        }
+        names = {"host": host, "nodename": node, "cell_uuid": cell}
+        wanted = {column: [name] for column, name in names.items() if name is not None}
         with self._lock:
-            return self._arrays.uuids_where(conditions)
+            rows = self._arrays.where(**wanted)
+            return tuple(self._arrays.read("uuid", row) for row in rows)
 
     def nodes_beside(self, node_uuids: Collection[str]) -> frozenset[str]:
         """Return these providers, and all compute nodes of their service hosts.
@@ -186,29 +177,19 @@ class HostTable:
         returned alone.
         """
         with self._lock:
-            found = map(self._arrays.row_of, node_uuids)
-            hosts = {self._arrays.text("host", row) for row in found if row is not None}
-            beside = self._arrays.uuids_where({"host": hosts})
-            return frozenset([*node_uuids, *beside])
-
-    def unreported(self, instance_uuids: Collection[str]) -> list[str]:
-        """Return, sorted, the instances that no host has reported.
-
-        They are on no host, or only where a claim was granted or reserved.
-        """
-        with self._lock:
-            claimed = self.claims.hosts_of(instance_uuids)
-            hosts_of = self.instances.hosts_of
-            return sorted(
-                uuid
-                for uuid in instance_uuids
-                if claimed.get(uuid, set()).issuperset(hosts_of(uuid))
-            )
+            rows = self._arrays.rows_of(node_uuids).tolist()
+            hosts = {self._arrays.read("host", row) for row in rows if row >= 0}
+            beside = self._arrays.where(host=hosts)
+            uuids = (self._arrays.read("uuid", row) for row in beside)
+            return frozenset([*node_uuids, *uuids])
 
     def take_freed(self) -> list[str]:
         """Return the compute nodes that an instance has left since the last call."""
-        left = self.instances.take_left()
-        return [node for host in left for node in self.nodes_of(host)]
+        if not (hosts := self.instances.take_freed()):
+            return []
+        with self._lock:
+            rows = self._arrays.where(host=hosts)
+            return [self._arrays.read("uuid", row) for row in rows]
 
     def least_service_version(self) -> int:
         """Return the lowest version of a compute service; 0: none is known.
@@ -266,7 +247,7 @@ class HostTable:
             values = zip(*map(_values_of, chunk), strict=True)
             columns: dict[str, Sequence[Any]] = dict(zip(COLUMNS, values, strict=True))
             for name, default in self._added.items():
-                columns[name] = [each.extra.get(name, default) for each in chunk]
+                columns[name] = [record.extra.get(name, default) for record in chunk]
             self._put(columns, instances or {})
 
     def put_columns(self, columns: Mapping[str, Sequence[Any]]) -> None:
@@ -280,8 +261,8 @@ class HostTable:
             and the others keep their value.
         """
         for first in range(0, len(columns["uuid"]), _CHUNK):
-            some = slice(first, first + _CHUNK)
-            self._put({name: values[some] for name, values in columns.items()}, {})
+            chunk = slice(first, first + _CHUNK)
+            self._put({name: values[chunk] for name, values in columns.items()}, {})
 
     def _put(
         self,
@@ -291,19 +272,18 @@ class HostTable:
         uuids, hosts = columns["uuid"], columns["host"]
         with self._lock:
             self._arrays.revision += 1
-            n_before = len(self._arrays)
-            at = self._arrays.rows_for(uuids)
+            n_before = self._arrays.n_rows
+            rows = self._arrays.rows_for(uuids)
             for name, values in columns.items():
-                self._arrays.write(name, at, values)
-            new = np.arange(n_before, len(self._arrays))
+                self._arrays.write(name, rows, values)
+            new = np.arange(n_before, self._arrays.n_rows)
             for name, default in self._added.items():
                 if name not in columns and len(new):
                     self._arrays.write(name, new, [default] * len(new))
-            in_them = self.aggregates.of_hosts(hosts)
-            self._arrays.write("aggregates", at, in_them)
+            self._arrays.write("aggregates", rows, self.aggregates.of_hosts(hosts))
             if len(new):
                 self._write_placement_places(new)
-            self._arrays.touch(at)
+            self._arrays.touch(rows)
             reported = {h: instances[h] for h in hosts if h in instances}
             self._replace_instances(reported)
             if self.claims:
@@ -343,28 +323,27 @@ class HostTable:
 
     def _change(self, changes: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
         unknown: list[str] = []
-        touched: list[int] = []
+        changed_rows: list[int] = []
         by_column: defaultdict[str, tuple[list[int], list[Any]]]
         by_column = defaultdict(lambda: ([], []))
         for node_uuid, values in changes:
-            found = self._arrays.row_of(node_uuid)
-            if found is None:
+            row = self._arrays.row_of.get(node_uuid)
+            if row is None:
                 unknown.append(node_uuid)
                 continue
-            touched.append(found)
+            changed_rows.append(row)
             for name, value in values.items():
                 rows, new_values = by_column[name]
-                rows.append(found)
+                rows.append(row)
                 new_values.append(value)
         # Claims are added to the reported values.
         with self.claims.subtracted([node_uuid for node_uuid, _ in changes]):
             for name, (rows, new_values) in by_column.items():
                 self._arrays.write(name, rows, new_values)
             if "host" in by_column:
-                moved = by_column["host"]
-                in_them = self.aggregates.of_hosts(moved[1])
-                self._arrays.write("aggregates", moved[0], in_them)
-            self._arrays.touch(touched)
+                rows, hosts = by_column["host"]
+                self._arrays.write("aggregates", rows, self.aggregates.of_hosts(hosts))
+            self._arrays.touch(changed_rows)
         return unknown
 
     def as_reported(self, node_uuid: str) -> HostRecord | None:
@@ -373,7 +352,7 @@ class HostTable:
         None: it has no row.
         """
         with self._lock:
-            row = self._arrays.row_of(node_uuid)
+            row = self._arrays.row_of.get(node_uuid)
             if row is None:
                 return None
             with self.claims.subtracted([node_uuid]):
@@ -440,8 +419,8 @@ class HostTable:
         """Set the image properties of instances; those on no host are ignored."""
         with self._lock:
             self._arrays.revision += 1
-            for uuid, its in properties.items():
-                self.instances.set_image_properties(uuid, its)
+            for uuid, of_instance in properties.items():
+                self.instances.set_image_properties(uuid, of_instance)
 
     # -- aggregates --------------------------------------------------------------------
 
@@ -478,25 +457,23 @@ class HostTable:
         """Replace all aggregates; unaffected rows are not touched."""
         changed = {aggregate.id: aggregate for aggregate in aggregates}
         with self._lock:
-            concerned: set[str] = set()
+            affected: set[str] = set()
             for old in self.aggregates:
                 if old.id not in changed:
-                    concerned |= self.aggregates.drop(old.id)
+                    affected |= self.aggregates.drop(old.id)
                 elif old == changed[old.id]:
                     del changed[old.id]
             for new in changed.values():
-                concerned |= self.aggregates.put(new)
-            self._write_aggregates(concerned)
+                affected |= self.aggregates.put(new)
+            self._write_aggregates(affected)
 
     def _write_aggregates(self, hosts: Collection[str]) -> None:
         self._arrays.revision += 1
         if not hosts:
             return
-        rows = self._arrays.where({"host": hosts}).tolist()
-        names = (self._arrays.text("host", row) for row in rows)
-        self._arrays.write(
-            "aggregates", rows, [self.aggregates.of_host(name) for name in names]
-        )
+        rows = self._arrays.where(host=hosts)
+        names = [self._arrays.read("host", row) for row in rows]
+        self._arrays.write("aggregates", rows, self.aggregates.of_hosts(names))
         self._arrays.touch(rows)
 
     # -- aggregates of Placement -------------------------------------------------------
@@ -524,14 +501,13 @@ class HostTable:
             self._placement_places = dict(places)
             distinct = set(self._placement_places.values())
             self.placement_places = frozenset[PlacementPlace]().union(*distinct)
-            found = self._arrays.rows_of(changed)
-            rows = found[found >= 0]
+            rows = self._arrays.rows_of(changed)
+            rows = rows[rows >= 0]
             if len(rows):
                 self._write_placement_places(rows)
                 self._arrays.touch(rows)
 
     def _write_placement_places(self, rows: Rows) -> None:
-        known = self._placement_places
-        uuids = (self._arrays.text("uuid", row) for row in rows.tolist())
-        values = [known.get(uuid, ()) for uuid in uuids]
+        uuids = [self._arrays.read("uuid", row) for row in rows.tolist()]
+        values = [self._placement_places.get(uuid, ()) for uuid in uuids]
         self._arrays.write("placement_places", rows, values)

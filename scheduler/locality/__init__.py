@@ -19,9 +19,15 @@ from .joint import (
     RoomOfPlaces,
     per_place,
 )
-from .masks import Finding, Masks, Standing
+from .masks import (
+    Finding,
+    Masks,
+    Resolution,
+    reason_of,
+    reason_of_unknown,
+    reason_without_host,
+)
 from .places import LEVEL_KEY, NOWHERE, PLACE_KEY, SEVERAL, Places, place_of
-from .reasons import reason_of, reason_of_unknown, reason_without_host
 
 __all__ = [
     "ELSEWHERE",
@@ -39,8 +45,8 @@ __all__ = [
     "OnePlace",
     "Places",
     "PlacesUsed",
+    "Resolution",
     "RoomOfPlaces",
-    "Standing",
     "conflicts_of_table",
     "find_conflicts",
     "find_empty_places",

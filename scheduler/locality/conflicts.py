@@ -25,13 +25,13 @@ def places_of_host(
     of_placement: Iterable[PlacementPlace] = (),
 ) -> dict[str, list[str]]:
     """Return the names of all places of a host, by level, each sorted."""
-    found: dict[str, set[str]] = {level: set() for level in levels}
-    in_aggregates = [at for each in aggregates if (at := place_of(each))]
-    in_placement = [each.place for each in of_placement]
+    by_level: dict[str, set[str]] = {level: set() for level in levels}
+    in_aggregates = [place for a in aggregates if (place := place_of(a))]
+    in_placement = [of_aggregate.place for of_aggregate in of_placement]
     for level, name in [*reported, *in_aggregates, *in_placement]:
-        if level in found:
-            found[level].add(name)
-    return {level: sorted(names) for level, names in found.items()}
+        if level in by_level:
+            by_level[level].add(name)
+    return {level: sorted(names) for level, names in by_level.items()}
 
 
 def find_conflicts(places: Mapping[str, HostPlaces]) -> Iterator[str]:
@@ -69,8 +69,8 @@ def _crossing(places: Mapping[str, HostPlaces]) -> Iterator[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
+    hidden = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{hidden}"
 
 
 def find_unknown_levels(
@@ -85,16 +85,16 @@ def find_unknown_levels(
     reported : mapping
         By host: the places that it reports; there is one message for each level.
     """
-    for each in aggregates:
-        place = place_of(each)
+    for aggregate in aggregates:
+        place = place_of(aggregate)
         if place is not None and place[0] not in levels:
             yield (
-                f"aggregate {each.name} is a place of level {place[0]}, which is none "
-                f"of [locality] levels: {', '.join(levels)}"
+                f"aggregate {aggregate.name} is a place of level {place[0]}, which is "
+                f"none of [locality] levels: {', '.join(levels)}"
             )
     hosts: defaultdict[str, list[str]] = defaultdict(list)
-    for host, its in sorted(reported.items()):
-        for level, _ in its:
+    for host, host_places in sorted(reported.items()):
+        for level, _ in host_places:
             if level not in levels:
                 hosts[level].append(host)
     for level, names in sorted(hosts.items()):
@@ -124,7 +124,9 @@ def find_empty_places(
         yield f"[locality] distance_file: {e}"
         return
     for level in levels:
-        known = {name for each in places.values() for name in each.get(level, ())}
+        known = {
+            name for by_level in places.values() for name in by_level.get(level, ())
+        }
         if empty := sorted(matrix.get(level, {}).keys() - known):
             yield (
                 f"[locality] distance_file has {len(empty)} place(s) of level {level} "

@@ -38,10 +38,10 @@ def read_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
 def read_records(path: Path, header: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """Yield the lines after a header; raise ValueError if the file has another one."""
     lines = read_csv(path)
-    _, found = next(lines, (1, []))
-    if found != list(header):
+    _, cells = next(lines, (1, []))
+    if cells != list(header):
         raise ValueError(
-            f"{path}, line 1: {','.join(found)}; it must be {','.join(header)}"
+            f"{path}, line 1: {','.join(cells)}; it must be {','.join(header)}"
         )
     yield from lines
 

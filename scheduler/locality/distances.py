@@ -98,15 +98,15 @@ class Distances:
         -------
         ndarray of float64, shape (n_hosts,)
         """
-        found = np.full(len(places), np.nan)
+        lengths = np.full(len(places), np.nan)
         for k in range(first, len(self.levels)):
             if target[k] < 0:
                 continue
             at = places.at(self.levels[k])
             row = self._row(places, k, target[k])
             length = np.where(at >= 0, row[at], np.nan)
-            found = np.where(np.isnan(found), length, found)
-        return np.where(np.isnan(found), self._elsewhere, found)
+            lengths = np.where(np.isnan(lengths), length, lengths)
+        return np.where(np.isnan(lengths), self._elsewhere, lengths)
 
     def _row(self, places: Places, k: int, code: int) -> Lengths:
         """Return the distance of each place of a level to one of them; else NaN."""
@@ -119,22 +119,22 @@ class Distances:
         return row
 
 
-def _lengths(names: Sequence[str], given: Mapping[str, float]) -> list[float]:
+def _lengths(names: Sequence[str], of_level: Mapping[str, float]) -> list[float]:
     """Return the distance of each name; increasing."""
-    if not given:
+    if not of_level:
         return [float(number) for number in range(1, len(names) + 1)]
-    found: list[float] = []
+    lengths: list[float] = []
     for name in names:
-        before = found[-1] if found else 0.0
+        before = lengths[-1] if lengths else 0.0
         default = 2 * before if name == ELSEWHERE else before
-        length = given.get(name, default)
+        length = of_level.get(name, default)
         if not math.isfinite(length) or length < before:
             raise ValueError(
                 f"the distance of {name} is {length}; it must be a number of at least "
                 f"{before}, that of the level below"
             )
-        found.append(length)
-    return found
+        lengths.append(length)
+    return lengths
 
 
 # -- matrix ----------------------------------------------------------------------------
@@ -150,24 +150,24 @@ def read_matrix(
     ValueError
         It cannot be read, or a line is invalid.
     """
-    found: defaultdict[str, defaultdict[str, dict[str, float]]]
-    found = defaultdict(lambda: defaultdict(dict))
-    for number, (level, one, two, length) in _rows(path):
+    matrix: defaultdict[str, defaultdict[str, dict[str, float]]]
+    matrix = defaultdict(lambda: defaultdict(dict))
+    for number, (level, place, other, length) in _rows(path):
         require_level(level, levels, f"{path}, line {number}")
-        for place, other in ((one, two), (two, one)):
-            known = found[level][place].setdefault(other, length)
+        for start, end in ((place, other), (other, place)):
+            known = matrix[level][start].setdefault(end, length)
             if known != length:
                 raise ValueError(
-                    f"{path}, line {number}: {one} and {two} already have the "
+                    f"{path}, line {number}: {place} and {other} already have the "
                     f"distance {known}"
                 )
-    return found
+    return matrix
 
 
 def _rows(path: Path) -> Iterator[tuple[int, tuple[str, str, str, float]]]:
     for number, row in read_records(path, _HEADER):
         try:
-            level, one, two, text = row
+            level, place, other, text = row
             length = float(text)
         except ValueError:
             length = math.nan
@@ -176,4 +176,4 @@ def _rows(path: Path) -> Iterator[tuple[int, tuple[str, str, str, float]]]:
                 f"{path}, line {number}: {','.join(row)}; it must be a level, two "
                 f"places, and a distance from 0 to {_MAX_LENGTH:.0f}"
             )
-        yield number, (level, one, two, length)
+        yield number, (level, place, other, length)

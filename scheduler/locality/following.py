@@ -63,11 +63,11 @@ def places_of_conf(conf: cfg.ConfigOpts) -> Sequence[PlacementPlace]:
 
 def aggregates_of_members(members: Mapping[str, Iterable[str]]) -> AggregatesOf:
     """Return the aggregates of each member, from the members of each aggregate."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    for aggregate, its in members.items():
-        for member in its:
-            found[member].add(aggregate)
-    return {member: frozenset(some) for member, some in found.items()}
+    aggregates_of: defaultdict[str, set[str]] = defaultdict(set)
+    for aggregate, uuids in members.items():
+        for member in uuids:
+            aggregates_of[member].add(aggregate)
+    return {member: frozenset(of) for member, of in aggregates_of.items()}
 
 
 def places_by_node(
@@ -76,10 +76,16 @@ def places_by_node(
     """Return the places of each node that has any."""
     of_aggregate = {place.aggregate: place for place in places}
     of_set = {
-        some: tuple(of_aggregate[u] for u in sorted(some & of_aggregate.keys()))
-        for some in set(aggregates_of.values())
+        aggregates: tuple(
+            of_aggregate[uuid] for uuid in sorted(aggregates & of_aggregate.keys())
+        )
+        for aggregates in set(aggregates_of.values())
     }
-    return {node: of_set[some] for node, some in aggregates_of.items() if of_set[some]}
+    return {
+        node: of_set[aggregates]
+        for node, aggregates in aggregates_of.items()
+        if of_set[aggregates]
+    }
 
 
 class PlaceFollower:
@@ -114,7 +120,7 @@ class PlaceFollower:
         self._places = places_of_conf(conf)
         self._aggregates_of: AggregatesOf = {}
         #: The trees in memory, and the places, that were read last.
-        self._seen: tuple[object, object] = (None, None)
+        self._last_read: tuple[object, object] = (None, None)
         self._outage = Outage(LOG)
         self._first = spawner.event()
         self._pause_s = _API_INTERVAL_S
@@ -181,12 +187,12 @@ class PlaceFollower:
 
     def _read_view(self, view: ProviderView) -> None:
         trees, places = view.state.trees, self._places
-        if self._seen[0] is trees and self._seen[1] is places:
+        if self._last_read[0] is trees and self._last_read[1] is places:
             return
         members = trees.in_aggregate(place.aggregate for place in places)
         rows = np.flatnonzero(members & (trees.parents < 0))
         sets = (trees.aggregates[i] for i in trees.aggregate_sets[rows].tolist())
-        self._seen = trees, places
+        self._last_read = trees, places
         self._put(dict(zip(trees.uuids[rows].tolist(), sets, strict=True)))
 
     def _read_api(self) -> None:

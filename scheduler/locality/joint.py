@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the instances of a request conform to together, for drivers that place them so.
+"""Rules for all instances of a request, for drivers that place them at once.
 
     filters  ── joint_rules ──▶ JointRule ─┐
     weighers ── joint_wishes ─▶ PlacesUsed ┴▶ a driver, for all instances at once
 
-Filters and weighers decide about one instance after the other. What they say of the
-instances of one request is the same here, about sets of hosts: a place is a service
-host with its nodes, a rack, a row.
+Filters and weighers decide about one instance after the other. These are their rules
+and preferences for several instances, about sets of hosts: a place is a service host
+with its nodes, a rack, a row.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def per_place(
     places: PlaceNumbers, of_hosts: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     """Return the greatest value of each place's hosts, shape (n_places,)."""
-    found = np.full(int(places.max(initial=-1)) + 1, -np.inf)
+    greatest = np.full(int(places.max(initial=-1)) + 1, -np.inf)
     inside = places >= 0
-    np.maximum.at(found, places[inside], of_hosts[inside])
-    return found
+    np.maximum.at(greatest, places[inside], of_hosts[inside])
+    return greatest

@@ -11,6 +11,7 @@ import dataclasses
 import enum
 import functools
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +29,14 @@ Finding = tuple[str, str, str]
 _SHOWN = 8
 
 
-class Standing(enum.IntEnum):
-    """Whether an instance may keep a host beside those placed concurrently."""
+class Resolution(enum.IntEnum):
+    """How a conflict with instances that were placed concurrently is resolved."""
 
-    STAYS = enum.auto()
-    #: It may keep the host once the others that must leave have left.
-    WAITS = enum.auto()
-    LEAVES = enum.auto()
+    KEEP = enum.auto()
+    #: The instance keeps its host once the instances that have to move have moved.
+    WAIT = enum.auto()
+    #: The instance gives its host up, and is placed again.
+    MOVE = enum.auto()
 
 
 class Masks:
@@ -45,13 +47,13 @@ class Masks:
     rules : sequence of Rule
         `Spread` compares the places that have a host which the other rules allow.
     hosts : HostBatch
-        The hosts that are left.
-    own : str or None
+        The hosts that pass the other filters.
+    instance : str or None
         The UUID of the instance that needs a host. Limits allow the host it is on.
     located : mapping, optional
         Compute nodes by instance, of which the table may know others; empty: on none.
-    settled : collection of str
-        Those of them that do not leave for a rule.
+    answered : collection of str
+        Those of them whose requests were answered: they do not move for a rule.
     """
 
     def __init__(
@@ -59,32 +61,32 @@ class Masks:
         rules: Sequence[Rule],
         hosts: HostBatch,
         levels: Sequence[str],
-        own: str | None,
+        instance: str | None,
         located: Mapping[str, Collection[str]] | None = None,
-        settled: Collection[str] = (),
+        answered: Collection[str] = (),
     ) -> None:
         self._rules = rules
         self._hosts = hosts
         self._levels = levels
-        self._own = own
+        self._instance = instance
         self._located = {
             uuid: nodes
             for uuid, nodes in (located or {}).items()
-            if nodes and uuid not in settled
+            if nodes and uuid not in answered
         }
         self.places = Places(hosts, levels, located)
 
     def all(self) -> Mask:
         """Return which hosts all rules allow, shape (n_hosts,)."""
-        spreads = (each for each in self._rules if isinstance(each, Spread))
+        spreads = (rule for rule in self._rules if isinstance(rule, Spread))
         return functools.reduce(np.logical_and, map(self.of, spreads), self._comparable)
 
     @functools.cached_property
     def _comparable(self) -> Mask:
         """Which hosts all rules allow that compare no places, shape (n_hosts,)."""
-        others = (each for each in self._rules if not isinstance(each, Spread))
-        every = np.ones(len(self._hosts), np.bool_)
-        return functools.reduce(np.logical_and, map(self.of, others), every)
+        rules = (rule for rule in self._rules if not isinstance(rule, Spread))
+        all_hosts = np.ones(len(self._hosts), np.bool_)
+        return functools.reduce(np.logical_and, map(self.of, rules), all_hosts)
 
     def _compared(self, rule: Spread) -> npt.NDArray[np.int32]:
         """Return the places that a rule compares, each once."""
@@ -106,7 +108,7 @@ class Masks:
         return ((at >= 0) & is_below) | self._is_on()
 
     def joint(self, rule: Rule) -> JointRule:
-        """Return a rule for all further instances of the request together."""
+        """Return a rule for all further instances of the request at once."""
         at = self.places.at(rule.level)
         if isinstance(rule, WithInstances) and self._is_first(rule):
             return OnePlace(at)
@@ -118,8 +120,8 @@ class Masks:
         return JointRule(np.where(self.of(rule), 0, NOT_ALLOWED))
 
     def _numbers(self, rule: InPlaces) -> list[int]:
-        found = (self.places.find(rule.level, name) for name in rule.places)
-        return [number for number in found if number is not None]
+        numbers = (self.places.find(rule.level, name) for name in rule.places)
+        return [number for number in numbers if number is not None]
 
     def _is_first(self, rule: WithInstances) -> bool:
         """Return whether a rule is about the server group, which is on no host yet.
@@ -129,7 +131,7 @@ class Masks:
         """
         if not rule.is_group:
             return False
-        uuids = rule.instances.union(self._hosts.placed) - {self._own or ""}
+        uuids = rule.instances.union(self._hosts.placed) - {self._instance or ""}
         return not (self._located.keys() & uuids or self._hosts.count_by_host(uuids))
 
     def _counts_with(self, rule: WithInstances) -> Counts:
@@ -141,8 +143,8 @@ class Masks:
         located = rule.instances & self._located.keys()
         if not (rule.is_group and located):
             return self._counts(rule)
-        others = dataclasses.replace(rule, instances=rule.instances - located)
-        counts = self._counts(others)
+        known = dataclasses.replace(rule, instances=rule.instances - located)
+        counts = self._counts(known)
         if counts.any():
             return counts
         return self.places.count(rule.level, {min(located)})
@@ -151,7 +153,7 @@ class Masks:
         uuids = rule.instances
         if rule.is_group:
             uuids = uuids.union(self._hosts.placed)
-        return self.places.count(rule.level, uuids - {self._own or ""})
+        return self.places.count(rule.level, uuids - {self._instance or ""})
 
     def _limit(self, rule: AtMost | Spread, counts: Counts) -> int:
         """Return the number of instances at which a place is full."""
@@ -165,9 +167,9 @@ class Masks:
 
         It is not yet on the host that the decision has chosen for it.
         """
-        if self._own in self._hosts.placed:
+        if self._instance in self._hosts.placed:
             return np.zeros(len(self._hosts), np.bool_)
-        return self._hosts.count_instances({self._own or ""}) > 0
+        return self._hosts.count_instances({self._instance or ""}) > 0
 
     def knows(self, rule: WithInstances) -> bool:
         """Return whether the place of an instance is known, or none is needed."""
@@ -218,49 +220,48 @@ class Masks:
 
     # -- instances that were placed concurrently ---------------------------------------
 
-    def standing(self, rules: Collection[Rule], index: int, uuid: str) -> Standing:
+    def resolution(self, rules: Collection[Rule], index: int, uuid: str) -> Resolution:
         """Return whether an instance may keep a host beside the located instances.
 
-        If several instances break a rule together, as few as possible leave: those
-        with the highest UUIDs. Only located instances leave, not those that the table
-        knows.
+        If several instances break a rule, as few as possible move: those with the
+        highest UUIDs. Only located instances move, not those that the table knows.
         """
         return max(
-            (self._standing(rule, index, uuid) for rule in rules),
-            default=Standing.STAYS,
+            (self._resolution(rule, index, uuid) for rule in rules),
+            default=Resolution.KEEP,
         )
 
-    def _standing(self, rule: Rule, index: int, uuid: str) -> Standing:
+    def _resolution(self, rule: Rule, index: int, uuid: str) -> Resolution:
         if isinstance(rule, InPlaces):
-            return Standing.STAYS
+            return Resolution.KEEP
         code = int(self.places.at(rule.level)[index])
         here = [
-            each
-            for each in rule.instances & self._located.keys()
-            if self.places.count(rule.level, {each})[code] > 0
+            located
+            for located in rule.instances & self._located.keys()
+            if self.places.count(rule.level, {located})[code] > 0
         ]
         if isinstance(rule, WithInstances):
-            return self._standing_with(rule, index, uuid, here)
+            return self._resolution_with(rule, index, uuid, here)
         if self.of(rule)[index]:
-            return Standing.STAYS
+            return Resolution.KEEP
         counts = self._counts(rule)
         n_too_many = int(counts[code]) + 1 - self._limit(rule, counts)
-        return _standing(uuid, here, n_too_many)
+        return _resolution(uuid, here, n_too_many)
 
-    def _standing_with(
+    def _resolution_with(
         self, rule: WithInstances, index: int, uuid: str, here: Collection[str]
-    ) -> Standing:
-        """Return the standing by a rule that places all members with one of them."""
+    ) -> Resolution:
+        """Return the resolution by a rule that places all members in one place."""
         if self._is_with_known(rule):
-            return Standing.STAYS if self.of(rule)[index] else Standing.LEAVES
+            return Resolution.KEEP if self.of(rule)[index] else Resolution.MOVE
         elsewhere = (rule.instances & self._located.keys()).difference(here)
-        return _standing(uuid, elsewhere, len(elsewhere))
+        return _resolution(uuid, elsewhere, len(elsewhere))
 
     def _is_with_known(self, rule: WithInstances) -> bool:
-        """Return whether a rule follows instances that do not leave for it."""
+        """Return whether a rule follows instances that do not move for it."""
         located = rule.instances & self._located.keys()
-        # Others of the request are judged as well: none is followed before it may stay.
-        chosen = {self._own or "", *self._hosts.placed}
+        # None of the request's own instances is followed before it may keep its host.
+        chosen = {self._instance or "", *self._hosts.placed}
         known = rule.instances - located - chosen
         return not rule.is_group or bool(self.places.count(rule.level, known).any())
 
@@ -273,9 +274,54 @@ class Masks:
         return bool(counts) and not np.logical_and.reduce(counts).any()
 
 
-def _standing(uuid: str, others: Collection[str], n_leaving: int) -> Standing:
-    """Return whether an instance is one of those that leave: the highest ones."""
-    if n_leaving < 1:
-        return Standing.STAYS
-    n_higher = sum(each > uuid for each in others)
-    return Standing.LEAVES if n_higher < n_leaving else Standing.WAITS
+def _resolution(uuid: str, rivals: Collection[str], n_moving: int) -> Resolution:
+    """Return whether an instance is one of those that move: the highest UUIDs."""
+    if n_moving < 1:
+        return Resolution.KEEP
+    n_higher = sum(rival > uuid for rival in rivals)
+    return Resolution.MOVE if n_higher < n_moving else Resolution.WAIT
+
+
+# -- reasons for end users: no place is named but those of a hint that have no host ---
+
+#: Where groups other than the request's own are unknown instances.
+NO_OTHER_GROUPS: Final = "other server groups are not looked up"
+
+
+def reason_of_unknown(rule: WithInstances, *, are_groups_read: bool) -> str:
+    """Return why hosts are rejected by a rule of whose instances none is known."""
+    note = "" if are_groups_read else f", and {NO_OTHER_GROUPS}"
+    return f"{rule.hint}: no named instance is known{note}"
+
+
+def reason_without_host(rule: InPlaces) -> str:
+    """Return why hosts are rejected by a rule of whose places none has a host."""
+    names = " or ".join(map(repr, sorted(rule.places)))
+    return f"{rule.hint}: no host is in {rule.level} {names}"
+
+
+def reason_of(rules: Collection[Rule]) -> str:
+    """Return why hosts are rejected by one rule, or by one of several."""
+    hints = list(dict.fromkeys(rule.hint for rule in rules))
+    if len(hints) == 1:
+        return f"{hints[0]}: {_of_place(next(iter(rules)))}"
+    return f"the place breaks {', '.join(hints[:-1])} or {hints[-1]}"
+
+
+def _of_place(rule: Rule) -> str:
+    level = rule.level
+    if isinstance(rule, InPlaces):
+        return f"in another {level}" if rule.is_allowing else f"in such a {level}"
+    named = "member of the server group" if rule.is_group else "of the named instances"
+    if isinstance(rule, WithInstances):
+        none = f"no {named}" if rule.is_group else f"none {named}"
+        return f"the {level} has {none}"
+    is_of_request = rule.is_group and not rule.instances
+    members = "instances of this request" if is_of_request else "members"
+    if not isinstance(rule, AtMost):
+        return f"the {level} has more {members} than another"
+    if rule.limit > 1:
+        return f"the {level} has {rule.limit} {members}"
+    if is_of_request:
+        return f"the {level} has an instance of this request"
+    return f"the {level} has {'a' if rule.is_group else 'one'} {named}"

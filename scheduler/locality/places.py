@@ -122,15 +122,15 @@ class _AggregatePlaces(_PlaceColumn):
     """The places of the column ``aggregates``."""
 
     def _places_of(self, value: Sequence[HostAggregate]) -> Sequence[tuple[str, str]]:
-        found = map(place_of, value)
-        return [place for place in found if place is not None]
+        places = map(place_of, value)
+        return [place for place in places if place is not None]
 
 
 class _PlacementPlaces(_PlaceColumn):
     """The places of the column ``placement_places``."""
 
     def _places_of(self, value: Sequence[PlacementPlace]) -> Sequence[tuple[str, str]]:
-        return [each.place for each in value]
+        return [of_aggregate.place for of_aggregate in value]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -211,13 +211,13 @@ class Places:
 
     def _codes_of(self, hosts: HostBatch, level: str) -> Codes:
         k = self.levels.index(level)
-        found: Codes = self._of_aggregates.codes[k][hosts.codes("aggregates")]
+        codes: Codes = self._of_aggregates.codes[k][hosts.codes("aggregates")]
         if self._of_placement.has_any(k):
-            codes = self._of_placement.codes[k][hosts.codes("placement_places")]
-            found = _agreed(found, codes)
+            of_placement = self._of_placement.codes[k]
+            codes = _agreed(codes, of_placement[hosts.codes("placement_places")])
         if self._of_reports.has_any(k):
-            found = _agreed(found, self._of_reports.codes[k][hosts.codes("places")])
-        return found
+            codes = _agreed(codes, self._of_reports.codes[k][hosts.codes("places")])
+        return codes
 
     def names(self, level: str) -> list[str]:
         """Return the names of a level's places by number."""
@@ -257,27 +257,27 @@ class Places:
         """Return numbers of instances, and the places in which they are."""
         located = self._located.keys() & set(instances)
         by_host = self._hosts.count_by_host(set(instances) - located)
-        found = []
+        places = []
         if by_host:
             of_host = self._by_name("host", frozenset(by_host), level)
-            found += [(n, of_host.get(host, set())) for host, n in by_host.items()]
+            places += [(n, of_host.get(host, set())) for host, n in by_host.items()]
         if located:
             nodes = frozenset[str]().union(*(self._located[uuid] for uuid in located))
             of_node = self._by_name("uuid", nodes, level)
             for uuid in located:
                 on = (of_node.get(node, set()) for node in self._located[uuid])
-                found.append((1, set[int]().union(*on)))
-        return found
+                places.append((1, set[int]().union(*on)))
+        return places
 
     def targets_of_hosts(self, names: Collection[str]) -> dict[str, tuple[int, ...]]:
         """Return the places of service hosts at all levels, of their first node."""
-        some = self._all.take(self._all.matches("host", names))
-        codes = [self._codes_of(some, level).tolist() for level in self.levels]
-        found: dict[str, tuple[int, ...]] = {}
-        for index in range(len(some)):
+        hosts = self._all.take(self._all.matches("host", names))
+        codes = [self._codes_of(hosts, level).tolist() for level in self.levels]
+        targets: dict[str, tuple[int, ...]] = {}
+        for index in range(len(hosts)):
             target = tuple(of_level[index] for of_level in codes)
-            found.setdefault(some.value("host", index), target)
-        return found
+            targets.setdefault(hosts.value("host", index), target)
+        return targets
 
     def target_of(self, level: str, name: str) -> tuple[int, ...] | None:
         """Return a place and the larger ones around it, by level; None: no host is in.
@@ -290,22 +290,23 @@ class Places:
         inside = np.flatnonzero(self._codes_of(self._all, level) == code)[:1]
         if not len(inside):
             return None
-        one = self._all.take(inside)
-        above = [int(self._codes_of(one, each)[0]) for each in self.levels[k + 1 :]]
+        host = self._all.take(inside)
+        larger = self.levels[k + 1 :]
+        above = [int(self._codes_of(host, at)[0]) for at in larger]
         return (*[NOWHERE] * k, code, *above)
 
     def names_around(self, level: str, targets: Iterable[Target]) -> set[str]:
         """Return the places of a level in which places of at most it, or hosts, are."""
-        found: set[str] = set()
+        places: set[str] = set()
         k = self.levels.index(level)
         for at, name in targets:
             if at == level:
-                found.add(name)
+                places.add(name)
                 continue
             around = self.around(at, name)
             if around is not None and around[k] >= 0:
-                found.add(self.names(level)[around[k]])
-        return found
+                places.add(self.names(level)[around[k]])
+        return places
 
     def around(self, level: str, name: str) -> tuple[int, ...] | None:
         """Return the places around a place, as `target_of`, or around a host."""
@@ -316,19 +317,19 @@ class Places:
     def _by_name(
         self, column: str, names: frozenset[str], level: str
     ) -> dict[str, set[int]]:
-        some = self._all.take(self._all.matches(column, names))
-        found: dict[str, set[int]] = {}
-        codes = self._codes_of(some, level).tolist()
+        hosts = self._all.take(self._all.matches(column, names))
+        by_name: dict[str, set[int]] = {}
+        codes = self._codes_of(hosts, level).tolist()
         for index, code in enumerate(codes):
-            found.setdefault(some.value(column, index), set()).add(code)
-        return found
+            by_name.setdefault(hosts.value(column, index), set()).add(code)
+        return by_name
 
     @functools.cached_property
     def _all(self) -> HostBatch:
         return self._hosts.whole()
 
 
-def _agreed(one: Codes, two: Codes) -> Codes:
+def _agreed(codes: Codes, others: Codes) -> Codes:
     """Return the numbers of places of two origins; `SEVERAL` where they differ."""
-    agreed = np.where((one == two) | (two == NOWHERE), one, np.int32(SEVERAL))
-    return np.where(one == NOWHERE, two, agreed)
+    agreed = np.where((codes == others) | (others == NOWHERE), codes, np.int32(SEVERAL))
+    return np.where(codes == NOWHERE, others, agreed)

@@ -25,7 +25,7 @@ def read_places(path: Path, levels: Sequence[str]) -> list[PlacementPlace]:
     ValueError
         It cannot be read, or a line is invalid; the message names it.
     """
-    found: dict[str, PlacementPlace] = {}
+    places: dict[str, PlacementPlace] = {}
     for number, cells in read_records(path, _HEADER):
         where = f"{path}, line {number}"
         if len(cells) != len(_HEADER) or not 0 < len(cells[2]) <= _MAX_NAME:
@@ -35,10 +35,10 @@ def read_places(path: Path, levels: Sequence[str]) -> list[PlacementPlace]:
             )
         place = PlacementPlace(_uuid(where, cells[0]), cells[1], cells[2])
         require_level(place.level, levels, where)
-        if found.setdefault(place.aggregate, place) != place:
-            known = " ".join(found[place.aggregate].place)
+        if places.setdefault(place.aggregate, place) != place:
+            known = " ".join(places[place.aggregate].place)
             raise ValueError(f"{where}: aggregate {place.aggregate} is already {known}")
-    return list(found.values())
+    return list(places.values())
 
 
 def _uuid(where: str, text: str) -> str:

@@ -49,16 +49,16 @@ def _value(source: WireObject, name: str) -> Any:  # noqa: ANN401 - of its field
 
 
 def _instance(spec_obj: RequestSpec, flavor: object) -> dict[str, Any]:
-    found = {
+    values = {
         name: _plain(getattr(spec_obj, name))
         for name in _OF_INSTANCE
         if name in spec_obj
     }
     if "instance_uuid" in spec_obj:
-        found["uuid"] = spec_obj.instance_uuid
+        values["uuid"] = spec_obj.instance_uuid
     if flavor is not None:
-        found |= {name: getattr(flavor, name) for name in _OF_FLAVOR}
-    return found
+        values |= {name: getattr(flavor, name) for name in _OF_FLAVOR}
+    return values
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401 - what JSON takes
@@ -79,13 +79,13 @@ def _plain(value: object) -> Any:  # noqa: ANN401 - what JSON takes
 
 def _fields(source: WireObject) -> dict[str, Any]:
     """Return the fields that are set, those of an image's properties included."""
-    found = {}
+    values = {}
     for name in source.fields:
         if name in source:
             value = getattr(source, name)
             is_properties = isinstance(value, WireObject) and name == "properties"
-            found[name] = _fields(value) if is_properties else _plain(value)
-    return found
+            values[name] = _fields(value) if is_properties else _plain(value)
+    return values
 
 
 def _attributes(source: WireObject) -> dict[str, Any]:

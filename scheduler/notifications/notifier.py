@@ -74,7 +74,7 @@ class CallNotifications:
             group = request.instance_group if "instance_group" in request else None
             if group is not None:
                 earlier = group.hosts if "hosts" in group else None
-                chosen = (mine[0].service_host for mine in selections)
+                chosen = (of_instance[0].service_host for of_instance in selections)
                 group.hosts = [*(earlier or ()), *chosen]
             if placement is not None and "numa_topology" in request:
                 request.numa_topology = placed_numa_topology(
@@ -107,12 +107,8 @@ class Notifier:
         self._routes_networks = routes_networks
         self._outbox = Outbox()
 
-    def for_call(
-        self, context: object, spec_obj: RequestSpec
-    ) -> CallNotifications | None:
-        """Return the notifications of a call; None where nothing is published."""
-        if not self._publishers:
-            return None
+    def for_call(self, context: object, spec_obj: RequestSpec) -> CallNotifications:
+        """Return the notifications of a call."""
         return CallNotifications(self, context, spec_obj)
 
     def stop(self) -> None:
@@ -182,7 +178,7 @@ def _fill_in(request: RequestSpec) -> None:
         if value is not None and "instance_uuid" not in value:
             value.instance_uuid = request.instance_uuid
     pci_requests = request.pci_requests if "pci_requests" in request else None
-    for each in pci_requests.requests if pci_requests is not None else ():
+    for pci_request in pci_requests.requests if pci_requests is not None else ():
         for name in InstancePCIRequestPayload.fields:
-            if name not in each:
-                setattr(each, name, None)
+            if name not in pci_request:
+                setattr(pci_request, name, None)

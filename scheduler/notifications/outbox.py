@@ -76,11 +76,10 @@ class Outbox:
         self._pid = os.getpid()
 
     def _run(self, waiting: queue.Queue[Notification | None]) -> None:
-        while (message := waiting.get()) is not None:
+        while (notification := waiting.get()) is not None:
             try:
-                message.publisher.info(
-                    message.context, message.event_type, message.payload
-                )
+                publisher, context = notification.publisher, notification.context
+                publisher.info(context, notification.event_type, notification.payload)
             except Exception as e:
                 # A notifier that is handed in may raise anything; the next may succeed.
                 self.failed("%s: %s", type(e).__name__, e)

@@ -4,19 +4,26 @@
 from __future__ import annotations
 
 import enum
+import re
+from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
+import requests
 from keystoneauth1 import exceptions as ksa_errors
 from keystoneauth1 import loading as ks_loading
 from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
+from urllib3.exceptions import NewConnectionError, ProtocolError, ReadTimeoutError
 
 from ..conf.keystoneauth import load_auth
 from ..errors import (
+    InvalidRequest,
+    PlacementError,
     PlacementUnauthorized,
     PlacementUnavailable,
+    shortened,
 )
-from ..failures import Failure
+from ..failures import Failure, cause_of, one_line
 from .allocations.limits import PLACEMENT_TIMEOUT_S
 
 _GROUP: Final = "placement"
@@ -35,6 +42,17 @@ AUTH_ERRORS: Final = (
     ksa_errors.MissingAuthPlugin,
     ksa_errors.Unauthorized,
 )
+
+#: What HTTP libraries raise for a header or a body that cannot be sent.
+_UNSENDABLE: Final = (
+    UnicodeError,
+    requests.exceptions.InvalidHeader,
+    requests.exceptions.InvalidJSONError,
+)
+_NEVER_CONNECTED: Final = (NewConnectionError, requests.ConnectTimeout)
+_POSSIBLY_SENT: Final = (ProtocolError, ReadTimeoutError, requests.ReadTimeout)
+#: The beginning of urllib3's text in an error of requests.
+_POOL: Final = re.compile(r": HTTPS?ConnectionPool\(")
 
 
 class AnswerLost(PlacementUnavailable):
@@ -139,3 +157,45 @@ def make_adapter(conf: cfg.ConfigOpts) -> Adapter:
     return ks_loading.load_adapter_from_conf_options(
         conf, _GROUP, session=session, auth=auth, raise_exc=False
     )
+
+
+def call_failure(verb: Verb, url: str, e: Exception) -> PlacementError | InvalidRequest:
+    """Return the error for what an adapter raised: was the request sent, or not?"""
+    request = f"{verb} {shortened(url)} of Placement"
+    if isinstance(e, AUTH_ERRORS):
+        return PlacementUnauthorized(
+            f"{request} failed to authenticate or to find the endpoint: {one_line(e)}. "
+            "Check auth_type, its options and endpoint_override in [placement]."
+        )
+    causes = list(_causes(e))
+    if any(isinstance(cause, _UNSENDABLE) for cause in causes):
+        return InvalidRequest(f"{request} cannot be sent: {shortened(str(e))}")
+    # The root cause instead of urllib3's wrapping.
+    text = one_line(_POOL.split(str(e), maxsplit=1)[0])
+    root = cause_of(causes[-1])
+    message = (
+        f"{request} got no answer: {text if root in text else f'{text}: {root}'}. "
+        "Check that it runs, and the options endpoint_override, auth_url, timeout and "
+        "those of TLS in [placement]."
+    )
+    # keystoneauth1 chains the errors of its retries: if one attempt had a connection,
+    # the request may have arrived.
+    was_never_sent = any(isinstance(cause, _NEVER_CONNECTED) for cause in causes) and (
+        not any(isinstance(cause, _POSSIBLY_SENT) for cause in causes)
+    )
+    if verb is Verb.GET or was_never_sent:
+        return PlacementUnavailable(message)
+    return AnswerLost(message, is_in_flight=True)
+
+
+def _causes(e: BaseException | None) -> Iterator[BaseException]:
+    """Yield the chain of causes; urllib3 has it in `reason`, requests in `args`."""
+    while e is not None:
+        yield e
+        inner = next((a for a in e.args if isinstance(a, BaseException)), None)
+        if inner is not None:
+            yield inner
+            reason = getattr(inner, "reason", None)
+            if isinstance(reason, BaseException):
+                yield reason
+        e = e.__cause__ or e.__context__

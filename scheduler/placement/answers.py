@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement's answers: their bodies, checked for shape, and its refusals and errors."""
+"""What Placement answers, checked for shape; and the allocations of a consumer."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..candidates import MICROVERSION, AllocationCandidates, AllocationRequest
@@ -32,30 +32,33 @@ _N_WORDS: Final = 12
 class WriteAnswer:
     """Placement's answer to a write: done, or refused and why.
 
-    `code` and `detail` are those of Placement's error, empty if it was done;
-    `body` is the decoded body, if there is one.
+    Attributes
+    ----------
+    code, detail : str
+        Those of Placement's error; empty if it was done.
+    body : object
+        The decoded body, if there is one.
+    is_concurrent_update : bool
+        Whether it was refused because of a generation, a provider's or a consumer's.
+    is_consumer_conflict : bool
+        Whether that was a consumer's, which only the text shows.
     """
 
     status: int
     code: str = ""
     detail: str = ""
     body: object = None
+    is_done: bool = field(init=False)
+    is_concurrent_update: bool = field(init=False)
+    is_consumer_conflict: bool = field(init=False)
 
-    @property
-    def is_done(self) -> bool:
-        """Whether it was done."""
-        return self.status < 300
-
-    @property
-    def is_concurrent_update(self) -> bool:
-        """Whether it was refused because of a generation."""
-        return self.code == "placement.concurrent_update"
-
-    @property
-    def is_consumer_conflict(self) -> bool:
-        """Whether it was a consumer's generation, which only the text shows."""
-        conflict = "consumer generation conflict" in self.detail
-        return self.is_concurrent_update and conflict
+    def __post_init__(self) -> None:
+        """Set what follows from status, code and detail."""
+        is_conflict = self.code == "placement.concurrent_update"
+        is_consumers = is_conflict and "consumer generation conflict" in self.detail
+        object.__setattr__(self, "is_done", self.status < 300)
+        object.__setattr__(self, "is_concurrent_update", is_conflict)
+        object.__setattr__(self, "is_consumer_conflict", is_consumers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,50 @@ class ConsumerAllocations:
         allocations = request["allocations"]
         wanted = {u: dict(part["resources"]) for u, part in allocations.items()}
         return wanted == self.resources
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredAllocations:
+    """The allocations that one consumer should hold.
+
+    Attributes
+    ----------
+    request : mapping
+        An allocation request.
+    owner : ConsumerAllocations
+        The consumer gets its project and user.
+    consumer_type : str, optional
+        For clients that use microversion 1.38; None: the body does not name it.
+    """
+
+    request: AllocationRequest
+    owner: ConsumerAllocations
+    consumer_type: str | None = None
+
+    @classmethod
+    def unchanged(
+        cls, held: ConsumerAllocations, consumer_type: str | None = None
+    ) -> DesiredAllocations:
+        """Return a consumer's allocations, for itself or for another consumer."""
+        return cls(held.request, held, consumer_type)
+
+    @classmethod
+    def empty(
+        cls, held: ConsumerAllocations, consumer_type: str | None = None
+    ) -> DesiredAllocations:
+        """Return no allocations, in place of what a consumer holds."""
+        return cls({"allocations": {}}, held, consumer_type)
+
+    def body(self, generation: int | None) -> dict[str, Any]:
+        """Return the request body for one consumer."""
+        body = {
+            **self.request,
+            "project_id": self.owner.project_id,
+            "user_id": self.owner.user_id,
+            "consumer_generation": generation,
+        }
+        typed = self.consumer_type
+        return body if typed is None else {**body, "consumer_type": typed}
 
 
 def combine_allocations(
@@ -206,8 +253,12 @@ def read_body(url: str, response: Response, microversion: str) -> object:
     raise PlacementUnavailable(_unexpected(Verb.GET, url, response))
 
 
-def read_write_answer(verb: Verb, url: str, response: Response) -> WriteAnswer:
+def read_write_answer(
+    verb: Verb, url: str, response: Response, microversion: str
+) -> WriteAnswer:
     """Return what the response to a write says; a refusal is returned.
+
+    Refused is also a microversion that is newer than `MICROVERSION`.
 
     Raises
     ------
@@ -219,6 +270,8 @@ def read_write_answer(verb: Verb, url: str, response: Response) -> WriteAnswer:
         body = _json(response)
         if body is not None or not response.text:  # a page is not Placement's
             return WriteAnswer(status, body=body)
+    if status == 406 and microversion != MICROVERSION:
+        return WriteAnswer(status, *_refusal(response))
     _raise_unaccepted(verb, url, response)
     is_placements = _error(response) is not None
     if _is_refusal(response) or (status == 404 and is_placements):

@@ -3,26 +3,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
-
-import requests
-from urllib3.exceptions import NewConnectionError, ProtocolError, ReadTimeoutError
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .. import tracing
 from ..candidates import MICROVERSION, AllocationCandidates, CandidatesQuery
 from ..errors import (
-    InvalidRequest,
     PlacementError,
     PlacementIncompatible,
     PlacementRejected,
-    PlacementUnauthorized,
-    PlacementUnavailable,
-    shortened,
 )
-from ..failures import cause_of, one_line
-from .adapter import AUTH_ERRORS, AnswerLost, PlacementAdapter, Response, Verb
+from .adapter import AnswerLost, PlacementAdapter, Verb, call_failure
 from .answers import (
     ConsumerAllocations,
     WriteAnswer,
@@ -36,22 +28,17 @@ from .answers import (
 )
 from .health import CallOutcome, PlacementHealth
 
-_T = TypeVar("_T")
+if TYPE_CHECKING:  # the extra "tracing" may not be installed
+    from opentelemetry.trace import Span
 
-#: What HTTP libraries raise for a header or a body that cannot be sent.
-_UNSENDABLE: Final = (
-    UnicodeError,
-    requests.exceptions.InvalidHeader,
-    requests.exceptions.InvalidJSONError,
-)
-_NEVER_CONNECTED: Final = (NewConnectionError, requests.ConnectTimeout)
-_POSSIBLY_SENT: Final = (ProtocolError, ReadTimeoutError, requests.ReadTimeout)
-#: The beginning of urllib3's text in an error of requests.
-_POOL: Final = re.compile(r": HTTPS?ConnectionPool\(")
+_T = TypeVar("_T")
 
 #: The adapter must not retry a write, whatever [placement] configures: the answer to
 #: the second attempt would hide what the first one did.
 _NO_RETRIES: Final = {"connect_retries": 0, "status_code_retries": 0}
+
+#: OpenTelemetry's attribute of a span.
+_STATUS: Final = "http.response.status_code"
 
 #: A consumer that does not exist: a GET of its allocations costs next to nothing.
 _NO_CONSUMER = "00000000-0000-0000-0000-000000000000"
@@ -143,20 +130,9 @@ class PlacementClient:
         *,
         global_request_id: str | None = None,
     ) -> WriteAnswer:
-        """Replace one consumer's allocations. A refusal (400, 404, 409) is returned."""
+        """Replace one consumer's allocations; see `write`."""
         url = f"/allocations/{consumer_uuid}"
         return self.write(Verb.PUT, url, body, global_request_id=global_request_id)
-
-    def post_allocations(
-        self,
-        bodies: Mapping[str, Mapping[str, object]],
-        *,
-        global_request_id: str | None = None,
-    ) -> WriteAnswer:
-        """Replace several consumers' allocations, all or none; as put_allocations."""
-        return self.write(
-            Verb.POST, "/allocations", bodies, global_request_id=global_request_id
-        )
 
     def delete_allocations(
         self, consumer_uuid: str, *, global_request_id: str | None = None
@@ -189,18 +165,29 @@ class PlacementClient:
         url: str,
         body: object = None,
         *,
+        microversion: str = MICROVERSION,
         global_request_id: str | None = None,
     ) -> WriteAnswer:
-        """Send one write; a refusal by Placement itself is returned.
+        """Send one write; a refusal by Placement itself (400, 404, 409) is returned.
+
+        A client for conductors changes the body here.
 
         Raises
         ------
         AnswerLost
             It was sent, and the response does not show whether it was done.
         """
+        headers = _headers(microversion, global_request_id)
+        options: dict[str, Any] = {} if verb is Verb.DELETE else {"json": body}
         with self.health.guarding(_outcome):
-            response = self._call(verb, url, MICROVERSION, body, global_request_id)
-            return read_write_answer(verb, url, response)
+            with _sending(verb, url, headers) as span:
+                send = getattr(self._adapter, verb.lower())
+                response = send(
+                    url, headers=headers, raise_exc=False, **_NO_RETRIES, **options
+                )
+                if span is not None:
+                    span.set_attribute(_STATUS, response.status_code)
+            return read_write_answer(verb, url, response, microversion)
 
     def _read(
         self,
@@ -211,62 +198,48 @@ class PlacementClient:
         global_request_id: str | None = None,
     ) -> _T:
         """Return the parsed body of the answer to a GET."""
+        headers = _headers(microversion, global_request_id)
         # Parsed inside the guard: a proxy's error page may be JSON too.
         with self.health.guarding(_outcome):
-            response = self._call(Verb.GET, url, microversion, None, global_request_id)
+            with _sending(Verb.GET, url, headers) as span:
+                response = self._adapter.get(url, headers=headers, raise_exc=False)
+                if span is not None:
+                    span.set_attribute(_STATUS, response.status_code)
             return parse(read_body(url, response, microversion))
 
-    def _call(
-        self,
-        verb: Verb,
-        url: str,
-        microversion: str,
-        body: object,
-        global_request_id: str | None,
-    ) -> Response:
-        """Send one request; return the response, whatever its status.
 
-        A client for conductors changes the request here.
+def _headers(microversion: str, global_request_id: str | None) -> dict[str, str]:
+    headers = {
+        "Accept": "application/json",
+        "OpenStack-API-Version": f"placement {microversion}",
+    }
+    if global_request_id:
+        headers["X-Openstack-Request-Id"] = global_request_id
+    return headers
 
-        Raises
-        ------
-        PlacementUnauthorized
-            Keystone refuses the credentials, or knows no endpoint.
-        PlacementUnavailable
-            There was no response; a write was not sent.
-        AnswerLost
-            A write was sent, and there was no response.
-        InvalidRequest
-            HTTP cannot carry the request.
-        """
-        headers = {
-            "Accept": "application/json",
-            "OpenStack-API-Version": f"placement {microversion}",
-        }
-        if global_request_id:
-            headers["X-Openstack-Request-Id"] = global_request_id
-        options: dict[str, Any] = {"headers": headers, "raise_exc": False}
-        if verb is not Verb.GET:
-            options |= _NO_RETRIES
-        if verb in (Verb.PUT, Verb.POST):
-            options["json"] = body
-        try:
-            with tracing.http_call(verb, url) as span:
-                tracing.inject_headers(headers)
-                send = getattr(self._adapter, verb.lower())
-                response: Response = send(url, **options)
-                span.set("http.response.status_code", response.status_code)
-                return response
-        except AUTH_ERRORS as e:
-            raise PlacementUnauthorized(
-                f"{verb} {shortened(url)} of Placement failed to authenticate or to "
-                f"find the endpoint: {one_line(e)}. Check auth_type, its options and "
-                "endpoint_override in [placement]."
-            ) from e
-        except Exception as e:
-            # A custom adapter may raise anything, and a write whose outcome is unknown
-            # must be settled whatever was raised.
-            raise _failure(verb, url, e) from e
+
+@contextmanager
+def _sending(verb: Verb, url: str, headers: dict[str, str]) -> Iterator[Span | None]:
+    """Trace the sending of one request; raise one typed error if it fails.
+
+    Raises
+    ------
+    PlacementUnauthorized
+        Keystone refuses the credentials, or knows no endpoint.
+    PlacementUnavailable
+        There was no response; a write was not sent.
+    AnswerLost
+        A write was sent, and there was no response.
+    InvalidRequest
+        HTTP cannot carry the request.
+    """
+    try:
+        with tracing.http_call(verb, url, headers) as span:
+            yield span
+    except Exception as e:
+        # A custom adapter may raise anything, and a write whose outcome is unknown must
+        # be settled whatever was raised.
+        raise call_failure(verb, url, e) from e
 
 
 def _outcome(e: PlacementError) -> CallOutcome:
@@ -277,39 +250,3 @@ def _outcome(e: PlacementError) -> CallOutcome:
     if isinstance(e, AnswerLost) and not e.is_in_flight:
         return CallOutcome.UNCLEAR
     return CallOutcome.FAILED
-
-
-def _failure(verb: Verb, url: str, e: Exception) -> PlacementError | InvalidRequest:
-    request = f"{verb} {shortened(url)} of Placement"
-    causes = list(_causes(e))
-    if any(isinstance(cause, _UNSENDABLE) for cause in causes):
-        return InvalidRequest(f"{request} cannot be sent: {shortened(str(e))}")
-    # The root cause instead of urllib3's wrapping.
-    text = one_line(_POOL.split(str(e), maxsplit=1)[0])
-    root = cause_of(causes[-1])
-    message = (
-        f"{request} got no answer: {text if root in text else f'{text}: {root}'}. "
-        "Check that it runs, and the options endpoint_override, auth_url, timeout and "
-        "those of TLS in [placement]."
-    )
-    # keystoneauth1 chains the errors of its retries: if one attempt had a connection,
-    # the request may have arrived.
-    was_never_sent = any(isinstance(cause, _NEVER_CONNECTED) for cause in causes) and (
-        not any(isinstance(cause, _POSSIBLY_SENT) for cause in causes)
-    )
-    if verb is Verb.GET or was_never_sent:
-        return PlacementUnavailable(message)
-    return AnswerLost(message, is_in_flight=True)
-
-
-def _causes(e: BaseException | None) -> Iterator[BaseException]:
-    """Yield the chain of causes; urllib3 has it in `reason`, requests in `args`."""
-    while e is not None:
-        yield e
-        inner = next((a for a in e.args if isinstance(a, BaseException)), None)
-        if inner is not None:
-            yield inner
-            reason = getattr(inner, "reason", None)
-            if isinstance(reason, BaseException):
-                yield reason
-        e = e.__cause__ or e.__context__

@@ -12,7 +12,7 @@ import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import os_traits
@@ -57,13 +57,10 @@ class Conditions:
     root_traits: frozenset[str]
     aggregates: Mapping[str, Sequence[AggregateCondition]]
 
-    def __bool__(self) -> bool:
-        return bool(self.traits or self.root_traits or self.aggregates)
-
 
 @functools.lru_cache(maxsize=256)
-def conditions_of(query: CandidatesQuery) -> Conditions:
-    """Return a query's conditions other than amounts; false if there are none."""
+def conditions_of(query: CandidatesQuery) -> Conditions | None:
+    """Return a query's conditions other than amounts; None: it has none."""
     traits: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
     aggregates: defaultdict[str, list[AggregateCondition]] = defaultdict(list)
     root_traits = _NO_TRAITS
@@ -78,6 +75,8 @@ def conditions_of(query: CandidatesQuery) -> Conditions:
             aggregates[match[2]].append(condition)
         elif names := _names(value):
             traits[match[2]] |= names
+    if not (traits or root_traits or aggregates):
+        return None
     return Conditions(dict(traits), root_traits, dict(aggregates))
 
 
@@ -86,22 +85,15 @@ def _names(value: str) -> frozenset[str]:
     return frozenset(name.removeprefix("!") for name in names) - _UNCHECKED_TRAITS
 
 
+@dataclass(frozen=True, slots=True)
 class ProviderReader:
-    """Read traits and aggregates of providers, each once."""
+    """Reads traits and aggregates of providers, each once."""
 
-    def __init__(
-        self, client: PlacementClient, *, global_request_id: str | None
-    ) -> None:
-        self._client = client
-        self._global_request_id = global_request_id
-        self._read: dict[tuple[str, str], frozenset[str]] = {}
+    client: PlacementClient
+    global_request_id: str | None
+    _read: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
 
-    def still_fits(
-        self,
-        offer: QueryOffer,
-        number: int,
-        root: str,
-    ) -> bool:
+    def still_fits(self, offer: QueryOffer, number: int, root: str) -> bool:
         """Return whether a candidate still meets its query's conditions.
 
         If a provider gained or lost a trait that the query names, the candidate no
@@ -117,28 +109,22 @@ class ProviderReader:
         PlacementError
             Placement could not be queried.
         """
+        conditions = conditions_of(offer.query)
+        if conditions is None:
+            return True
+        mappings = offer.request(number)["mappings"]
         try:
-            return self._fits(conditions_of(offer.query), offer, number, root)
+            for provider, names in _named_traits(conditions, mappings, root).items():
+                before = names.intersection(offer.traits_of(provider))
+                if names & self._values(provider, "traits") != before:
+                    return False
+            return all(
+                self._is_member(_with_root(provider, offer, suffix), required)
+                for suffix, required in conditions.aggregates.items()
+                for provider in mappings.get(suffix, ())
+            )
         except PlacementRejected:
             return False  # the provider was deleted
-
-    def _fits(
-        self,
-        conditions: Conditions,
-        offer: QueryOffer,
-        number: int,
-        root: str,
-    ) -> bool:
-        mappings = offer.request(number)["mappings"]
-        for provider, names in _named_traits(conditions, mappings, root).items():
-            before = offer.traits_of(provider)
-            if names & self._values(provider, "traits") != names.intersection(before):
-                return False
-        return all(
-            self._is_member(_with_root(provider, offer, suffix), required)
-            for suffix, required in conditions.aggregates.items()
-            for provider in mappings.get(suffix, ())
-        )
 
     def _is_member(
         self, providers: Iterable[str], conditions: Sequence[AggregateCondition]
@@ -147,18 +133,18 @@ class ProviderReader:
 
         Several are a provider and its root, whose aggregates apply to the whole tree.
         """
-        found = [self._values(provider, "aggregates") for provider in providers]
-        required = [each.uuids for each in conditions if not each.is_forbidden]
-        forbidden = [each.uuids for each in conditions if each.is_forbidden]
-        is_in = any(all(its & uuids for uuids in required) for its in found)
-        return is_in and not any(its & uuids for its in found for uuids in forbidden)
+        members = [self._values(provider, "aggregates") for provider in providers]
+        required = [c.uuids for c in conditions if not c.is_forbidden]
+        forbidden = [c.uuids for c in conditions if c.is_forbidden]
+        is_in = any(all(uuids & wanted for wanted in required) for uuids in members)
+        return is_in and not any(
+            uuids & unwanted for uuids in members for unwanted in forbidden
+        )
 
     def _values(self, provider: str, kind: str) -> frozenset[str]:
         if (provider, kind) not in self._read:
             url = f"/resource_providers/{provider}/{kind}"
-            body: Any = self._client.read(
-                url, global_request_id=self._global_request_id
-            )
+            body: Any = self.client.read(url, global_request_id=self.global_request_id)
             try:
                 self._read[provider, kind] = frozenset(body[kind])
             except (KeyError, TypeError) as e:

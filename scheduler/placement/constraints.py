@@ -64,20 +64,20 @@ def constraints(params: Params) -> list[Constraint]:
             groups.setdefault(match[2], []).append((match[1], value))
         else:
             of_query.append((name, value))
-    found = list(_of_tree(groups.pop("", [])))
+    listed = list(_of_tree(groups.pop("", [])))
     for name, value in of_query:
         if name == "root_required":
-            found += [_of_root(part) for part in _parts("required", value)]
+            listed += [_of_root(part) for part in _parts("required", value)]
     for suffix, group in groups.items():
         text = ", ".join(part.text for part in _all_parts(group))
-        found.append(
+        listed.append(
             Constraint(
                 ConstraintKind.GROUP,
                 f"group {suffix} ({text})",
                 group,
             )
         )
-    return [*found, *_between_groups(groups, of_query)]
+    return [*listed, *_between_groups(groups, of_query)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def _between_groups(
         suffixes = value.split(",")
         if name == "same_subtree" and len(suffixes) > 1:
             text = f"groups {', '.join(suffixes)} in one subtree"
-            yield from _together(
+            yield from _of_several(
                 ConstraintKind.SUBTREE,
                 text,
                 groups,
@@ -134,20 +134,20 @@ def _between_groups(
     suffixes = [s for s, group in groups.items() if "resources" in dict(group)]
     if len(suffixes) > 1 and ("group_policy", "isolate") in policies:
         text = f"groups {', '.join(suffixes)} from a provider each"
-        yield from _together(ConstraintKind.POLICY, text, groups, suffixes, policies)
+        yield from _of_several(ConstraintKind.POLICY, text, groups, suffixes, policies)
 
 
-def _together(
+def _of_several(
     kind: ConstraintKind,
     text: str,
     groups: Mapping[str, Params],
     suffixes: Sequence[str],
-    more: Params,
+    query_params: Params,
 ) -> Iterator[Constraint]:
     """Yield the constraint on several groups, unless none of them has resources."""
     params = [(f"{n}{s}", v) for s in suffixes for n, v in groups.get(s, ())]
     if any(name.startswith("resources") for name, _ in params):
-        yield Constraint(kind, text, [*params, *more], needs_candidates=True)
+        yield Constraint(kind, text, [*params, *query_params], needs_candidates=True)
 
 
 def _all_parts(group: Params) -> Iterator[_Part]:

@@ -15,13 +15,10 @@ from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 from wsgiref.util import setup_testing_defaults
 
-import jsonschema
 import requests
 import urllib3
-from jsonschema.validators import validator_for
 from keystoneauth1.adapter import Adapter
 from keystoneauth1.session import Session
-from oslo_config import cfg
 from requests.adapters import BaseAdapter, HTTPAdapter
 from sqlalchemy import Engine
 
@@ -179,7 +176,9 @@ class EmbeddedPlacement:
                 self._undo.pop()()
 
     def _open(self, database: str, *, is_reader: bool) -> None:
-        # Imported here because it needs openstack-placement.
+        # Imported here because they need openstack-placement.
+        from placement import deploy
+
         from . import embedded_database as files
 
         connection = "sqlite://"
@@ -192,13 +191,13 @@ class EmbeddedPlacement:
             self._undo.append(files.lock(database).close)
             connection = files.connection_url(database, files.SingleConnection)
         self._quiet_loggers()
-        conf = _conf(connection)
-        manager = self._patch_database(files.engine_options(conf))
+        conf = files.make_conf(connection)
+        manager = files.patch_database(conf, self._undo)
         remedy = files.READER_REMEDY if is_reader else files.WRITER_REMEDY
         with files.translated_errors(database, remedy):
             files.make_schema()
-            app = _app(conf)
-        self._undo.append(_skip_schema_checks())
+            app: WSGIApp = deploy.loadapp(conf)
+        self._undo.append(files.skip_schema_checks())
         worker = ThreadPoolExecutor(1, thread_name_prefix="embedded-placement")
         self._undo.append(worker.shutdown)
         self.engine = manager.writer.get_engine()
@@ -213,22 +212,6 @@ class EmbeddedPlacement:
                 logger.setLevel(logging.WARNING)
                 self._undo.append(functools.partial(logger.setLevel, logging.NOTSET))
 
-    def _patch_database(self, options: dict[str, Any]) -> Any:  # noqa: ANN401 - untyped
-        from oslo_db.sqlalchemy import enginefacade
-        from placement import db_api, policy
-
-        # Placement's own manager can be configured once per process; a patched factory
-        # can be removed again, as Placement's own fixtures do.
-        manager = enginefacade.transaction_context()
-        manager.configure(**options)
-        self._undo.append(db_api.placement_context_manager.patch_factory(manager))
-        self._undo.append(manager.dispose_pool)
-        _reset_sync_flags()
-        policy.reset()
-        self._undo.append(policy.reset)
-        self._undo.append(_reset_sync_flags)
-        return manager
-
 
 def _require_placement() -> None:
     logger = logging.getLogger("alembic")  # it logs each plugin when imported
@@ -242,69 +225,6 @@ def _require_placement() -> None:
             "extra embedded, or set [placement] auth_type or endpoint_override to use "
             "another one."
         ) from e
-
-
-def _conf(connection: str) -> cfg.ConfigOpts:
-    import placement.conf
-    from oslo_log import log
-    from oslo_middleware import cors
-
-    conf = cfg.ConfigOpts()
-    placement.conf.register_opts(conf)
-    log.register_options(conf)
-    conf.register_opts(cors.CORS_OPTS, "cors")
-    conf.set_override("connection", connection, group="placement_database")
-    conf.set_override("auth_strategy", "noauth2", group="api")
-    # Not "placement": another Placement's policy file on this host must not be read.
-    conf(
-        [],
-        project="moorage-embedded-placement",
-        default_config_files=[],
-        default_config_dirs=[],
-    )
-    return conf
-
-
-def _reset_sync_flags() -> None:
-    from placement.objects import resource_class, trait
-
-    # They say that the database has been populated; a new one has not.
-    trait._TRAITS_SYNCED = False  # noqa: SLF001 - Placement has no public way
-    resource_class._RESOURCE_CLASSES_SYNCED = False  # noqa: SLF001 - nor here
-
-
-def _skip_schema_checks() -> Callable[[], None]:
-    """Stop Placement from checking its own, constant schemas at every request.
-
-    jsonschema.validate checks the schema before the body: half of a write's cost.
-    """
-    from placement import util
-
-    original = util.jsonschema
-    util.jsonschema = types.SimpleNamespace(
-        validate=_validate,
-        FormatChecker=jsonschema.FormatChecker,
-        ValidationError=jsonschema.ValidationError,
-    )
-    return functools.partial(setattr, util, "jsonschema", original)
-
-
-def _validate(
-    body: Any,  # noqa: ANN401 - decoded JSON, which is validated here
-    schema: dict[str, Any],
-    format_checker: jsonschema.FormatChecker | None = None,
-) -> None:
-    validator = validator_for(schema)(schema, format_checker=format_checker)
-    error = jsonschema.exceptions.best_match(validator.iter_errors(body))
-    if error is not None:
-        raise error
-
-
-def _app(conf: cfg.ConfigOpts) -> WSGIApp:
-    from placement import deploy
-
-    app: WSGIApp = deploy.loadapp(conf)
-    return app
 
 
 def _serialized(app: WSGIApp, worker: ThreadPoolExecutor) -> WSGIApp:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedded Placement's SQLite database: its lock, its connection and its schema.
+"""The embedded Placement's options, and its SQLite database: lock, connection, schema.
 
 Importing this module requires openstack-placement.
 """
@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import sqlite3
-from collections.abc import Iterator
+import types
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
+import jsonschema
 from alembic.util import CommandError
+from jsonschema.validators import validator_for
 from oslo_config import cfg
 from oslo_db.exception import DBError
+from oslo_db.sqlalchemy import enginefacade
+from oslo_log import log
+from oslo_middleware import cors
+from placement import conf as placement_conf
+from placement import db_api, policy, util
 from placement.db.sqlalchemy import migration
+from placement.objects import resource_class, trait
 from sqlalchemy import URL, CreateEnginePlugin, Engine, event
 from sqlalchemy.dialects import plugins
 from sqlalchemy.exc import SQLAlchemyError
@@ -83,13 +93,79 @@ def connection_url(database: str, plugin: type[SingleConnection]) -> str:
     return url.render_as_string()
 
 
-def engine_options(conf: cfg.ConfigOpts) -> dict[str, Any]:
-    """Return oslo.db's options for the engine."""
+def make_conf(connection: str) -> cfg.ConfigOpts:
+    """Return Placement's options, for a database at a URL."""
+    conf = cfg.ConfigOpts()
+    placement_conf.register_opts(conf)
+    log.register_options(conf)
+    conf.register_opts(cors.CORS_OPTS, "cors")
+    conf.set_override("connection", connection, group="placement_database")
+    conf.set_override("auth_strategy", "noauth2", group="api")
+    # Not "placement": another Placement's policy file on this host must not be read.
+    conf(
+        [],
+        project="moorage-embedded-placement",
+        default_config_files=[],
+        default_config_dirs=[],
+    )
+    return conf
+
+
+def patch_database(conf: cfg.ConfigOpts, undo: list[Callable[[], object]]) -> Any:  # noqa: ANN401 - untyped
+    """Let Placement use this database, and return the manager of its transactions.
+
+    Parameters
+    ----------
+    undo : list of callable
+        Gets what restores Placement's own state, the last one first.
+    """
     options: dict[str, Any] = dict(conf.placement_database.items())
     del options["sync_on_startup"]
     # Recycling the connection would lose a database in memory. thread_checkin sleeps
     # after each transaction, for green threads.
-    return {**options, "connection_recycle_time": _NEVER, "thread_checkin": False}
+    options |= {"connection_recycle_time": _NEVER, "thread_checkin": False}
+    # Placement's own manager can be configured once per process; a patched factory
+    # can be removed again, as Placement's own fixtures do.
+    manager = enginefacade.transaction_context()
+    manager.configure(**options)
+    undo.append(db_api.placement_context_manager.patch_factory(manager))
+    undo.append(manager.dispose_pool)
+    _reset_sync_flags()
+    policy.reset()
+    undo.append(policy.reset)
+    undo.append(_reset_sync_flags)
+    return manager
+
+
+def _reset_sync_flags() -> None:
+    # They say that the database has been populated; a new one has not.
+    trait._TRAITS_SYNCED = False  # noqa: SLF001 - Placement has no public way
+    resource_class._RESOURCE_CLASSES_SYNCED = False  # noqa: SLF001 - nor here
+
+
+def skip_schema_checks() -> Callable[[], None]:
+    """Stop Placement from checking its own, constant schemas at every request.
+
+    jsonschema.validate checks the schema before the body: half of a write's cost.
+    """
+    original = util.jsonschema
+    util.jsonschema = types.SimpleNamespace(
+        validate=_validate,
+        FormatChecker=jsonschema.FormatChecker,
+        ValidationError=jsonschema.ValidationError,
+    )
+    return functools.partial(setattr, util, "jsonschema", original)
+
+
+def _validate(
+    body: Any,  # noqa: ANN401 - decoded JSON, which is validated here
+    schema: dict[str, Any],
+    format_checker: jsonschema.FormatChecker | None = None,
+) -> None:
+    validator = validator_for(schema)(schema, format_checker=format_checker)
+    error = jsonschema.exceptions.best_match(validator.iter_errors(body))
+    if error is not None:
+        raise error
 
 
 def check_exists(database: str) -> None:

@@ -164,7 +164,14 @@ class PlacementHealth:
         PlacementUnavailable
             Placement is down: nothing may be sent.
         """
-        began, probed = self._clock(), self._admit()
+        began = self._clock()
+        with self._lock:
+            failures = self._failures
+            probed = None if failures.until is None else failures
+            if probed is not None:
+                if probed.is_probed or began < (probed.until or 0.0):
+                    raise PlacementUnavailable(self._describe(probed))
+                probed.is_probed = True
         outcome, why = CallOutcome.UNCLEAR, ""
         try:
             yield
@@ -173,7 +180,17 @@ class PlacementHealth:
             outcome, why = classify(e), str(e)
             raise
         finally:
-            self._record(began, probed, outcome, why)
+            with self._lock:
+                if probed is not None:
+                    probed.is_probed = False
+                if outcome is CallOutcome.ANSWERED:
+                    before, now = self._failures, self._clock()
+                    self._failures = _Failures(now)
+                    if before.until is not None:
+                        away_s = now - before.failed_at
+                        LOG.warning("Placement answers again, after %.1f s", away_s)
+                elif outcome is CallOutcome.FAILED:
+                    self._failed(began, probed, why)
 
     def end_pause(self) -> None:
         """Let the next call probe Placement, whatever is left of the pause."""
@@ -181,42 +198,10 @@ class PlacementHealth:
             if self.is_down:
                 self._failures.until = self._clock()
 
-    def _admit(self) -> _Failures | None:
-        """Return the outage that the call probes, if there is one."""
-        with self._lock:
-            failures = self._failures
-            if failures.until is None:
-                return None
-            if failures.is_probed or self._clock() < failures.until:
-                raise PlacementUnavailable(self._describe(failures))
-            failures.is_probed = True
-            return failures
-
-    def _record(
-        self, began: float, probed: _Failures | None, outcome: CallOutcome, why: str
-    ) -> None:
-        with self._lock:
-            was_ready = self.is_ready
-            if probed is not None:
-                probed.is_probed = False
-            if outcome is CallOutcome.ANSWERED:
-                self._answered()
-            elif outcome is CallOutcome.FAILED:
-                self._failed(began, probed, why)
-            has_failed = was_ready and not self.is_ready
-        if has_failed:
-            LOG.warning("Not ready until Placement answers: %s", why)
-            self._wake.set()
-
-    def _answered(self) -> None:
-        now, failures = self._clock(), self._failures
-        self._failures = _Failures(now)
-        if failures.until is not None:
-            away_s = now - failures.failed_at
-            LOG.warning("Placement answers again, after %.1f s", away_s)
-
     def _failed(self, began: float, probed: _Failures | None, why: str) -> None:
+        """Count a failure, if it is news; the caller holds the lock."""
         failures, now = self._failures, self._clock()
+        was_ready = self.is_ready
         if probed is not None and probed is failures:
             failures.n_probes += 1
             failures.n_failures += 1
@@ -236,6 +221,9 @@ class PlacementHealth:
             ):
                 self._pause(failures)
                 LOG.error("%s", self._describe(failures))
+        if was_ready and not self.is_ready:
+            LOG.warning("Not ready until Placement answers: %s", why)
+            self._wake.set()
 
     def _pause(self, failures: _Failures) -> None:
         doublings = min(failures.n_probes, _MAX_DOUBLINGS)

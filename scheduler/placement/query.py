@@ -24,7 +24,7 @@ Groups that were dropped because they request nothing are removed from subtrees.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import os_resource_classes as orc
@@ -32,8 +32,7 @@ import os_resource_classes as orc
 from ..candidates import CandidatesQuery
 from ..errors import NoValidHost
 from ..request import Request
-from ..request.groups import QueryGroup, joined_traits
-from ..request.request import RequestedDestination
+from ..request.groups import QueryGroup
 
 #: Classes of the compute node's own provider, not of nested or sharing providers.
 _ROOT_CLASSES = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
@@ -64,23 +63,20 @@ def without_empty_resources(
         if not group.suffix:
             _move_to_root(group, root, groups)
             groups = [other for other in groups if other is not group]
-    subtrees = _without_dropped(subtrees, {group.suffix for group in groups})
-    named = {suffix for suffixes in subtrees for suffix in suffixes}
+    suffixes = {group.suffix for group in groups}
+    kept = [tuple(s for s in subtree if s in suffixes) for subtree in subtrees]
+    subtrees = [subtree for subtree in kept if subtree]
+    named = {suffix for subtree in subtrees for suffix in subtree}
     alone = [(g.suffix,) for g in bare if g.suffix and g.suffix not in named]
     return groups, subtrees + alone
-
-
-def _without_dropped(
-    subtrees: list[tuple[str, ...]], suffixes: set[str]
-) -> list[tuple[str, ...]]:
-    left = (tuple(s for s in subtree if s in suffixes) for subtree in subtrees)
-    return [subtree for subtree in left if subtree]
 
 
 def _move_to_root(bare: QueryGroup, root: QueryGroup, groups: list[QueryGroup]) -> None:
     root.required |= bare.required
     root.forbidden |= bare.forbidden
-    for group in _served_by_root(groups):
+    with_resources = [group for group in groups if group.resources]
+    of_root = [g for g in with_resources if _ROOT_CLASSES & g.resources.keys()]
+    for group in of_root or with_resources:
         group.member_of = group.member_of + bare.member_of
         group.forbidden_aggregates |= bare.forbidden_aggregates
         group.required_any |= bare.required_any
@@ -97,12 +93,6 @@ def confine(group: QueryGroup, tree: str | None) -> None:
             "It is confined to another host (in_tree) than the requested one."
         )
     group.in_tree = tree or group.in_tree
-
-
-def _served_by_root(groups: list[QueryGroup]) -> list[QueryGroup]:
-    with_resources = [group for group in groups if group.resources]
-    of_root = [g for g in with_resources if _ROOT_CLASSES & g.resources.keys()]
-    return of_root or with_resources
 
 
 #: Hints that need all candidates: their hosts may be beyond any limit.
@@ -141,7 +131,11 @@ class Requirements:
 
 
 def build_query(
-    request: Request, requirements: Requirements, *, limit: int
+    request: Request,
+    requirements: Requirements,
+    *,
+    limit: int,
+    groups: Sequence[QueryGroup] | None = None,
 ) -> CandidatesQuery:
     """Return a request's query to Placement.
 
@@ -152,81 +146,42 @@ def build_query(
     limit : int
         Most allocation candidates to request, ``[scheduler] max_placement_results``;
         not used where a hint or `requirements` needs them all.
+    groups : sequence of QueryGroup, optional
+        Instead of ``request.groups``: ``request.fallback_groups`` find the hosts that
+        do not report PCPU yet, for a guest with dedicated CPUs.
 
     Raises
     ------
     NoValidHost
         The host that `requirements` name is not in the tree that the flavor names.
     """
-    return _query(request, request.groups, requirements, limit)
-
-
-def build_fallback_query(
-    request: Request, requirements: Requirements, *, limit: int
-) -> CandidatesQuery | None:
-    """Return the query for hosts that do not report PCPU yet, or None.
-
-    Only for a guest with dedicated CPUs: it has VCPU instead of PCPU, and no trait of
-    the thread policy. None also if no resources would be left in the query.
-    Parameters and errors are those of `build_query`.
-    """
-    groups = request.fallback_groups
-    return None if groups is None else _query(request, groups, requirements, limit)
-
-
-def _query(
-    request: Request,
-    requested: Sequence[QueryGroup],
-    requirements: Requirements,
-    limit: int,
-) -> CandidatesQuery:
-    groups = [group.copy() for group in requested]
-    _add_destination(groups, request.destination, requirements)
-    for group in groups:
+    requested = request.groups if groups is None else groups
+    queried = [group.copy() for group in requested]
+    # The destination, and what prefilters require, apply to the unsuffixed group.
+    destination = request.destination
+    unsuffixed = next(group for group in queried if not group.suffix)
+    unsuffixed.member_of += [*destination.aggregates, *requirements.member_of]
+    unsuffixed.forbidden_aggregates |= destination.forbidden_aggregates
+    unsuffixed.forbidden_aggregates |= requirements.forbidden_aggregates
+    if requirements.in_tree:
+        confine(unsuffixed, requirements.in_tree)
+    for group in queried:
         group.required |= requirements.group_required.get(group.suffix, set())
-    # Its traits are those of the root provider.
+    # The traits of the root provider.
     root = QueryGroup(
-        required=requirements.root_required.union(
-            request.request_level("root_required")
-        ),
-        forbidden=requirements.root_forbidden.union(
-            request.request_level("root_forbidden")
-        ),
+        required=requirements.root_required.union(request.root_required),
+        forbidden=requirements.root_forbidden.union(request.root_forbidden),
     )
-    subtrees = [tuple(sorted(s)) for s in request.request_level("same_subtree")]
-    groups, subtrees = without_empty_resources(groups, root, subtrees)
+    subtrees = [tuple(sorted(suffixes)) for suffixes in request.same_subtree]
+    if subtrees or not all(group.resources for group in queried):
+        queried, subtrees = without_empty_resources(queried, root, subtrees)
+    params = [(f"root_{name}", value) for name, value in root.params()]
+    params += [("same_subtree", ",".join(suffixes)) for suffixes in subtrees]
+    params += [param for group in queried for param in group.params()]
+    if request.group_policy is not None:
+        params.append(("group_policy", request.group_policy))
     needs_all = not _UNLIMITED_HINTS.isdisjoint(request.hints)
-    effective = limit if requirements.is_limited and not needs_all else None
-    params = sorted(_params(groups, root, subtrees, request.group_policy, effective))
-    return CandidatesQuery(tuple(params), effective)
-
-
-def _add_destination(
-    groups: list[QueryGroup],
-    destination: RequestedDestination,
-    requirements: Requirements,
-) -> None:
-    root = next(group for group in groups if not group.suffix)
-    root.member_of += [*destination.aggregates, *requirements.member_of]
-    root.forbidden_aggregates |= destination.forbidden_aggregates
-    root.forbidden_aggregates |= requirements.forbidden_aggregates
-    confine(root, requirements.in_tree)
-
-
-def _params(
-    groups: list[QueryGroup],
-    root: QueryGroup,
-    subtrees: list[tuple[str, ...]],
-    policy: str | None,
-    limit: int | None,
-) -> Iterator[tuple[str, str]]:
-    if limit is not None:
-        yield "limit", str(limit)
-    if policy is not None:
-        yield "group_policy", policy
-    if traits := joined_traits(root.required, root.forbidden):
-        yield "root_required", traits
-    for suffixes in subtrees:
-        yield "same_subtree", ",".join(suffixes)
-    for group in groups:
-        yield from group.params()
+    if needs_all or not requirements.is_limited:
+        return CandidatesQuery(tuple(sorted(params)), None)
+    params.append(("limit", str(limit)))
+    return CandidatesQuery(tuple(sorted(params)), limit)

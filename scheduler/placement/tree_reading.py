@@ -31,27 +31,27 @@ def read_tree(client: PlacementClient, root_uuid: str) -> list[ProviderRecord]:
         Placement could not be queried.
     """
     url = f"/resource_providers?in_tree={quote(root_uuid)}"
-    own = sorted(_list(client, url), key=lambda provider: provider[1] is not None)
-    if not own or own[0][0] != root_uuid:
+    in_tree = sorted(_list(client, url), key=lambda provider: provider[1] is not None)
+    if not in_tree or in_tree[0][0] != root_uuid:
         return []
-    records = [_read(client, *provider) for provider in own[:MAX_PROVIDERS]]
+    records = [_read(client, *provider) for provider in in_tree[:MAX_PROVIDERS]]
     aggregates = frozenset[str]().union(*(record.aggregates for record in records))
     if aggregates:
-        known = {uuid for uuid, _ in own}
+        known = {uuid for uuid, _ in in_tree}
         url = (
             f"/resource_providers?required={os_traits.MISC_SHARES_VIA_AGGREGATE}"
             f"&member_of=in:{','.join(sorted(aggregates))}"
         )
         sharing = [uuid for uuid, _ in _list(client, url) if uuid not in known]
-        left = MAX_PROVIDERS - len(records)
-        records += [_read(client, uuid, None) for uuid in sharing[:left]]
+        n_free = MAX_PROVIDERS - len(records)
+        records += [_read(client, uuid, None) for uuid in sharing[:n_free]]
     return records
 
 
 def _list(client: PlacementClient, url: str) -> list[tuple[str, str | None]]:
     def read(body: Any) -> list[tuple[str, str | None]]:  # noqa: ANN401 - JSON
         providers = body["resource_providers"]
-        return [(each["uuid"], each["parent_provider_uuid"]) for each in providers]
+        return [(p["uuid"], p["parent_provider_uuid"]) for p in providers]
 
     return read_as(client, url, read)
 

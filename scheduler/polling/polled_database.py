@@ -242,7 +242,7 @@ class PolledDatabase:
         attempt = self.attempt
         if self._is_retired or (attempt is not None and not attempt.is_overdue):
             return False
-        self._hanging = [each for each in self._hanging if each.is_running]
+        self._hanging = [hanging for hanging in self._hanging if hanging.is_running]
         if len(self._hanging) >= _MAX_HANGING:
             return False
         if is_forced or self._retry_at is None:

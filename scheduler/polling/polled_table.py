@@ -192,11 +192,11 @@ class PolledTable:
         changes.update(self._read_by_id(connection, again, now))
         if total != self._total:
             pairs = connection.execute(self._queries.checksums, values).all()
-            theirs: dict[int, int] = dict(map(tuple, pairs))
-            ours = self._checksums
-            ids = theirs.keys() | ours.keys()
-            differing = [i for i in ids if theirs.get(i) != ours.get(i)]
-            self._drop(ours.keys() - theirs.keys())
+            stored: dict[int, int] = dict(map(tuple, pairs))
+            known = self._checksums
+            ids = stored.keys() | known.keys()
+            differing = [i for i in ids if stored.get(i) != known.get(i)]
+            self._drop(known.keys() - stored.keys())
             changes.update(self._read_by_id(connection, differing, now))
         return changes
 
@@ -220,9 +220,9 @@ class PolledTable:
         self, connection: sa.Connection, ids: Iterable[int], now: float
     ) -> ChangedRows:
         changes: ChangedRows = {}
-        for some in chunks(ids):
-            rows = connection.execute(self._queries.by_id, {"ids": some}).all()
-            changes.update(self._drop(set(some).difference(row[0] for row in rows)))
+        for chunk in chunks(ids):
+            rows = connection.execute(self._queries.by_id, {"ids": chunk}).all()
+            changes.update(self._drop(set(chunk).difference(row[0] for row in rows)))
             changes.update(self._changed(rows, now))
         return changes
 
@@ -264,5 +264,5 @@ class PolledTable:
 def chunks(values: Iterable[T]) -> Iterator[list[T]]:
     """Yield the values in lists that fit one statement."""
     iterator = iter(values)
-    while some := list(itertools.islice(iterator, _CHUNK)):
-        yield some
+    while chunk := list(itertools.islice(iterator, _CHUNK)):
+        yield chunk

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Request prefilters: what a request requires of Placement."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from .base import (
     AggregateFacts,
     Aggregates,
@@ -28,8 +31,20 @@ DEFAULT_PREFILTERS = (
     "owner_nova_filter",
 )
 
+#: The option of [scheduler] that enables a prefilter; the others always run.
+ENABLED_BY: Mapping[str, str] = MappingProxyType(
+    {
+        "require_tenant_aggregate": "limit_tenants_to_placement_aggregate",
+        "require_image_type_support": "query_placement_for_image_type_support",
+        "isolate_aggregates": "enable_isolated_aggregate_filtering",
+        "transform_image_metadata": "image_metadata_prefilter",
+        "routed_networks_filter": "query_placement_for_routed_network_aggregates",
+    }
+)
+
 __all__ = [
     "DEFAULT_PREFILTERS",
+    "ENABLED_BY",
     "AggregateFacts",
     "Aggregates",
     "NetworkClient",

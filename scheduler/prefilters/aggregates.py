@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from ..request import Request
 from .base import AggregateFacts, PrefilterRequest, no_valid_host
 
 _ZONE_KEY = "availability_zone"
@@ -23,7 +24,7 @@ def map_az_to_placement_aggregate(request: PrefilterRequest) -> None:
     NoValidHost
         The zone does not exist.
     """
-    zone = request.parsed.field("availability_zone")
+    zone = Request.of(request.spec_obj).availability_zone
     if not zone:
         return
     if uuids := request.aggregates.uuids_with_metadata(_ZONE_KEY, zone):
@@ -49,10 +50,7 @@ def require_tenant_aggregate(request: PrefilterRequest) -> None:
     NoValidHost
         There is none, and ``placement_aggregate_required_for_tenants`` is enabled.
     """
-    options = request.conf.scheduler
-    if not options.limit_tenants_to_placement_aggregate:
-        return
-    project_id = request.parsed.field("project_id")
+    project_id = Request.of(request.spec_obj).project_id
     uuids = frozenset(
         aggregate.uuid
         for aggregate in request.aggregates
@@ -61,7 +59,7 @@ def require_tenant_aggregate(request: PrefilterRequest) -> None:
     )
     if uuids:
         request.requirements.member_of.append(uuids)
-    elif options.placement_aggregate_required_for_tenants:
+    elif request.conf.scheduler.placement_aggregate_required_for_tenants:
         raise no_valid_host("No hosts available for tenant")
 
 
@@ -72,12 +70,11 @@ def isolate_aggregates(request: PrefilterRequest) -> None:
     devices and guest features; not those of the root provider that other prefilters
     add (nova's rule). Enabled by ``[scheduler] enable_isolated_aggregate_filtering``.
     """
-    if not request.conf.scheduler.enable_isolated_aggregate_filtering:
-        return
     isolated = [(a.uuid, traits) for a in request.aggregates if (traits := _traits(a))]
     if not isolated:
         return
-    required = {trait for group in request.parsed.groups for trait in group.required}
+    groups = Request.of(request.spec_obj).groups
+    required = {trait for group in groups for trait in group.required}
     request.requirements.forbidden_aggregates.update(
         uuid for uuid, traits in isolated if not traits <= required
     )

@@ -2,9 +2,10 @@
 """The interface of a request prefilter: it adds to the query for Placement.
 
 Prefilters are called once for every request that queries Placement, before the query,
-in the order of ``DEFAULT_PREFILTERS``; those of third parties follow. A prefilter reads
-the request, the aggregates and the options, and writes only to
-``request.requirements``. It does no I/O other than through ``request.network``.
+in the order of ``DEFAULT_PREFILTERS`` without those that an option disables; those of
+third parties follow. A prefilter reads the request, the aggregates and the options, and
+writes only to ``request.requirements``. It does no I/O other than through
+``request.network``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from oslo_config import cfg
 
 from ..errors import NoValidHost
 from ..placement.query import Requirements
-from ..request import Request
 from .networks import NetworkLookup
 
 if TYPE_CHECKING:
@@ -81,11 +81,6 @@ class PrefilterRequest:
     network: NetworkLookup | None = None
     min_service_version: int = 0
     are_zones_checked: bool = True
-
-    @property
-    def parsed(self) -> Request:
-        """The request as the scheduler has read it; for prefilters of ours."""
-        return Request.of(self.spec_obj)
 
 
 class Prefilter(Protocol):

@@ -27,25 +27,22 @@ def owner_nova_filter(request: PrefilterRequest) -> None:
 
     A request that has the trait already is not changed (nova's rule).
     """
-    if os_traits.OWNER_NOVA in request.parsed.request_level("root_required"):
-        return
     if request.min_service_version < _MIN_SERVICE_VERSION:
+        return
+    parsed = Request.of(request.spec_obj)
+    if os_traits.OWNER_NOVA in parsed.root_required:
         return
     requirements = request.requirements
     requirements.root_required.add(os_traits.OWNER_NOVA)
-    for suffix in _pci_groups(request.parsed):
-        required = requirements.group_required.setdefault(suffix, set())
-        required.add(os_traits.OWNER_NOVA)
-
-
-def _pci_groups(request: Request) -> list[str]:
-    """Return the suffixes of PCI device groups: "<id of the PCI request>-<n>"."""
+    # The groups of PCI devices have the suffixes "<id of the PCI request>-<n>".
+    pci_requests = set_field(request.spec_obj, "pci_requests")
     ids = {
         request_id
-        for each in set_field(request.field("pci_requests"), "requests") or ()
-        if (request_id := set_field(each, "request_id"))
-        and each.source != each.NEUTRON_PORT
+        for pci_request in set_field(pci_requests, "requests") or ()
+        if (request_id := set_field(pci_request, "request_id"))
+        and pci_request.source != pci_request.NEUTRON_PORT
     }
-    groups = request.field("requested_resources") or ()
-    suffixes = [group.requester_id for group in groups]
-    return [s for s in suffixes if s and s.rsplit("-", 1)[0] in ids]
+    for group in parsed.requested_groups:
+        if group.suffix and group.suffix.rsplit("-", 1)[0] in ids:
+            required = requirements.group_required.setdefault(group.suffix, set())
+            required.add(os_traits.OWNER_NOVA)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prefilters that require hosts with a feature that flavor or image request.
 
-Each raises InvalidRequest if a value is unknown, or if flavor and image conflict.
+Those of settings that both can have raise InvalidRequest if a value is unknown, or if
+flavor and image conflict.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ from __future__ import annotations
 from types import MappingProxyType
 
 import os_traits
+from oslo_log import log as logging
 
 from ...objects.enums import SOUND_MODEL_TYPE
-from ..request.features import tpm_traits
+from ..request import Request, set_field
+from ..request.flavor_and_image import tpm_traits
 from .base import PrefilterRequest, no_valid_host
+
+LOG = logging.getLogger(__name__)
 
 _ENCRYPTION_FORMATS = MappingProxyType(
     {
@@ -28,34 +33,49 @@ _TPM_SECRET_SECURITY = MappingProxyType(
         "deployment": os_traits.COMPUTE_SECURITY_TPM_SECRET_SECURITY_DEPLOYMENT,
     }
 )
+#: Prefixes of the traits for an image property's values. nova 34 has COMPUTE_VIOMMU for
+#: the last one, which gives no trait of os-traits with any value.
+_IMAGE_PREFIXES = MappingProxyType(
+    {
+        "hw_cdrom_bus": "COMPUTE_STORAGE_BUS",
+        "hw_disk_bus": "COMPUTE_STORAGE_BUS",
+        "hw_video_model": "COMPUTE_GRAPHICS_MODEL",
+        "hw_vif_model": "COMPUTE_NET_VIF_MODEL",
+        "hw_architecture": "HW_ARCH",
+        "hw_emulation_architecture": "COMPUTE_ARCH",
+        "hw_viommu_model": "COMPUTE_VIOMMU_MODEL",
+    }
+)
 
 
 def accelerators_filter(request: PrefilterRequest) -> None:
     """Require ``COMPUTE_ACCELERATORS`` for a flavor with ``accel:device_profile``."""
-    if request.parsed.settings.extra_spec("accel:device_profile"):
+    if Request.of(request.spec_obj).settings.extra_specs.get("accel:device_profile"):
         request.requirements.root_required.add(os_traits.COMPUTE_ACCELERATORS)
 
 
 def packed_virtqueue_filter(request: PrefilterRequest) -> None:
     """Require ``COMPUTE_NET_VIRTIO_PACKED`` if flavor or image request packed rings."""
-    if request.parsed.settings.agreed_flag("virtio_packed_ring"):
+    if Request.of(request.spec_obj).settings.agreed_flag("virtio_packed_ring"):
         request.requirements.root_required.add(os_traits.COMPUTE_NET_VIRTIO_PACKED)
 
 
 def ephemeral_encryption_filter(request: PrefilterRequest) -> None:
     """Require ``COMPUTE_EPHEMERAL_ENCRYPTION`` and the format's trait, if requested."""
-    settings = request.parsed.settings
+    settings = Request.of(request.spec_obj).settings
     if not settings.agreed_flag("ephemeral_encryption"):
         return
     root_required = request.requirements.root_required
     root_required.add(os_traits.COMPUTE_EPHEMERAL_ENCRYPTION)
-    if found := settings.agreed("ephemeral_encryption_format", _ENCRYPTION_FORMATS):
-        root_required.add(_ENCRYPTION_FORMATS[found])
+    disk_format = settings.agreed("ephemeral_encryption_format", _ENCRYPTION_FORMATS)
+    if disk_format:
+        root_required.add(_ENCRYPTION_FORMATS[disk_format])
 
 
 def virtio_sound_filter(request: PrefilterRequest) -> None:
     """Require ``COMPUTE_SOUND_MODEL_VIRTIO`` if flavor or image request virtio."""
-    model = request.parsed.settings.agreed("sound_model", SOUND_MODEL_TYPE.valid_values)
+    settings = Request.of(request.spec_obj).settings
+    model = settings.agreed("sound_model", SOUND_MODEL_TYPE.valid_values)
     if model == "virtio":
         request.requirements.root_required.add(os_traits.COMPUTE_SOUND_MODEL_VIRTIO)
 
@@ -68,10 +88,52 @@ def tpm_secret_security_filter(request: PrefilterRequest) -> None:
     NoValidHost
         The flavor has an unsupported value.
     """
-    settings = request.parsed.settings
+    settings = Request.of(request.spec_obj).settings
     if not tpm_traits(settings):
         return
-    security = settings.extra_spec("hw:tpm_secret_security") or "user"
+    security = settings.extra_specs.get("hw:tpm_secret_security") or "user"
     if security not in _TPM_SECRET_SECURITY:
         raise no_valid_host(f"TPM secret security '{security}' is not supported.")
     request.requirements.root_required.add(_TPM_SECRET_SECURITY[security])
+
+
+# -- the image alone -------------------------------------------------------------------
+
+
+def require_image_type_support(request: PrefilterRequest) -> None:
+    """Require ``COMPUTE_IMAGE_TYPE_*`` of the image's disk format.
+
+    Enabled by ``[scheduler] query_placement_for_image_type_support``. Nothing is
+    required for an instance that boots from a volume, for a request without an image
+    (nova 34 fails on it) and for a format without a trait.
+    """
+    parsed = Request.of(request.spec_obj)
+    if not parsed.is_bfv:
+        disk_format = set_field(parsed.image, "disk_format")
+        _require_trait(request, "COMPUTE_IMAGE_TYPE", disk_format)
+
+
+def transform_image_metadata(request: PrefilterRequest) -> None:
+    """Require the traits of image properties.
+
+    Enabled by ``[scheduler] image_metadata_prefilter``. A value without a trait is
+    skipped, and the others are required; nova 34 then requires none of them, and fails
+    on a request without an image.
+    """
+    properties = Request.of(request.spec_obj).settings.properties
+    for name, prefix in _IMAGE_PREFIXES.items():
+        _require_trait(request, prefix, properties.get(name))
+
+
+def _require_trait(request: PrefilterRequest, prefix: str, value: str | None) -> None:
+    """Require the trait of a value, if there is one.
+
+    Placement rejects a whole query that has an unknown trait.
+    """
+    if not value:
+        return
+    trait = f"{prefix}_{value.replace('-', '_').upper()}"
+    if hasattr(os_traits, trait):
+        request.requirements.root_required.add(trait)
+    else:
+        LOG.error("os-traits has no trait %s for %r: it is not required", trait, value)

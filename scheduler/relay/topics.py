@@ -225,9 +225,9 @@ class TopicFollower:
         return " ".join(reader.failures.values())
 
     def _apply(self, messages: Iterable[TopicMessage]) -> None:
-        every = tuple(messages)
-        self.n_read += len(every)
-        self.state.apply(every)
+        read = tuple(messages)
+        self.n_read += len(read)
+        self.state.apply(read)
 
     def _opened(self) -> TopicReader:
         if self._reader is None:
@@ -237,10 +237,10 @@ class TopicFollower:
         return self._reader
 
     def _beginnings(self, reader: TopicReader) -> dict[Partition, int]:
-        found = reader.partitions(topic_settings(self._conf))
+        by_topic = reader.partitions(topic_settings(self._conf))
         since = self._clock() - self._conf.service_down_time
         beginnings: dict[Partition, int] = {}
-        for topic, numbers in found.items():
+        for topic, numbers in by_topic.items():
             partitions = [(topic, number) for number in numbers]
             begins_at = since if topic == self._topics.heartbeats else 0.0
             beginnings |= reader.offsets_since(partitions, begins_at)
@@ -249,7 +249,9 @@ class TopicFollower:
     def _is_rewound(self, positions: Mapping[Partition, int]) -> bool:
         """Return whether a topic lost its end: what was read of it may be gone."""
         before = self._positions
-        return any(at < before.get(each, at) for each, at in positions.items())
+        return any(
+            at < before.get(partition, at) for partition, at in positions.items()
+        )
 
     def read_to_end(self) -> TopicState:
         """Return the contents of the topics, and forget them.
@@ -264,7 +266,7 @@ class TopicFollower:
             known = reader.positions
             offsets = self._beginnings(reader) | known
             ends = reader.read_to_end(offsets, self._apply, offsets=offsets)
-            if any(ends[each] < at for each, at in known.items()):
+            if any(ends[partition] < at for partition, at in known.items()):
                 LOG.warning("A Kafka topic was replaced; reading all topics again")
                 self.state = TopicState(self._topics)
                 offsets = self._beginnings(reader)

@@ -5,17 +5,22 @@ An operator writes ``hw:name`` (or ``os:name``) into a flavor's extra specs, a u
 ``hw_name`` into an image's properties; both are the same setting. An empty value
 counts as unset.
 
-The CPU policies are here, too, by the rules of nova 34 (``nova.virt.hardware``). nova's
-API has applied them before, so only a request that bypassed it can fail on them.
+CPU policies, and the traits and resources of a guest's features, follow the rules of
+nova 34 (``nova.virt.hardware``, ``nova.scheduler.utils``). nova's API has applied them
+before, so only a request that bypassed it can fail on them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import os_resource_classes as orc
+import os_traits
+from oslo_log import log as logging
 from oslo_utils import strutils
 
 from ..errors import InvalidRequest, excerpt
@@ -23,6 +28,25 @@ from ..errors import InvalidRequest, excerpt
 if TYPE_CHECKING:
     from ...objects import RequestSpec
     from ...objects.base import WireObject
+
+LOG = logging.getLogger(__name__)
+
+#: The settings from which CPU policies and features are read, as an image spells them.
+#: A guest that has none of them, as most, needs no more than its flavor's amounts.
+CPU_AND_FEATURE_SETTINGS: Final = frozenset(
+    {
+        "hw_cpu_policy",
+        "hw_cpu_thread_policy",
+        "hw_emulator_threads_policy",
+        "hw_firmware_stateless",
+        "hw_maxphysaddr_mode",
+        "hw_mem_encryption",
+        "hw_pci_numa_affinity_policy",
+        "hw_pmem",
+        "hw_tpm_version",
+        "os_secure_boot",
+    }
+)
 
 
 def set_field(obj: WireObject | None, name: str) -> Any:  # noqa: ANN401 - of its field's type
@@ -40,36 +64,34 @@ class FlavorAndImage:
         The flavor's vCPUs.
     extra_specs : mapping
         The flavor's extra specs.
-    properties : moorage.objects.ImageMetaProps or None
-        The image's properties; None if the request has no image.
+    properties : mapping
+        The image properties that are set.
     """
 
     n_vcpus: int
     extra_specs: Mapping[str, str]
-    properties: Any
+    properties: Mapping[str, Any]
 
     @classmethod
     def of(cls, spec_obj: RequestSpec) -> FlavorAndImage:
         """Return the settings of a request's guest."""
         flavor = set_field(spec_obj, "flavor")
+        properties = set_field(set_field(spec_obj, "image"), "properties")
         return cls(
             n_vcpus=set_field(flavor, "vcpus") or 0,
             extra_specs=set_field(flavor, "extra_specs") or {},
-            properties=set_field(set_field(spec_obj, "image"), "properties"),
+            properties={} if properties is None else properties.set_values(),
         )
 
-    def extra_spec(self, key: str) -> str | None:
-        """Return an extra spec, None if it is missing or empty."""
-        return self.extra_specs.get(key) or None
-
-    def image_property(self, name: str) -> Any:  # noqa: ANN401 - of its field's type
-        """Return an image property, None if it is missing."""
-        return set_field(self.properties, name)
+    def sets_any(self, names: frozenset[str]) -> bool:
+        """Return whether flavor or image set one of these, named as in an image."""
+        in_flavor = (key.replace(":", "_", 1) for key in self.extra_specs)
+        return not (names.isdisjoint(self.properties) and names.isdisjoint(in_flavor))
 
     def both(self, name: str, prefix: str = "hw") -> tuple[str | None, Any]:
         """Return the flavor's and the image's value, each None if it is unset."""
-        image_value = self.image_property(f"{prefix}_{name}")
-        return self.extra_spec(f"{prefix}:{name}"), image_value or None
+        in_flavor = self.extra_specs.get(f"{prefix}:{name}") or None
+        return in_flavor, self.properties.get(f"{prefix}_{name}") or None
 
     def agreed(
         self, name: str, allowed: Collection[str], prefix: str = "hw"
@@ -82,6 +104,8 @@ class FlavorAndImage:
             They contradict each other, or the value is not among `allowed`.
         """
         in_flavor, in_image = self.both(name, prefix)
+        if in_flavor is None and in_image is None:
+            return None
         if in_flavor and in_image and in_flavor != in_image:
             raise contradiction(name, in_flavor, in_image, prefix)
         return one_of(f"{prefix}:{name}", in_flavor or in_image, allowed)
@@ -94,11 +118,14 @@ class FlavorAndImage:
         InvalidRequest
             One of the two enables it and the other disables it.
         """
-        in_flavor = _flag(self.extra_specs.get(f"hw:{name}"))
-        in_image = _flag(self.image_property(f"hw_{name}"))
-        if None not in (in_flavor, in_image) and in_flavor != in_image:
-            raise contradiction(name, str(in_flavor), str(in_image))
-        return bool(in_flavor or in_image)
+        values = (self.extra_specs.get(f"hw:{name}"), self.properties.get(f"hw_{name}"))
+        flags = [
+            None if value is None else bool(strutils.bool_from_string(value))
+            for value in values
+        ]
+        if None not in flags and flags[0] != flags[1]:
+            raise contradiction(name, str(flags[0]), str(flags[1]))
+        return any(flags)
 
 
 def one_of(key: str, value: str | None, allowed: Collection[str]) -> str | None:
@@ -118,10 +145,6 @@ def contradiction(
         f"{prefix}:{name} is {excerpt(in_flavor)} in the flavor and {prefix}_{name} is "
         f"{excerpt(in_image)} in the image; remove one of them, or make them equal"
     )
-
-
-def _flag(value: object) -> bool | None:
-    return None if value is None else bool(strutils.bool_from_string(value))
 
 
 #: No host has more; it limits the size of sets of CPUs.
@@ -191,50 +214,35 @@ def thread_policy(guest: FlavorAndImage) -> ThreadPolicy | None:
 def emulator_policy(guest: FlavorAndImage) -> EmulatorPolicy | None:
     """Return the policy for the emulator's threads, which only a flavor can set."""
     key = "hw:emulator_threads_policy"
-    chosen = one_of(key, guest.extra_spec(key), list(EmulatorPolicy))
+    chosen = one_of(key, guest.extra_specs.get(key) or None, list(EmulatorPolicy))
     return EmulatorPolicy(chosen) if chosen else None
 
 
-def n_dedicated_cpus(guest: FlavorAndImage) -> int:
-    """Return how many vCPUs of a mixed guest are dedicated.
+def dedicated_cpus(guest: FlavorAndImage) -> set[int]:
+    """Return the dedicated vCPUs of a mixed guest.
 
     Raises
     ------
     InvalidRequest
         A mask is malformed, or selects none or more than the flavor's vCPUs.
     """
-    return len(dedicated_cpus(guest))
-
-
-def dedicated_cpus(guest: FlavorAndImage) -> set[int]:
-    """Return the dedicated vCPUs of a mixed guest; errors as `n_dedicated_cpus`."""
-    realtime = _realtime_cpus(guest)
-    return _dedicated_cpus(guest) or realtime
-
-
-def _dedicated_cpus(guest: FlavorAndImage) -> set[int]:
+    realtime = set[int]()
+    if strutils.bool_from_string(guest.extra_specs.get("hw:cpu_realtime")):
+        key = "hw:cpu_realtime_mask"
+        in_flavor, in_image = guest.both("cpu_realtime_mask")
+        mask = in_image or in_flavor or f"0-{guest.n_vcpus - 1}"
+        realtime = _mask(key, mask, guest.n_vcpus)
+        if len(realtime) == guest.n_vcpus and emulator_policy(guest) is None:
+            raise _bad_mask(
+                key, mask, "leave out a vCPU, unless hw:emulator_threads_policy is set"
+            )
     key = "hw:cpu_dedicated_mask"
-    mask = guest.extra_spec(key)
-    if mask is None:
-        return set()
-    cpus = _mask(key, mask, guest.n_vcpus)
-    if len(cpus) == guest.n_vcpus:
-        raise _bad_mask(key, mask, "leave at least one vCPU shared")
-    return cpus
-
-
-def _realtime_cpus(guest: FlavorAndImage) -> set[int]:
-    if not strutils.bool_from_string(guest.extra_spec("hw:cpu_realtime")):
-        return set()
-    key = "hw:cpu_realtime_mask"
-    in_flavor, in_image = guest.both("cpu_realtime_mask")
-    mask = in_image or in_flavor or f"0-{guest.n_vcpus - 1}"
-    cpus = _mask(key, mask, guest.n_vcpus)
-    if len(cpus) == guest.n_vcpus and emulator_policy(guest) is None:
-        raise _bad_mask(
-            key, mask, "leave out a vCPU, unless hw:emulator_threads_policy is set"
-        )
-    return cpus
+    if mask := guest.extra_specs.get(key):
+        cpus = _mask(key, mask, guest.n_vcpus)
+        if len(cpus) == guest.n_vcpus:
+            raise _bad_mask(key, mask, "leave at least one vCPU shared")
+        return cpus
+    return realtime
 
 
 def _mask(key: str, mask: str, n_vcpus: int) -> set[int]:
@@ -276,3 +284,116 @@ def _cpu_range(part: str) -> set[int]:
     if not 0 <= start <= end < MAX_CPUS:
         raise ValueError(part)
     return set(range(start, end + 1))
+
+
+# -- features --------------------------------------------------------------------------
+
+_MEMORY_ENCRYPTION_TRAITS = {
+    "amd-sev": os_traits.HW_CPU_X86_AMD_SEV,
+    "amd-sev-es": os_traits.HW_CPU_X86_AMD_SEV_ES,
+    "amd-sev-snp": os_traits.HW_CPU_X86_AMD_SEV_SNP,
+    "intel-tdx": os_traits.HW_CPU_X86_INTEL_TDX,
+}
+_NEED_STATELESS_FIRMWARE = frozenset({"amd-sev-snp", "intel-tdx"})
+_NEED_NO_VIDEO = frozenset({"intel-tdx"})
+_TPM_VERSION_TRAITS = {
+    "1.2": os_traits.COMPUTE_SECURITY_TPM_1_2,
+    "2.0": os_traits.COMPUTE_SECURITY_TPM_2_0,
+}
+_TPM_MODEL_TRAITS = {
+    "tpm-tis": os_traits.COMPUTE_SECURITY_TPM_TIS,
+    "tpm-crb": os_traits.COMPUTE_SECURITY_TPM_CRB,
+}
+_MAXPHYSADDR_TRAITS = {
+    "passthrough": os_traits.COMPUTE_ADDRESS_SPACE_PASSTHROUGH,
+    "emulate": os_traits.COMPUTE_ADDRESS_SPACE_EMULATED,
+}
+_PCI_POLICIES = ("required", "legacy", "preferred", "socket")
+_SECURE_BOOT = ("required", "disabled", "optional")
+
+
+def feature_traits(guest: FlavorAndImage) -> set[str]:
+    """Return the traits that a host needs for all of a guest's features.
+
+    Raises
+    ------
+    InvalidRequest
+        A value is unknown, flavor and image contradict each other, or the image does
+        not support the requested memory encryption.
+    """
+    traits = tpm_traits(guest)
+    if guest.agreed_flag("mem_encryption"):
+        model = guest.agreed("mem_encryption_model", _MEMORY_ENCRYPTION_TRAITS)
+        model = model or "amd-sev"
+        _check_encryptable(guest, model)
+        traits.add(_MEMORY_ENCRYPTION_TRAITS[model])
+    # The host has to place PCI devices and CPUs on one socket.
+    if guest.agreed("pci_numa_affinity_policy", _PCI_POLICIES) == "socket":
+        traits.add(os_traits.COMPUTE_SOCKET_PCI_NUMA_AFFINITY)
+    if guest.agreed("secure_boot", _SECURE_BOOT, prefix="os") == "required":
+        traits.add(os_traits.COMPUTE_SECURITY_UEFI_SECURE_BOOT)
+    # How wide the guest's physical addresses are.
+    if mode := guest.agreed("maxphysaddr_mode", _MAXPHYSADDR_TRAITS):
+        traits.add(_MAXPHYSADDR_TRAITS[mode])
+    if guest.properties.get("hw_firmware_stateless"):
+        if guest.properties.get("hw_firmware_type") == "uefi":
+            traits.add(os_traits.COMPUTE_SECURITY_STATELESS_FIRMWARE)
+        else:
+            LOG.warning(
+                "hw_firmware_stateless is ignored: hw_firmware_type is not uefi"
+            )
+    return traits
+
+
+def _check_encryptable(guest: FlavorAndImage, model: str) -> None:
+    """Reject an image that does not support memory encryption."""
+    image = guest.properties
+    machine_type = image.get("hw_machine_type")
+    needs = [
+        ("hw_firmware_type", image.get("hw_firmware_type") == "uefi", "'uefi'"),
+        # Without a machine type, the compute service checks its default.
+        ("hw_machine_type", machine_type is None or "q35" in machine_type, "a q35"),
+    ]
+    if model in _NEED_STATELESS_FIRMWARE:
+        is_stateless = image.get("hw_firmware_stateless") is True
+        needs.append(("hw_firmware_stateless", is_stateless, "True"))
+    if model in _NEED_NO_VIDEO:
+        needs.append(
+            ("hw_video_model", image.get("hw_video_model") == "none", "'none'")
+        )
+    for name, is_met, expected in needs:
+        if not is_met:
+            raise InvalidRequest(
+                f"{name} of the image is {excerpt(image.get(name))}; it must be "
+                f"{expected} for memory encryption with {model}"
+            )
+
+
+def tpm_traits(guest: FlavorAndImage) -> set[str]:
+    """Return the traits of a virtual TPM's version and model, TIS if none is named.
+
+    Raises
+    ------
+    InvalidRequest
+        Version or model is unknown or contradictory, or CRB is requested with 1.2.
+    """
+    version = guest.agreed("tpm_version", _TPM_VERSION_TRAITS)
+    if version is None:
+        return set()
+    model = guest.agreed("tpm_model", _TPM_MODEL_TRAITS) or "tpm-tis"
+    if model == "tpm-crb" and version != "2.0":
+        raise InvalidRequest(
+            f"hw:tpm_model is 'tpm-crb' with hw:tpm_version {excerpt(version)}; "
+            "it must be 'tpm-tis', or the version '2.0'"
+        )
+    return {_TPM_VERSION_TRAITS[version], _TPM_MODEL_TRAITS[model]}
+
+
+def feature_resources(guest: FlavorAndImage) -> dict[str, int]:
+    """Return the resources of a guest's features: encryption contexts, pmem."""
+    labels = map(str.strip, (guest.extra_specs.get("hw:pmem") or "").split(","))
+    names = (f"PMEM_NAMESPACE_{label}" for label in labels if label)
+    resources = dict(Counter(map(orc.normalize_name, names)))
+    if guest.agreed_flag("mem_encryption"):
+        resources[orc.MEM_ENCRYPTION_CONTEXT] = 1
+    return resources

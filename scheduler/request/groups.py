@@ -30,29 +30,33 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import os_resource_classes as orc
 import os_traits
 from oslo_utils import uuidutils
 
 from ..errors import InvalidRequest, excerpt
-from .checks import MAX_AMOUNT
-from .features import feature_resources, feature_traits
 from .flavor_and_image import (
+    CPU_AND_FEATURE_SETTINGS,
     CPUPolicy,
     EmulatorPolicy,
     FlavorAndImage,
     ThreadPolicy,
     cpu_policy,
+    dedicated_cpus,
     emulator_policy,
-    n_dedicated_cpus,
+    feature_resources,
+    feature_traits,
     set_field,
     thread_policy,
 )
 
 if TYPE_CHECKING:
-    from ...objects import RequestGroup, RequestSpec
+    from ...objects import Flavor, RequestGroup
+
+#: Placement's integer: the most that one allocation can hold of one resource class.
+MAX_AMOUNT: Final = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -118,16 +122,14 @@ class QueryGroup:
         amounts = any(self.resources.values())
         return bool(amounts or self.required or self.required_any or self.member_of)
 
-    def strip_zeros(self) -> None:
-        """Remove resources with amount 0."""
-        self.resources = {name: n for name, n in self.resources.items() if n}
-
     def params(self) -> Iterator[tuple[str, str]]:
         """Yield the group's parameters, each one's values sorted."""
         if self.resources:
             pairs = sorted(f"{name}:{n}" for name, n in self.resources.items())
             yield f"resources{self.suffix}", ",".join(pairs)
-        if traits := joined_traits(self.required, self.forbidden):
+        if self.required or self.forbidden:
+            forbidden = (f"!{name}" for name in sorted(self.forbidden))
+            traits = ",".join([*sorted(self.required), *forbidden])
             yield f"required{self.suffix}", traits
         for any_of in self.required_any:
             yield f"required{self.suffix}", "in:" + ",".join(sorted(any_of))
@@ -138,11 +140,6 @@ class QueryGroup:
             yield f"member_of{self.suffix}", f"!in:{uuids}"
         if self.in_tree:
             yield f"in_tree{self.suffix}", self.in_tree
-
-
-def joined_traits(required: set[str], forbidden: set[str]) -> str:
-    """Return traits in Placement's syntax: the required, then the forbidden ones."""
-    return ",".join([*sorted(required), *(f"!{name}" for name in sorted(forbidden))])
 
 
 #: Suffixes as Placement accepts them since microversion 1.33.
@@ -183,29 +180,24 @@ def flavor_groups(extra_specs: Mapping[str, str]) -> FlavorGroups:
     InvalidRequest
         An any-of trait, an aggregate or a tree is malformed, or a group has two trees.
     """
-    found = FlavorGroups()
+    in_flavor = FlavorGroups()
     for key, value in extra_specs.items():
         problem = None
-        if key == "group_policy":
-            problem = _read_policy(found, value)
+        if key == "group_policy" and value in _GROUP_POLICIES:
+            in_flavor.policy = value
+        elif key == "group_policy":
+            problem = "it must be none or isolate"
         elif match := _NOVA_KEY.fullmatch(key):
             kind, suffix, name = match.groups()
             read = _read_resource if kind == "resources" else _read_trait
-            problem = read(found.group, suffix or "", name, value)
+            problem = read(in_flavor.group, suffix or "", name, value)
         elif match := _EXTENSION_KEY.fullmatch(key):
             kind, suffix = match.groups()
             set_on = _set_member_of if kind == "member_of" else _set_in_tree
-            set_on(found.group(suffix or ""), key, value)
+            set_on(in_flavor.group(suffix or ""), key, value)
         if problem:
-            found.ignored.append((f"{key}={value}", problem))
-    return found
-
-
-def _read_policy(found: FlavorGroups, value: str) -> str | None:
-    if value not in _GROUP_POLICIES:
-        return "it must be none or isolate"
-    found.policy = value
-    return None
+            in_flavor.ignored.append((f"{key}={value}", problem))
+    return in_flavor
 
 
 #: Returns a group; called only for a valid extra spec, as it may add the group.
@@ -248,12 +240,12 @@ def _add_any_of(group: QueryGroup, key: str, value: str) -> None:
 
 
 def _set_member_of(group: QueryGroup, key: str, value: str) -> None:
-    wanted = value.strip()
+    text = value.strip()
     uuids = frozenset(
-        _uuid(key, value, listed, "in:UUID,UUID or !in:UUID,UUID, of aggregates")
-        for listed in _listed(wanted.removeprefix("!"), _ANY_OF)
+        _uuid(key, value, part, "in:UUID,UUID or !in:UUID,UUID, of aggregates")
+        for part in _listed(text.removeprefix("!"), _ANY_OF)
     )
-    if wanted.startswith("!"):
+    if text.startswith("!"):
         group.forbidden_aggregates |= uuids
     elif uuids not in group.member_of:
         group.member_of.append(uuids)
@@ -270,10 +262,10 @@ def _listed(value: str, prefix: str) -> list[str]:
     return [part.strip() for part in value.removeprefix(prefix).split(",")]
 
 
-def _uuid(key: str, value: str, found: str, expected: str) -> str:
-    if not uuidutils.is_uuid_like(found.strip()):
+def _uuid(key: str, value: str, part: str, expected: str) -> str:
+    if not uuidutils.is_uuid_like(part.strip()):
         raise _malformed(key, value, expected)
-    return str(uuid.UUID(found.strip()))
+    return str(uuid.UUID(part.strip()))
 
 
 def _malformed(key: str, value: str, expected: str) -> InvalidRequest:
@@ -289,8 +281,9 @@ def query_groups(
     settings: FlavorAndImage,
     in_flavor: FlavorGroups,
     requested: Iterable[QueryGroup],
-    spec_obj: RequestSpec,
+    flavor: Flavor,
     *,
+    is_bfv: bool,
     is_pinned: bool,
 ) -> list[QueryGroup]:
     """Return all groups of a request, always one without a suffix.
@@ -300,8 +293,10 @@ def query_groups(
 
     Parameters
     ----------
-    settings, in_flavor, requested
+    settings, in_flavor, requested, flavor
         Only read.
+    is_bfv : bool
+        Whether the guest boots from a volume, and has no root disk on the host.
     is_pinned : bool
         Whether CPU policies mean PCPU and traits; False for hosts without PCPU.
 
@@ -315,15 +310,32 @@ def query_groups(
     if unsuffixed is None:
         unsuffixed = QueryGroup()
         groups.append(unsuffixed)
-    if is_pinned:
+    is_special = settings.sets_any(CPU_AND_FEATURE_SETTINGS)
+    if is_special and is_pinned:
         _add_cpu_policies(unsuffixed, settings)
     groups += [group.copy() for group in requested]
-    _add_flavor_amounts(unsuffixed, groups, spec_obj)
-    unsuffixed.required |= set(settings.image_property("traits_required") or ())
-    unsuffixed.required |= feature_traits(settings)
-    unsuffixed.resources |= feature_resources(settings)
+    # The flavor's amounts are those of the classes that no group names, even with 0.
+    named = {name for group in groups for name in group.resources}
+    if not named & {orc.VCPU, orc.PCPU}:
+        unsuffixed.resources[orc.VCPU] = flavor.vcpus
+    if orc.MEMORY_MB not in named:
+        unsuffixed.resources[orc.MEMORY_MB] = flavor.memory_mb
+    if orc.DISK_GB not in named:
+        root_gb = 0 if is_bfv else flavor.root_gb
+        swap_gb = -(-flavor.swap // _MIB_PER_GIB)
+        disk_gb: int = flavor.ephemeral_gb + swap_gb + root_gb
+        if disk_gb > MAX_AMOUNT:
+            raise InvalidRequest(
+                f"root_gb, ephemeral_gb and swap of the flavor are {disk_gb} GiB "
+                f"together; they must be at most {MAX_AMOUNT}"
+            )
+        unsuffixed.resources[orc.DISK_GB] = disk_gb
+    unsuffixed.required |= set(settings.properties.get("traits_required") or ())
+    if is_special:
+        unsuffixed.required |= feature_traits(settings)
+        unsuffixed.resources |= feature_resources(settings)
     for group in groups:
-        group.strip_zeros()
+        group.resources = {name: n for name, n in group.resources.items() if n}
     return [group for group in groups if not group.suffix or not group.is_empty]
 
 
@@ -333,7 +345,7 @@ def _add_cpu_policies(group: QueryGroup, guest: FlavorAndImage) -> None:
     if policy is CPUPolicy.DEDICATED:
         group.resources[orc.PCPU] = guest.n_vcpus + n_emulator
     elif policy is CPUPolicy.MIXED:
-        n_dedicated = n_dedicated_cpus(guest)
+        n_dedicated = len(dedicated_cpus(guest))
         group.resources[orc.VCPU] = guest.n_vcpus - n_dedicated
         group.resources[orc.PCPU] = n_dedicated + n_emulator
     threads = thread_policy(guest)
@@ -341,25 +353,3 @@ def _add_cpu_policies(group: QueryGroup, guest: FlavorAndImage) -> None:
         group.required.add(os_traits.HW_CPU_HYPERTHREADING)
     elif threads is ThreadPolicy.ISOLATE:
         group.forbidden.add(os_traits.HW_CPU_HYPERTHREADING)
-
-
-def _add_flavor_amounts(
-    unsuffixed: QueryGroup, groups: list[QueryGroup], spec_obj: RequestSpec
-) -> None:
-    """Add the flavor's amounts of the classes that no group names, not even with 0."""
-    named = {name for group in groups for name in group.resources}
-    flavor = spec_obj.flavor
-    if not named & {orc.VCPU, orc.PCPU}:
-        unsuffixed.resources[orc.VCPU] = flavor.vcpus
-    if orc.MEMORY_MB not in named:
-        unsuffixed.resources[orc.MEMORY_MB] = flavor.memory_mb
-    if orc.DISK_GB not in named:
-        root_gb = 0 if set_field(spec_obj, "is_bfv") else flavor.root_gb
-        swap_gb = -(-flavor.swap // _MIB_PER_GIB)
-        disk_gb: int = flavor.ephemeral_gb + swap_gb + root_gb
-        if disk_gb > MAX_AMOUNT:
-            raise InvalidRequest(
-                f"root_gb, ephemeral_gb and swap of the flavor are {disk_gb} GiB "
-                f"together; they must be at most {MAX_AMOUNT}"
-            )
-        unsuffixed.resources[orc.DISK_GB] = disk_gb

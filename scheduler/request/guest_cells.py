@@ -45,7 +45,7 @@ def cells_of_flavor(flavor: Flavor) -> InstanceNUMATopology | None:
         nova's API would refuse the flavor.
     """
     specs = set_field(flavor, "extra_specs") or {}
-    guest = FlavorAndImage(flavor.vcpus, specs, None)
+    guest = FlavorAndImage(flavor.vcpus, specs, {})
     policy = cpu_policy(guest)
     if policy is None and _is_positive(specs.get("resources:PCPU") or ""):
         policy = CPUPolicy.DEDICATED
@@ -96,7 +96,7 @@ def _divided(
                 "hw:numa_cpus and hw:numa_mem must be set for each of hw:numa_nodes"
             )
         try:
-            sets = [parse_cpu_mask(each or "") for each in cpus]
+            sets = [parse_cpu_mask(mask or "") for mask in cpus]
             cells = list(zip(sets, map(int, filter(None, memory)), strict=True))
         except ValueError as e:
             raise InvalidRequest(f"hw:numa_cpus and hw:numa_mem: {e}") from e

@@ -38,7 +38,7 @@ Target = tuple[str, str]
 
 #: Values of all hints about places together: each may cost a GET to Placement.
 MAX_VALUES: Final = 100
-#: Hints of which the wish, unlike a rule, may be left out.
+#: Hints that set preferences, which a host may not meet, and no rules.
 SOFT_HINTS: Final = ("near", "far")
 _MAX_NAME: Final = 255
 _MAX_COUNT: Final = 10_000
@@ -201,9 +201,7 @@ def named_uuids(
 
     Malformed values are left out.
     """
-    if not levels or not request.hints:
-        return {}
-    own = request.server_group.uuid if request.server_group is not None else None
+    group = request.server_group.uuid if request.server_group is not None else None
     names = [
         f"{prefix}{level}" for prefix in ("same_", "different_") for level in levels
     ]
@@ -215,7 +213,7 @@ def named_uuids(
         )
         for hint in (*names, *SOFT_HINTS)
     }
-    return {hint: uuids - {own} for hint, uuids in named.items() if uuids - {own}}
+    return {hint: uuids - {group} for hint, uuids in named.items() if uuids - {group}}
 
 
 def remove_hint(spec_obj: RequestSpec, hint: str) -> None:
@@ -224,12 +222,12 @@ def remove_hint(spec_obj: RequestSpec, hint: str) -> None:
     hints = {k: list(v) for k, v in (spec_obj.scheduler_hints or {}).items()}
     specs = dict(spec_obj.flavor.extra_specs or {})
     key = f"{_SCOPE}{name}"
-    listed = [each.strip() for each in specs.pop(key, "").split(",")]
-    given = hints.pop(name, [])
-    if value and (left := [each for each in given if each != value]):
-        hints[name] = left
-    if value and (left := [each for each in listed if each and each != value]):
-        specs[key] = ",".join(left)
+    in_spec = [text.strip() for text in specs.pop(key, "").split(",")]
+    in_hint = hints.pop(name, [])
+    if value and (kept := [text for text in in_hint if text != value]):
+        hints[name] = kept
+    if value and (kept := [text for text in in_spec if text and text != value]):
+        specs[key] = ",".join(kept)
     spec_obj.scheduler_hints, spec_obj.flavor.extra_specs = hints, specs
 
 
@@ -365,8 +363,8 @@ class _RulesReader:
         """Return the instances that a hint names, and whether it names the group."""
         return self._split(hint, self._values(hint))
 
-    def _split(self, hint: str, given: Iterable[str]) -> tuple[frozenset[str], bool]:
-        values = frozenset(_uuid(hint, value) for value in given)
+    def _split(self, hint: str, uuids: Iterable[str]) -> tuple[frozenset[str], bool]:
+        values = frozenset(_uuid(hint, value) for value in uuids)
         group = frozenset() if self._group_uuid is None else {self._group_uuid}
         return values - group, bool(values & group)
 
@@ -378,7 +376,7 @@ class _RulesReader:
     def _set_by_flavor(self, name: str) -> frozenset[str]:
         """Return the levels that an extra spec names."""
         value = self._specs.get(f"{_SCOPE}{name}")
-        named = [each.strip() for each in value.split(",")] if value else []
+        named = [level.strip() for level in value.split(",")] if value else []
         return frozenset(self._checked_levels(f"{_SCOPE}{name}", named))
 
     def _checked_levels(self, name: str, values: Iterable[str]) -> Iterator[str]:
@@ -389,10 +387,10 @@ class _RulesReader:
 
     def _least(self, name: str) -> int | None:
         """Return the least number that a hint and an extra spec set; None: none."""
-        given = [_number(name, value) for value in self._values(name)]
+        numbers = [_number(name, value) for value in self._values(name)]
         if (by_flavor := self._of_flavor(name)) is not None:
-            given.append(by_flavor)
-        return min(given, default=None)
+            numbers.append(by_flavor)
+        return min(numbers, default=None)
 
     def _of_flavor(self, name: str) -> int | None:
         """Return the number that an extra spec sets; None: it is not set."""

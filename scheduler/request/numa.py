@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The NUMA cells that a guest asks for, and the networks to be near to."""
+"""The NUMA cells that a guest requests, and the networks to be near to."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Guest:
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The indices of cells that ask for the same."""
+        """The indices of cells that request the same."""
         alike: defaultdict[tuple[GuestCell, int], list[int]] = defaultdict(list)
         for index, cell in enumerate(self.cells):
             # The numbers of its CPUs do not decide whether a cell fits.

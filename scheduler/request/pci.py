@@ -71,9 +71,9 @@ class PciRequest:
     def describe(self) -> str:
         """Return one line for users."""
         pairs = (", ".join(f"{k} {v}" for k, v in spec) for spec in self.specs)
-        wanted = " or ".join(pair or "any" for pair in pairs) or "of no spec"
+        specs = " or ".join(pair or "any" for pair in pairs) or "of no spec"
         noun = "device" if self.count == 1 else "devices"
-        return f"{self.count} PCI {noun} ({wanted}; NUMA policy {self.numa_policy})"
+        return f"{self.count} PCI {noun} ({specs}; NUMA policy {self.numa_policy})"
 
 
 def read_requests(requests: InstancePCIRequests | None) -> tuple[PciRequest, ...]:
@@ -102,8 +102,8 @@ def providers_of(
         return ()
     if not mappings:
         return request.rp_uuids
-    found = (mappings[group] for group in request.groups_among(mappings))
-    return tuple(uuids[0] for uuids in found if uuids)
+    providers = (mappings[group] for group in request.groups_among(mappings))
+    return tuple(uuids[0] for uuids in providers if uuids)
 
 
 def _items(spec: Mapping[str, Any]) -> Items:
@@ -121,7 +121,7 @@ def hashable(value: object) -> Value:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, list | tuple):
-        return tuple(hashable(each) for each in value)
+        return tuple(hashable(item) for item in value)
     if isinstance(value, int | float):
         return str(value)
     raise TypeError(f"{value!r} is not a property of PCI devices")

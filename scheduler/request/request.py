@@ -5,18 +5,14 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Self
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Final, Self
 
-from .checks import (
-    check_fields,
-    check_flavor_groups,
-    check_query,
-    check_requested_groups,
-    check_subtrees,
-)
+import os_resource_classes as orc
+
+from .checks import check_fields, check_groups, check_query
 from .flavor_and_image import CPUPolicy, FlavorAndImage, cpu_policy, set_field
 from .groups import FlavorGroups, QueryGroup, flavor_groups, query_groups
 from .locality import (
@@ -28,11 +24,24 @@ from .locality import (
     soft_rules,
 )
 from .numa import Guest, Networks
-from .pci import PciRequest, read_requests
+from .pci import read_requests
 from .server_group import ServerGroup
 
 if TYPE_CHECKING:
-    from ...objects import Destination, RequestSpec
+    from ...objects import (
+        Destination,
+        ImageMeta,
+        NetworkRequest,
+        RequestGroup,
+        RequestSpec,
+    )
+
+LOG = logging.getLogger(__name__)
+
+#: A hint of the conductor's: the request only checks an instance on its own host.
+_CHECK_TYPE: Final = "_nova_check_type"
+#: Where a RequestSpec refers to the request that was read from it.
+_REFERENCE: Final = "_validated_request"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,7 @@ class RequestedDestination:
     forbidden_aggregates: frozenset[str] = frozenset()
 
     @classmethod
-    def read(cls, destination: Destination | None) -> Self:
+    def read(cls, destination: Destination) -> Self:
         """Read the object in a request."""
         cell = set_field(destination, "cell")
         cell_uuid = cell.uuid if cell else None
@@ -78,36 +87,103 @@ class RequestedDestination:
         )
 
 
-LOG = logging.getLogger(__name__)
-
-#: A hint of the conductor's: the request only checks an instance on its own host.
-_CHECK_TYPE: Final = "_nova_check_type"
-#: Where a RequestSpec refers to the request that was read from it.
-_REFERENCE: Final = "_validated_request"
-
-
-@dataclass(slots=True)
-class _AttachmentRules:
-    """The rules that follow from where the volumes and ports of a request are."""
-
-    rules: tuple[Rule, ...] = ()
-    preferences: tuple[SoftRule, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
 class Request:
-    """A request, of which each part is read at its first use and then kept.
+    """A request, which is read once and then only read from.
 
-    A decision begins with `validated`, which reads all parts that can be invalid.
-    Filters, weighers and prefilters of ours get to the same object with `of`.
+    A decision begins with `validated`, which also reads all parts that can be invalid;
+    otherwise, these are read at their first use. Filters, weighers and prefilters of
+    ours get to the same object with `of`.
 
     Attributes
     ----------
     spec_obj : moorage.objects.RequestSpec
         As the conductor sent it. Only plugins read it.
+    settings : FlavorAndImage
+        The guest's settings in flavor and image.
+    availability_zone, project_id, user_id, instance_uuid : str or None
+    image : moorage.objects.ImageMeta or None
+    is_bfv : bool
+        Whether the guest boots from a volume.
+    requested_networks : sequence of moorage.objects.NetworkRequest
+    requested_resources : sequence of moorage.objects.RequestGroup
+        The groups of ports, PCI devices and device profiles, and these as
+    requested_groups : sequence of QueryGroup
+    root_required, root_forbidden : frozenset of str
+        Traits that the root provider must and must not have.
+    same_subtree : sequence of iterable of str
+        Suffixes of groups that one subtree must serve.
+    destination : RequestedDestination
+    ignore_hosts : sequence of str
+        Service hosts to leave out.
+    force_hosts, force_nodes : sequence of str
+        The only service hosts allowed, and the only compute nodes, by hypervisor
+        hostname; empty: all.
+    requested_host : (host, node, cell) or None
+        The one host, compute node and cell that the request names. As in nova, of
+        several forced hosts or nodes only the first counts.
+    hints : mapping
+        The values of all scheduler hints.
+    is_rebuild : bool
+        Whether it checks if an instance can be rebuilt on its host.
+    skips_filters : bool
+        Whether hosts are forced, so that no filter runs (nova's rule).
+    numa : Guest or None
+        The guest's NUMA cells; None: it has none.
+    pci_requests : tuple of PciRequest
     """
 
-    spec_obj: RequestSpec
+    def __init__(self, spec_obj: RequestSpec) -> None:
+        self.spec_obj = spec_obj
+        get = partial(set_field, spec_obj)
+        self.settings = FlavorAndImage.of(spec_obj)
+        self.availability_zone: str | None = get("availability_zone")
+        self.project_id: str | None = get("project_id")
+        self.user_id: str | None = get("user_id")
+        self.instance_uuid: str | None = get("instance_uuid")
+        self.image: ImageMeta | None = get("image")
+        self.is_bfv = bool(get("is_bfv"))
+        self.requested_networks: Iterable[NetworkRequest] = (
+            get("requested_networks") or ()
+        )
+        # What Placement is queried for.
+        self.requested_resources: Sequence[RequestGroup] = (
+            get("requested_resources") or ()
+        )
+        self.requested_groups = [QueryGroup.read(g) for g in self.requested_resources]
+        params = get("request_level_params")
+        self.root_required = frozenset[str](set_field(params, "root_required") or ())
+        self.root_forbidden = frozenset[str](set_field(params, "root_forbidden") or ())
+        self.same_subtree: Sequence[Iterable[str]] = (
+            set_field(params, "same_subtree") or ()
+        )
+        # Hosts.
+        self.destination = RequestedDestination()
+        if (destination := get("requested_destination")) is not None:
+            self.destination = RequestedDestination.read(destination)
+        self.ignore_hosts: Sequence[str] = get("ignore_hosts") or ()
+        self.force_hosts: Sequence[str] = get("force_hosts") or ()
+        self.force_nodes: Sequence[str] = get("force_nodes") or ()
+        host, node = self.destination.host, self.destination.node
+        if not host and not node:
+            host = next(iter(self.force_hosts), None)
+            node = next(iter(self.force_nodes), None)
+        self.requested_host: tuple[str | None, str | None, str | None] | None = None
+        if host or node:
+            self.requested_host = (host, node, self.destination.cell)
+        self.hints: Mapping[str, Sequence[str]] = get("scheduler_hints") or {}
+        check = [value for value in self.hints.get(_CHECK_TYPE) or () if value]
+        self.is_rebuild = check == ["rebuild"]
+        self.skips_filters = bool(self.force_hosts or self.force_nodes) and not check
+        # What the guest needs of a host.
+        topology, devices = get("numa_topology"), get("pci_requests")
+        self.numa = Guest.read(topology) if topology else None
+        self.pci_requests = (
+            read_requests(devices) if set_field(devices, "requests") else ()
+        )
+        # Rules about places: those that were read, and those of volumes and ports.
+        self._rules: dict[tuple[str, ...], tuple[Rule, ...]] = {}
+        self._attachment_rules: tuple[Rule, ...] = ()
+        self._attachment_preferences: tuple[SoftRule, ...] = ()
 
     @classmethod
     def validated(cls, spec_obj: RequestSpec) -> Self:
@@ -118,11 +194,11 @@ class Request:
         InvalidRequest
             The request is malformed or contradictory: the message names the field.
         """
-        check_fields(spec_obj)
         request = cls(spec_obj)
-        suffixes = check_flavor_groups(request.flavor_groups)
-        check_requested_groups(request.requested_groups, suffixes)
-        check_subtrees(request.request_level("same_subtree"), suffixes)
+        check_fields(spec_obj, request.settings)
+        check_groups(
+            request.flavor_groups, request.requested_groups, request.same_subtree
+        )
         if not request.is_rebuild:  # for which Placement is not queried
             _ = request.server_group  # reading it raises
             check_query(request.groups)
@@ -151,16 +227,7 @@ class Request:
         if (reference := getattr(spec_obj, _REFERENCE, None)) is not None:
             setattr(copied, _REFERENCE, reference)
 
-    def field(self, name: str) -> Any:  # noqa: ANN401 - of its field's type
-        """Return a field of the RequestSpec, None if it is not set."""
-        return set_field(self.spec_obj, name)
-
     # -- what Placement is queried for ----------------------------------------------
-
-    @cached_property
-    def settings(self) -> FlavorAndImage:
-        """The guest's settings in flavor and image."""
-        return FlavorAndImage.of(self.spec_obj)
 
     @cached_property
     def flavor_groups(self) -> FlavorGroups:
@@ -168,15 +235,16 @@ class Request:
         return flavor_groups(self.settings.extra_specs)
 
     @cached_property
-    def requested_groups(self) -> Sequence[QueryGroup]:
-        """The groups of ports, PCI devices and device profiles."""
-        groups = self.field("requested_resources") or ()
-        return [QueryGroup.read(group) for group in groups]
-
-    @cached_property
     def groups(self) -> Sequence[QueryGroup]:
         """All groups of resources and traits, one without a suffix; read-only."""
-        return self._query_groups(is_pinned=True)
+        return query_groups(
+            self.settings,
+            self.flavor_groups,
+            self.requested_groups,
+            self.spec_obj.flavor,
+            is_bfv=self.is_bfv,
+            is_pinned=True,
+        )
 
     @cached_property
     def fallback_groups(self) -> Sequence[QueryGroup] | None:
@@ -184,16 +252,18 @@ class Request:
 
         None if no CPU is dedicated, or if no resources would be left.
         """
-        if cpu_policy(self.settings) is not CPUPolicy.DEDICATED:
+        has_pcpu = any(orc.PCPU in group.resources for group in self.groups)
+        if not has_pcpu or cpu_policy(self.settings) is not CPUPolicy.DEDICATED:
             return None
-        groups = self._query_groups(is_pinned=False)
-        return groups if any(group.resources for group in groups) else None
-
-    def _query_groups(self, *, is_pinned: bool) -> list[QueryGroup]:
-        flavor, requested = self.flavor_groups, self.requested_groups
-        return query_groups(
-            self.settings, flavor, requested, self.spec_obj, is_pinned=is_pinned
+        groups = query_groups(
+            self.settings,
+            self.flavor_groups,
+            self.requested_groups,
+            self.spec_obj.flavor,
+            is_bfv=self.is_bfv,
+            is_pinned=False,
         )
+        return groups if any(group.resources for group in groups) else None
 
     @cached_property
     def group_policy(self) -> str | None:
@@ -215,67 +285,12 @@ class Request:
         )
         return None
 
-    def request_level(self, name: str) -> Sequence[Any]:
-        """Return one of ``request_level_params``, such as ``root_required``."""
-        return set_field(self.field("request_level_params"), name) or ()
-
-    # -- hosts ----------------------------------------------------------------------
-
-    @cached_property
-    def destination(self) -> RequestedDestination:
-        """The destination that the request names."""
-        return RequestedDestination.read(self.field("requested_destination"))
-
-    @cached_property
-    def ignore_hosts(self) -> Sequence[str]:
-        """Service hosts to leave out."""
-        return self.field("ignore_hosts") or ()
-
-    @cached_property
-    def force_hosts(self) -> Sequence[str]:
-        """The only service hosts allowed; empty: all."""
-        return self.field("force_hosts") or ()
-
-    @cached_property
-    def force_nodes(self) -> Sequence[str]:
-        """The only compute nodes allowed, by hypervisor hostname; empty: all."""
-        return self.field("force_nodes") or ()
-
-    @property
-    def is_rebuild(self) -> bool:
-        """Whether it checks if an instance can be rebuilt on its host."""
-        return self.hint_values(_CHECK_TYPE) == ["rebuild"]
-
-    @property
-    def skips_filters(self) -> bool:
-        """Whether hosts are forced, so that no filter runs (nova's rule)."""
-        is_forced = bool(self.force_hosts or self.force_nodes)
-        return is_forced and not self.hint_values(_CHECK_TYPE)
-
-    # -- what the guest needs of a host ---------------------------------------------
-
-    @cached_property
-    def numa(self) -> Guest | None:
-        """The guest's NUMA cells; None: it has none."""
-        topology = self.field("numa_topology")
-        return Guest.read(topology) if topology else None
+    # -- the guest, hints and the server group --------------------------------------
 
     @cached_property
     def networks(self) -> Networks:
         """The networks that the guest's NUMA cells have to be near to."""
         return Networks.read(self.spec_obj)
-
-    @cached_property
-    def pci_requests(self) -> tuple[PciRequest, ...]:
-        """The requested PCI devices."""
-        return read_requests(self.field("pci_requests"))
-
-    # -- hints and the server group -------------------------------------------------
-
-    @cached_property
-    def hints(self) -> Mapping[str, Sequence[str]]:
-        """The values of all scheduler hints."""
-        return self.field("scheduler_hints") or {}
 
     def hint_values(self, name: str) -> list[str]:
         """Return the values of a scheduler hint; empty if it is unset or empty."""
@@ -290,8 +305,10 @@ class Request:
         InvalidRequest
             The rule of its policy is invalid.
         """
-        group = self.field("instance_group")
+        group = set_field(self.spec_obj, "instance_group")
         return None if group is None else ServerGroup.read(group)
+
+    # -- rules about places ---------------------------------------------------------
 
     def locality_rules(self, levels: Sequence[str]) -> Sequence[Rule]:
         """Return the rules about places at these levels; see `locality_rules`.
@@ -303,17 +320,18 @@ class Request:
         """
         key = tuple(levels)
         if key not in self._rules:
-            read = locality_rules(self, key)
-            self._rules[key] = (*read, *self._of_attachments.rules)
+            self._rules[key] = (*locality_rules(self, key), *self._attachment_rules)
         return self._rules[key]
 
-    @cached_property
-    def _rules(self) -> dict[tuple[str, ...], tuple[Rule, ...]]:
-        return {}
+    def soft_locality_rules(self, levels: Sequence[str]) -> Sequence[SoftRule]:
+        """Return the preferences about places at these levels; see `soft_rules`.
 
-    @cached_property
-    def _of_attachments(self) -> _AttachmentRules:
-        return _AttachmentRules()
+        Raises
+        ------
+        InvalidRequest
+            A hint or an extra spec about places is malformed.
+        """
+        return (*soft_rules(self, levels), *self._attachment_preferences)
 
     def attachment_hints(self, levels: Sequence[str]) -> Sequence[AttachmentHint]:
         """Return the volumes and ports that hints name; see `attachment_hints`.
@@ -332,16 +350,6 @@ class Request:
 
         Called before filters and weighers are prepared.
         """
-        found = self._of_attachments
-        found.rules, found.preferences = tuple(rules), tuple(preferences)
+        self._attachment_rules = tuple(rules)
+        self._attachment_preferences = tuple(preferences)
         self._rules.clear()
-
-    def soft_locality_rules(self, levels: Sequence[str]) -> Sequence[SoftRule]:
-        """Return the preferences about places at these levels; see `soft_rules`.
-
-        Raises
-        ------
-        InvalidRequest
-            A hint or an extra spec about places is malformed.
-        """
-        return (*soft_rules(self, levels), *self._of_attachments.preferences)

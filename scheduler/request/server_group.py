@@ -77,14 +77,14 @@ def _policy(group: InstanceGroup) -> str | None:
 
 def _max_per_host(group: InstanceGroup) -> int:
     # Rules are text on the wire.
-    given = (set_field(group, "_rules") or {}).get(_RULE, "1")
+    text = (set_field(group, "_rules") or {}).get(_RULE, "1")
     try:
-        number = int(given)
+        number = int(text)
     except ValueError:
         number = 0
     if number < 1:
         raise InvalidRequest(
-            f"instance_group.rules: {_RULE} is {excerpt(given)}; it must be a number "
+            f"instance_group.rules: {_RULE} is {excerpt(text)}; it must be a number "
             "of at least 1"
         )
     return number

@@ -99,8 +99,8 @@ class FileSource(BaseHostSource):
 
 def _instances(inventory: Inventory) -> Mapping[str, Collection[str]]:
     """Return the instances of each service host that has any in the file."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
+    instances: defaultdict[str, set[str]] = defaultdict(set)
     for host in inventory.hosts:
         if host.instances:
-            found[host.record.host] |= host.instances
-    return found
+            instances[host.record.host] |= host.instances
+    return instances

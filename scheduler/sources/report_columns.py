@@ -52,9 +52,9 @@ def load_columns() -> Columns:
     """
     columns = COLUMNS
     for name, declared in sorted(load_plugins(_GROUP).items()):
-        some = declared if isinstance(declared, list | tuple) else [declared]
+        declarations = declared if isinstance(declared, list | tuple) else [declared]
         try:
-            columns = with_columns(some, columns)
+            columns = with_columns(declarations, columns)
         except (TypeError, ValueError) as e:
             raise PluginError(f"{_GROUP}: plugin {name!r}: {e}") from e
     return columns
@@ -70,7 +70,7 @@ def with_columns(declared: Iterable[Column], columns: Columns = COLUMNS) -> Colu
     ValueError
         A name is in use, or a column has no default.
     """
-    found = dict(columns)
+    by_name = dict(columns)
     for column in declared:
         if not isinstance(column, Column):
             raise TypeError(f"{column!r} is not a Column, nor a list of them")
@@ -79,11 +79,11 @@ def with_columns(declared: Iterable[Column], columns: Columns = COLUMNS) -> Colu
                 f"column {column.name!r} has no default, which hosts that do not "
                 "report it need"
             )
-        if column.name in found or column.name in _RESERVED:
-            use = "a column" if column.name in found else "in use for something else"
+        if column.name in by_name or column.name in _RESERVED:
+            use = "a column" if column.name in by_name else "in use for something else"
             raise ValueError(f"column {column.name!r}: the name is already {use}")
-        found[column.name] = column
-    return MappingProxyType(found)
+        by_name[column.name] = column
+    return MappingProxyType(by_name)
 
 
 # -- reading reports -------------------------------------------------------------------
@@ -181,12 +181,13 @@ def serializable(
 
     The values are those of a report or of a table.
     """
-    found = {}
+    values_by_name = {}
     for name, value in values.items():
         column = columns.get(name)
         if column is not None and column.is_reported:
-            found[name] = value if column.write is None else column.write(value)
-    return found
+            written = value if column.write is None else column.write(value)
+            values_by_name[name] = written
+    return values_by_name
 
 
 def report_values(record: HostRecord, columns: Columns = COLUMNS) -> dict[str, Any]:

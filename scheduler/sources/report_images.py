@@ -24,8 +24,8 @@ def write_image_properties(
     for uuid in sorted(properties):
         groups[properties[uuid]].append(uuid)
     return [
-        {"properties": dict(sorted(each)), "instances": uuids}
-        for each, uuids in groups.items()
+        {"properties": dict(sorted(properties)), "instances": uuids}
+        for properties, uuids in groups.items()
     ]
 
 
@@ -37,13 +37,15 @@ def read_image_properties(value: object) -> dict[str, ImageProperties]:
     ValueError
         They do not have the form of a report.
     """
-    if type(value) is not list or not all(type(each) is dict for each in value):
+    if type(value) is not list or not all(type(group) is dict for group in value):
         raise ValueError("a list of properties with their instances is needed")
-    found: dict[str, ImageProperties] = {}
+    by_instance: dict[str, ImageProperties] = {}
     for group in value:
         properties = _shared(frozenset(read_texts(group.get("properties")).items()))
-        found.update(dict.fromkeys(read_uuids(group.get("instances")), properties))
-    return found
+        by_instance.update(
+            dict.fromkeys(read_uuids(group.get("instances")), properties)
+        )
+    return by_instance
 
 
 @functools.lru_cache(_MAX_SHARED)

@@ -130,7 +130,7 @@ _MAX_CPUS: Final = 1 << 16
 
 
 def _write_pools(pools: HostPools) -> list[Any]:
-    return [[p.kind.items, p.count, p.rp_uuid, p.place] for p in pools.pools]
+    return [[p.kind.items, p.count, p.rp_uuid, p.index] for p in pools.pools]
 
 
 def _read_pools(value: Any) -> HostPools:  # noqa: ANN401 - untrusted

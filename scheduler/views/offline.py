@@ -13,7 +13,6 @@ from oslo_config import cfg
 
 from ..candidates import AllocationRequest, CandidatesQuery, DerivedData, QueryOffer
 from ..conf import load
-from ..drivers.claims.peer_claims import publish_nothing
 from ..drivers.parts import Parts
 from ..drivers.plugins import Clock, PluginSet, load_plugin_set
 from ..drivers.record import DecisionLog
@@ -91,7 +90,6 @@ class OfflineParts:
             tie_seed=view.tie_seed,
             network=None,
             waiter=SystemWaiter(),
-            publish_claims=publish_nothing,
             review=lambda _nodes: False,
         )
 

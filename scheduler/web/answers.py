@@ -17,11 +17,12 @@ from typing import Any, Final, Protocol, TypeVar
 from ...objects import RequestSpec
 from ..database import StoreUnavailable
 from ..decision_store import DecisionPage, DecisionQuery, StoredDecision
-from ..errors import SchedulerError, excerpt
+from ..errors import InvalidRequest, SchedulerError, excerpt
 from ..explain import (
     CapacityReport,
     Explainer,
     FlavorRequest,
+    cause_of,
     request_of_flavor,
     requests_of_decisions,
     with_funnel,
@@ -178,7 +179,7 @@ class Answers:
         """Return a page of decisions in short, and the id to continue after."""
         page = self.store.page(query)
         return {
-            "decisions": [_short(decision) for decision in page.decisions],
+            "decisions": [self._short(decision) for decision in page.decisions],
             "next": _next(page),
         }
 
@@ -244,7 +245,7 @@ class Answers:
         """Return where `count` instances would go now; see `why_not`."""
         spec, context, notes = self._request(body)
         record = self.explainer.dry_run(context, spec, count)
-        return {"decision": with_funnel(record), "notes": notes}
+        return {"decision": with_funnel(record, spec), "notes": notes}
 
     def closest(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return what would have to change for a request to fit; see `why_not`.
@@ -323,6 +324,27 @@ class Answers:
         """Return a page of compute nodes by host and node, and how to continue."""
         return dataclasses.asdict(self.explainer.hosts(after=after, limit=limit))
 
+    def _short(self, stored: StoredDecision) -> dict[str, Any]:
+        record, limit_s = stored.record, self.explainer.max_view_age_s
+        return {
+            "id": str(stored.id),
+            "request_id": stored.request_id,
+            "decided_at": stored.decided_at,
+            "project_id": stored.project_id,
+            "outcome": stored.outcome,
+            "reason": record.reason.strip(),
+            "user_message": record.user_message.strip(),
+            "cause": cause_of(record),
+            "flavor": stored.flavor_name,
+            "instance_uuids": list(record.instance_uuids)[:MAX_WHOLE],
+            "n_instances": record.n_instances,
+            "hosts": [instance.host for instance in record.instances][:MAX_WHOLE],
+            "n_hosts": record.n_hosts,
+            "view_age_s": record.view_age_s,
+            "is_stale": bool(0 < limit_s < (record.view_age_s or 0)),
+            "total_ms": record.times_ms.get("total"),
+        }
+
     def _find(self, id_: str) -> list[StoredDecision]:
         for spelling in dict.fromkeys((id_, id_.lower())):  # UUIDs have no case
             queries = (
@@ -371,30 +393,16 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def _short(stored: StoredDecision) -> dict[str, Any]:
-    record = stored.record
-    return {
-        "id": str(stored.id),
-        "request_id": stored.request_id,
-        "decided_at": stored.decided_at,
-        "project_id": stored.project_id,
-        "outcome": stored.outcome,
-        "reason": record.reason.strip(),
-        "user_message": record.user_message.strip(),
-        "instance_uuids": list(record.instance_uuids)[:MAX_WHOLE],
-        "n_instances": record.n_instances,
-        "hosts": [instance.host for instance in record.instances][:MAX_WHOLE],
-        "n_hosts": record.n_hosts,
-        "total_ms": record.times_ms.get("total"),
-    }
-
-
 def _whole(stored: StoredDecision) -> dict[str, Any]:
+    try:
+        request = stored.request
+    except InvalidRequest:  # of another version: all else is shown
+        request = None
     return {
         "id": str(stored.id),
         "decided_at": stored.decided_at,
         "project_id": stored.project_id,
-        **with_funnel(stored.record),
+        **with_funnel(stored.record, request),
     }
 
 

@@ -13,6 +13,7 @@ from oslo_config import cfg
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, UnsupportedMediaType
 
 from ..decision_store import DecisionQuery
+from ..drivers.record import Outcome
 from ..errors import ConfigurationError, InvalidRequest, excerpt
 from ..http_server import WebServer, listen
 from ..placement.allocations.limits import WEB_THREADS
@@ -103,7 +104,10 @@ def _query(args: Mapping[str, Any]) -> DecisionQuery:
         project_id=args.get("project"),
         host=args.get("host"),
         since_s=args.get("since"),
+        flavor=args.get("flavor"),
+        until_s=args.get("until"),
         failed=args.get("failed"),
+        outcome=Outcome(args["outcome"]) if "outcome" in args else None,
         after=int(args["after"]) if "after" in args else None,
         limit=args["limit"],
     )

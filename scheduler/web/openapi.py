@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Union, cast, get_args, get_origin, get_type_hints
 
 from ... import __version__
-from ..drivers.record import DecisionRecord
+from ..drivers.record import DecisionRecord, Outcome
 from ..explain import (
     CapacityReport,
     ClosestGroup,
@@ -45,11 +45,14 @@ PARAMETERS: Final[dict[str, dict[str, Schema]]] = {
         "instance": _ID,
         "project": _NAME,
         "host": _NAME,
+        "flavor": {**_NAME, "description": "The name of the requested flavor."},
         "failed": {
             "type": "boolean",
             "description": "Only decisions that selected no host; false: the others.",
         },
+        "outcome": {"type": "string", "enum": [*Outcome]},
         "since": _SINCE,
+        "until": {**_SINCE, "description": "Only decisions before, as `since`."},
         "after": _AFTER,
         "limit": _LIMIT,
     },
@@ -186,9 +189,15 @@ _TEXTS: Final = _list(_TEXT)
 
 
 def _record() -> dict[str, Schema]:
-    properties = _fields(DecisionRecord)
-    del properties["request"]
-    return {**properties, "funnel": _list(_schema(FunnelStep))}
+    properties = _fields(DecisionRecord)  # with the request as an object
+    return {
+        **properties,
+        "funnel": _list(_schema(FunnelStep)),
+        "request": {
+            "type": "object",
+            "description": "What was requested; empty: it is not stored.",
+        },
+    }
 
 
 _SHORT: Final = _object(
@@ -202,6 +211,10 @@ _SHORT: Final = _object(
     instance_uuids=_TEXTS,
     n_instances=_COUNT,
     hosts=_TEXTS,
+    flavor=_OPTIONAL_TEXT,
+    cause=_TEXT,
+    view_age_s=_NUMBER,
+    is_stale=_BOOLEAN,
     n_hosts=_COUNT,
     total_ms=_NUMBER,
 )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from oslo_config import cfg
 
-from moorage.agent.provider import provider_of, update_provider
+from moorage.agent.daemon import provider_of, update_provider
 from moorage.scheduler.errors import PlacementRejected
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.seed import seed

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler in a process of its own that decides many requests; see claimers.py.
+"""Schedulers that decide many requests, each in a process; see claimers.py.
 
-Usage: claimer.py CONFIG_FILE LOAD, which is a `Load` as JSON. A line from the standard
-input starts it. It writes one JSON object: what each instance was answered and when,
-and how claims went.
+Usage: claimer.py LOAD CONFIG_FILE…; LOAD is a `Load` as JSON. The processes are forked
+from one that has imported everything, which takes longer than all else at their start.
+"ready" is written once all have started; a line from the standard input then lets them
+decide. A JSON object is written for each scheduler: what each instance was answered and
+when, and how claims went. They run until the end of the standard input.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
 import sys
 import time
 import uuid
@@ -28,8 +31,8 @@ from moorage.scheduler.sources.file import FileSource
 
 CONTEXT = {"request_id": "req-test", "project_id": "project", "user_id": "user"}
 
-#: Seconds after the last answer in which claims in doubt are settled.
-QUIET_S = 60.0
+#: Seconds in which all of them start.
+START_S = 120.0
 
 #: Seconds from an error to the next request of that thread.
 AFTER_ERROR_S = 0.5
@@ -137,38 +140,71 @@ def _outcome(answer: object, failed: list[str]) -> dict[str, Any]:
     return {"answer": answer, "at": time.monotonic(), "failed": failed}
 
 
-def main() -> None:
-    """Decide, wait until what is in doubt is settled, and tell."""
-    config_file, plan = sys.argv[1:]
-    what = Load(**json.loads(plan))
-    contention.MAX_CHOICES = what.max_choices  # type: ignore[misc]  # Final elsewhere
+def run(plan: Load, config_file: str, barrier: Any, outcomes: Any, ending: Any) -> None:
+    """Decide in a process of its own, and report the outcome; stop at the end."""
+    contention.MAX_CHOICES = plan.max_choices  # type: ignore[misc]  # Final elsewhere
     source = InformedSource()
     scheduler = build(load(["--config-file", config_file]), source=source)
     scheduler.start()
-    print("ready", flush=True)
-    sys.stdin.readline()
+    barrier.wait()  # all have started
+    barrier.wait()  # all may decide
+    try:
+        outcomes.put(decide_all(scheduler, source, plan))
+    except BaseException:
+        outcomes.put(None)
+        raise
+    ending.wait()
+    scheduler.stop()
+
+
+def decide_all(
+    scheduler: Scheduler, source: InformedSource, plan: Load
+) -> dict[str, Any]:
+    """Return the answers to all requests of a scheduler, and how its claims went."""
     began = time.monotonic()
-    instances = [str(uuid.uuid4()) for _ in range(what.n_requests)]
+    instances = [str(uuid.uuid4()) for _ in range(plan.n_requests)]
     n_attempts = [
-        MAX_ATTEMPTS if what.retries and i % 2 else 1 for i in range(len(instances))
+        MAX_ATTEMPTS if plan.retries and i % 2 else 1 for i in range(len(instances))
     ]
-    with ThreadPoolExecutor(what.n_threads) as pool:
+    with ThreadPoolExecutor(plan.n_threads) as pool:
         decided = pool.map(partial(decide, scheduler, source), instances, n_attempts)
         answers = dict(zip(instances, decided, strict=True))
     elapsed_s = time.monotonic() - began
-    ends_at = time.monotonic() + QUIET_S
-    while scheduler.status.n_orphans and time.monotonic() < ends_at:
-        time.sleep(0.2)
     attempts = [a for d in scheduler.decisions.newest() for a in d.claims]
-    outcome = {
+    return {
         "answers": answers,
         "claims": Counter(attempt.result for attempt in attempts),
         "n_sent": sum(attempt.n_attempts for attempt in attempts),
         "n_queries": scheduler.candidates_cache.stats().misses,
+        "n_orphans": scheduler.status.n_orphans,
         "elapsed_s": elapsed_s,
     }
-    scheduler.stop()
-    print(json.dumps(outcome))
+
+
+def main() -> None:
+    """Let a process for each configuration file decide."""
+    encoded, *config_files = sys.argv[1:]
+    plan = Load(**json.loads(encoded))
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(len(config_files) + 1)
+    outcomes, ending = context.SimpleQueue(), context.Event()
+    processes = [
+        context.Process(target=run, args=(plan, path, barrier, outcomes, ending))
+        for path in config_files
+    ]
+    for process in processes:
+        process.start()
+    barrier.wait(START_S)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    barrier.wait()
+    for _ in processes:
+        print(json.dumps(outcomes.get()), flush=True)
+    sys.stdin.read()
+    ending.set()
+    for process in processes:
+        process.join()
+    sys.exit(any(process.exitcode for process in processes))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ from ..fixtures.flaky_proxy import Fault, FlakyProxy
 from ..fixtures.rabbitmq import Broker, DedicatedBroker
 from ..fixtures.scheduler_process import SchedulerProcess
 from ..fixtures.waiting import wait_until
-from .claimers import Cloud, cloud_of
+from .claimers import Cloud, Held, cloud_of, held_by
 
 pytestmark = [
     pytest.mark.deep,
@@ -104,8 +104,6 @@ orphan_evidence_timeout = 3
 inventory_file = {inventory}
 claims_directory = {claims}
 """
-
-Held = dict[str, dict[str, Any]]
 
 
 class Load:
@@ -202,16 +200,6 @@ class Load:
                 self.placed[uuid] = claimed(selection)
             elif end == "timed out":
                 self.timed_out.add(uuid)
-
-
-def held_by(cloud: Cloud) -> Held:
-    """Return the allocations in Placement, by consumer."""
-    held: Held = {}
-    for node in cloud.hosts:
-        body: Any = cloud.server.client.read(f"/resource_providers/{node}/allocations")
-        for consumer, part in body["allocations"].items():
-            held.setdefault(consumer, {})[node] = part["resources"]
-    return held
 
 
 def settled(cloud: Cloud, is_right: Callable[[Held], bool]) -> Held:

@@ -26,7 +26,7 @@ from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
 from ..fixtures.database_servers import Database, database_server
 from ..fixtures.placement_servers import PlacementServer
 from ..fixtures.rabbitmq import Broker
-from ..fixtures.scheduler_process import SchedulerProcess
+from ..fixtures.scheduler_process import SchedulerProcess, SchedulerProcesses
 
 N_SCHEDULERS = 8
 N_RACKS = 8
@@ -73,26 +73,24 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
         database = database_server(Database.MARIADB)
         server = stack.enter_context(PlacementServer(database))
         seed(server.client, providers(inventory))
-        schedulers = []
-        for number in range(N_SCHEDULERS):
-            config_file = folder / f"{number}.conf"
+        config_files = [folder / f"{number}.conf" for number in range(N_SCHEDULERS)]
+        for config_file in config_files:
             config_file.write_text(
                 CONFIG.format(
-                    name=f"scheduler{number}",
+                    name=f"scheduler{config_file.stem}",
                     transport_url=broker.transport_url,
                     placement_url=server.url,
                     token=TOKEN,
                     inventory_file=path,
                 )
             )
-            process = SchedulerProcess(config_file)
-            schedulers.append(stack.enter_context(process))
+        processes = stack.enter_context(SchedulerProcesses(config_files))
         conf = moorage_conf.load([], config_files=[])
         transport = get_transport(conf, broker.transport_url)
         stack.callback(transport.cleanup)
         racks = {h.record.uuid: RACK_OF[h.record.host] for h in inventory.hosts}
         api = SchedulerAPI(transport, timeout_s=300)
-        yield Cloud(server.client, racks, schedulers, api)
+        yield Cloud(server.client, racks, processes.schedulers, api)
 
 
 def _rack(

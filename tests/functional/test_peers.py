@@ -61,12 +61,12 @@ def _serve(scheduler: Scheduler, url: str, stack: ExitStack) -> None:
     stack.callback(transport.cleanup)
     peers = Peers(transport)
     stack.callback(peers.stop)
-    endpoint = PeersEndpoint(scheduler.selector, peers.origin)
+    endpoint = PeersEndpoint(scheduler, peers.origin)
     server = get_server(scheduler.conf, transport, [endpoint], PEERS_TOPIC)
     server.start()
     stack.callback(server.wait)
     stack.callback(server.stop)
-    scheduler.selector.publish_claims = peers.publish
+    scheduler.publish_claims = peers.publish
 
 
 def test_claim_shows_at_the_other_scheduler(schedulers: list[Scheduler]) -> None:
@@ -99,7 +99,7 @@ def test_unreadable_claim_is_logged_and_ignored(
     schedulers: list[Scheduler], caplog: pytest.LogCaptureFixture
 ) -> None:
     there = schedulers[1]
-    there.selector.apply_peer_claims([{"node_uuid": "x"}, {"vcpus": None}])
+    there.apply_peer_claims([{"node_uuid": "x"}, {"vcpus": None}])
     assert first_row(there).vcpus_used == 0
     assert caplog.text.count("cannot be read") == 2
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -12,6 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from moorage.scheduler.conf import load
+from moorage.scheduler.placement.adapter import make_adapter
+from moorage.scheduler.placement.client import PlacementClient
 
 from ..fixtures.agent_process import AgentProcess
 from ..fixtures.ports import free_port
@@ -61,7 +66,8 @@ def _placement(folder: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_placement")
 def test_this_machine_is_selected(folder: Path) -> None:
-    command = [sys.executable, "-W", "ignore", "ask.py", "scheduler.conf"]
+    python = [sys.executable, "-W", "ignore"]
+    command = [*python, str(EXAMPLES.parent / "ask.py"), "scheduler.conf"]
     with (
         SchedulerProcess(folder / "scheduler.conf"),
         AgentProcess(folder / "agent.conf"),
@@ -72,6 +78,30 @@ def test_this_machine_is_selected(folder: Path) -> None:
             return run.stdout
 
         wait_until(lambda: answer() == f"chosen: {socket.gethostname()}\n")
+        _request_and_release(python)
+
+
+def _request_and_release(python: list[str]) -> None:
+    command = [*python, "-m", "moorage.scheduler.cmd.cli", "--config-file"]
+    sizes = ["--vcpus", "1", "--ram", "16", "--json"]
+    run = subprocess.run(
+        [*command, "scheduler.conf", "request", *sizes, "--release"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    answer = json.loads(run.stdout)
+    hosts = {instance["host"] for instance in answer["instances"]}
+    assert hosts == {socket.gethostname()}
+    placement = PlacementClient(make_adapter(load(["--config-file=scheduler.conf"])))
+    for instance in answer["instances"]:
+        assert instance["uuid"] in run.stderr, "what is claimed for"
+        assert placement.allocations(instance["uuid"]).resources == {}
+    no_room = ["--vcpus", "100000", "--ram", "16"]
+    failed = subprocess.run(
+        [*command, "scheduler.conf", "request", *no_room, "--release"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert failed.returncode == 3
+    assert "No valid host" in failed.stderr
 
 
 def test_page_shows_the_files() -> None:

@@ -34,7 +34,7 @@ from ..fixtures.clouds import (
 from ..fixtures.database_servers import Database, database_server
 from ..fixtures.placement_servers import PlacementServer
 from ..fixtures.rabbitmq import Broker
-from ..fixtures.scheduler_process import SchedulerProcess
+from ..fixtures.scheduler_process import SchedulerProcess, SchedulerProcesses
 from ..fixtures.waiting import wait_until
 
 N_HOSTS = 12
@@ -73,27 +73,25 @@ def cloud(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cloud]:
     inventory = read_inventory(inventory_file)
     with Broker() as broker, PlacementServer(database_server(request.param)) as server:
         seed(server.client, providers(inventory))
-        schedulers = []
-        for name in ("one", "two"):
-            config_file = tmp_path / f"{name}.conf"
+        config_files = [tmp_path / f"{name}.conf" for name in ("one", "two")]
+        for config_file in config_files:
             config_file.write_text(
                 CONFIG.format(
-                    name=name,
+                    name=config_file.stem,
                     transport_url=broker.transport_url,
                     placement_url=server.url,
                     token=TOKEN,
                     inventory_file=inventory_file,
                 )
             )
-            schedulers.append(SchedulerProcess(config_file))
-        with schedulers[0], schedulers[1]:
+        with SchedulerProcesses(config_files) as processes:
             transport = get_transport(
                 moorage_conf.load([], config_files=[]), broker.transport_url
             )
             yield Cloud(
                 server.client,
                 [each.record.uuid for each in inventory.hosts],
-                schedulers,
+                processes.schedulers,
                 SchedulerAPI(transport, timeout_s=120),
             )
             transport.cleanup()

@@ -13,7 +13,7 @@ from oslo_config import cfg
 from moorage.objects import InstanceNUMACell, RequestSpec
 from moorage.scheduler.candidates import AllocationCandidates
 from moorage.scheduler.conf import load
-from moorage.scheduler.drivers.instances import Needs
+from moorage.scheduler.drivers.instances import consumption_of, consumption_on_host
 from moorage.scheduler.entry_points import load_plugins
 from moorage.scheduler.hosts import HostBatch
 from moorage.scheduler.request import Request
@@ -182,7 +182,8 @@ def _consumed(
     table, name = builders.table(report.record()), spec.instance_uuid
     filter_ = _plugins()[FILTERS["numa"]](conf).prepare(spec)
     limits = filter_.selection_limits(table.batch()[0], spec)
-    limits_on_host = Needs(Request.of(spec), conf).on_host(limits, mappings)
+    consumption = consumption_of(Request.of(spec), conf)
+    limits_on_host = consumption_on_host(consumption, limits, mappings)
     in_batch = table.batch().with_instance(0, name, limits_on_host)
     table.claims.consume(builders.node_uuid(report.host), name, limits_on_host)
     left = _state(table.batch())

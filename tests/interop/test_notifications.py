@@ -32,7 +32,7 @@ from moorage.objects import (
 )
 from moorage.objects.notifications import PAYLOADS
 from moorage.scheduler.conf import load
-from moorage.scheduler.drivers.instances import Needs
+from moorage.scheduler.drivers.instances import consumption_of, consumption_on_host
 from moorage.scheduler.hosts import Consumption, HostBatch
 from moorage.scheduler.notifications import Notifier, make_publishers
 from moorage.scheduler.request import Request
@@ -420,6 +420,7 @@ def _same_end(
     conf = load([], config_files=[])
     hosts = table(report.record()).batch()
     limits = NUMATopologyFilter(conf).prepare(spec).selection_limits(hosts[0], spec)
-    limits_on_host = Needs(Request.of(spec), conf).on_host(limits, mappings)
+    consumption = consumption_of(Request.of(spec), conf)
+    limits_on_host = consumption_on_host(consumption, limits, mappings)
     _same(_published(wire, "both", [report.host], (hosts, 0, limits_on_host)), novas)
     return True

@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from typing import Any
 
 import hypothesis.strategies as st
@@ -27,10 +26,10 @@ from moorage.objects import (
     RequestSpec,
 )
 from moorage.scheduler.conf import load
+from moorage.scheduler.drivers.plugins import load_prefilters
 from moorage.scheduler.errors import InvalidRequest, NoValidHost
 from moorage.scheduler.placement.query import (
     Requirements,
-    build_fallback_query,
     build_query,
 )
 from moorage.scheduler.prefilters import (
@@ -42,7 +41,6 @@ from moorage.scheduler.request import Request
 
 from ..fixtures.nova_peer import Peer, PeerError
 
-PREFILTERS = {p.name: p.load() for p in entry_points(group="moorage.prefilters")}
 GATES = (
     "limit_tenants_to_placement_aggregate",
     "placement_aggregate_required_for_tenants",
@@ -309,12 +307,14 @@ def ours(spec_obj: RequestSpec, around: Surroundings) -> Any:
         network=NetworkLookup(Neutron(), lambda uuid: frozenset(SEGMENTS[uuid])),
         min_service_version=around.min_version,
     )
-    for name in DEFAULT_PREFILTERS:
-        PREFILTERS[name](request)
-    built = (build_query, build_fallback_query)
+    for _, prefilter in load_prefilters(conf):
+        prefilter(request)
     parsed = Request.validated(spec_obj)
-    queries = [build(parsed, requirements, limit=1000) for build in built]
-    return [query and query.path.partition("?")[2] for query in queries]
+    queries = [build_query(parsed, requirements, limit=1000)]
+    if (groups := parsed.fallback_groups) is not None:
+        queries.append(build_query(parsed, requirements, limit=1000, groups=groups))
+    strings: list[str | None] = [query.path.partition("?")[2] for query in queries]
+    return strings if groups is not None else [*strings, None]
 
 
 #: What nova raises: a request that fits nowhere, or a contradictory one.

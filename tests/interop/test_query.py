@@ -23,7 +23,6 @@ from moorage.scheduler.hosts.aggregates import AggregateMap, HostAggregate
 from moorage.scheduler.placement.embedded import EmbeddedPlacement
 from moorage.scheduler.placement.query import (
     Requirements,
-    build_fallback_query,
     build_query,
 )
 from moorage.scheduler.prefilters import PrefilterRequest
@@ -100,10 +99,11 @@ def ours(
         requirements.in_tree = nodes[0] if len(nodes) == 1 else None
         requirements.is_limited = len(nodes) == 1
     request = Request.validated(spec_obj)
-    return [
-        query_string(build_query(request, requirements, limit=1000)),
-        query_string(build_fallback_query(request, requirements, limit=1000)),
-    ]
+    query = build_query(request, requirements, limit=1000)
+    if (groups := request.fallback_groups) is None:
+        return [query_string(query), None]
+    fallback = build_query(request, requirements, limit=1000, groups=groups)
+    return [query_string(query), query_string(fallback)]
 
 
 def has_target(spec_obj: RequestSpec) -> bool:

@@ -14,7 +14,7 @@ from moorage.scheduler.errors import HostMetricNotFound, SchedulerError
 from moorage.scheduler.hosts import HostBatch
 from moorage.testing import aggregate, host, image, spec
 from moorage.testing.strategies import DrawnHosts
-from moorage.weighers.base import WeightRange
+from moorage.weighers.base import normalize, weight_range
 
 from ..fixtures.nova_peer import Peer
 from .judged import (
@@ -48,8 +48,8 @@ def weighed(name: str, case: Case, hosts: HostBatch, spec_obj: RequestSpec) -> A
     except SchedulerError as error:
         return type(error)
     return {
-        "normalized": WeightRange.of(raw, weigher.minval, weigher.maxval).normalize(
-            raw
+        "normalized": normalize(
+            raw, *weight_range(raw, weigher.minval, weigher.maxval)
         ),
         "multipliers": prepared.multipliers(hosts),
     }

@@ -86,7 +86,7 @@ def test_no_exception_of_pythons_own_reaches_a_caller(
     scheduler: Scheduler, ask: Callable[[Scheduler], None], kind: type[Exception]
 ) -> None:
     error = kind(*_ARGUMENTS.get(kind, ("secret",)))
-    scheduler.selector.parts.source.error = error  # type: ignore[attr-defined]  # ours
+    scheduler.parts.source.error = error  # type: ignore[attr-defined]  # ours
     with pytest.raises(SchedulerError) as raised:
         ask(scheduler)
     assert not isinstance(raised.value, oslo_messaging.ExpectedException)
@@ -103,7 +103,7 @@ def test_no_exception_of_pythons_own_reaches_a_caller(
 def test_unexpected_error_is_in_the_log_and_not_in_the_answer_of_the_api(
     scheduler: Scheduler, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source: Any = scheduler.selector.parts.source
+    source: Any = scheduler.parts.source
     source.error = StopIteration("secret")
     body = {"request": {"flavor": {"vcpus": 1, "memory_mb": 1}}}
     answer = Client(make_app(Answers(scheduler.explainer, None))).post(
@@ -116,7 +116,7 @@ def test_unexpected_error_is_in_the_log_and_not_in_the_answer_of_the_api(
 
 
 def test_record_names_the_error(scheduler: Scheduler) -> None:
-    source: Any = scheduler.selector.parts.source
+    source: Any = scheduler.parts.source
     source.error = StopIteration("x")
     with pytest.raises(SchedulerError, match="An unexpected error: StopIteration: x"):
         _select(scheduler)

@@ -17,7 +17,7 @@ from moorage.objects import RequestSpec
 from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.hosts import HostBatch, HostState
 from moorage.weighers import BaseHostWeigher
-from moorage.weighers.base import WeightRange
+from moorage.weighers.base import normalize, weight_range
 from moorage.weighers.columns import RAMWeigher
 
 from ..conftest import aggregate, batch, hosts, options, spec
@@ -43,8 +43,9 @@ THREE = hosts("free_ram_mb", [1, 2, 3])
 )
 def test_normalize(raw: list[float], ends: Any, normalized: list[float]) -> None:
     weights = np.array(raw, np.float64)
-    of = WeightRange.of(weights, ends.get("minval"), ends.get("maxval"))
-    assert of.normalize(weights).tolist() == pytest.approx(normalized, abs=1e-12)
+    low, high = weight_range(weights, ends.get("minval"), ends.get("maxval"))
+    of = normalize(weights, low, high)
+    assert of.tolist() == pytest.approx(normalized, abs=1e-12)
     assert weights.tolist() == raw
 
 
@@ -69,7 +70,7 @@ def test_normalize_is_novas_rule(
     if low is not None and high is not None and low > high:
         low, high = high, low
     weights = np.array(raw)
-    normalized = WeightRange.of(weights, low, high).normalize(weights)
+    normalized = normalize(weights, *weight_range(weights, low, high))
     assert normalized.tolist() == pytest.approx(_as_in_nova(raw, low, high), abs=1e-9)
 
 

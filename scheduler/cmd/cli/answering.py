@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import sys
 import time
@@ -35,6 +36,25 @@ def age_s(_context: object, _option: object, text: str | None) -> float | None:
     if text[-1:] not in units or not text[:-1].isascii() or not text[:-1].isdigit():
         raise click.BadParameter(f"{text!r} is not an age such as 90s, 15m, 6h or 2d")
     return min(float(text[:-1]) * units[text[-1]], time.time())
+
+
+def seconds_of_time(
+    _context: object, _option: object, text: str | None
+) -> float | None:
+    """Return a local time, of today if it has no date, in seconds since the epoch."""
+    if text is None:
+        return None
+    try:
+        if len(text) <= len("hh:mm:ss") and ":" in text:
+            time_ = datetime.time.fromisoformat(text)
+            moment = datetime.datetime.combine(datetime.date.today(), time_)
+        else:
+            moment = datetime.datetime.fromisoformat(text)
+        return max(0.0, moment.timestamp())
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{safe(text, 50)!r} is not a time such as 14:03 or 2026-11-26T14:03"
+        ) from None
 
 
 def stored_id(_context: object, _option: object, text: str | None) -> str | None:

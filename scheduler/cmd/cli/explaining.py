@@ -94,6 +94,8 @@ def _verdicts(console: Console, answer: Answer) -> None:
 def show(console: Console, decision: Answer) -> None:
     """Print one decision: outcome, funnel, scores, claims, alternates, times."""
     console.print(_headline(decision))
+    if decision.get("request"):
+        console.print(tables.request_table(decision["request"]))
     if decision["funnel"]:
         console.print(tables.funnel_table(decision))
     for attachment in decision.get("attachments", ()):

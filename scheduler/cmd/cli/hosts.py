@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.tree import Tree
 
-from . import tables
+from . import host_query, tables
 from .answering import json_option, print_answer, print_notes
 from .session import CommandSession
 from .tables import Answer
@@ -26,11 +26,44 @@ _PAGE: Final = 1000
     "--limit", type=click.IntRange(0), default=40, show_default=True,
     help="The number of hosts; 0: all.",
 )  # fmt: skip
+@click.option(
+    "--state", type=click.Choice(["up", "down", "disabled", "forced down"]),
+    help="Only hosts in this state.",
+)  # fmt: skip
+@click.option("--zone", help="Only hosts in this availability zone.")
+@click.option(
+    "--place", "in_place", metavar="LEVEL=NAME",
+    help="Only hosts in this place, such as rack=r1.",
+)  # fmt: skip
+@click.option(
+    "--where", metavar="EXPR", default="",
+    help="Only hosts for which this holds, such as 'vcpu>80 and free_ram<=4096'.",
+)  # fmt: skip
+@click.option(
+    "--sort", metavar="NAME", help="Sort by this value; -NAME: the largest first."
+)
 @click.option("--tree", is_flag=True, help="Show all hosts by room, row and rack.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @json_option
 @click.pass_context
-def hosts(context: click.Context, limit: int, tree: bool, as_json: bool) -> None:
+def hosts(  # noqa: PLR0913 - one parameter an option
+    context: click.Context,
+    limit: int,
+    state: str | None,
+    zone: str | None,
+    in_place: str | None,
+    where: str,
+    sort: str | None,
+    tree: bool,
+    as_csv: bool,
+    as_json: bool,
+) -> None:
     """List hosts: state, age, fill and pending claims.
+
+    Values for --where and --sort: host, node, cell, zone, state and the levels of
+    places are texts, compared by = and != with patterns such as z*; vcpu, ram and disk
+    (used, in percent), free_vcpu, free_ram (MiB), free_disk (GB), seen (seconds),
+    instances and claims are numbers.
 
     "seen" is the age of the newest report; vCPU, RAM and disk are the used share of
     the total multiplied by the allocation ratio; "claims" are those that no report of
@@ -38,20 +71,37 @@ def hosts(context: click.Context, limit: int, tree: bool, as_json: bool) -> None
     """
     if context.invoked_subcommand is not None:
         return
+    level, _, place = (in_place or "").partition("=")
+    exact = {"state": state, "zone": zone, level: place}
+    conditions = [host_query.equals(name, text) for name, text in exact.items() if text]
+    conditions += host_query.parse_where(where) if where else []
+    needs_all = bool(tree or conditions or sort)
     api, after = context.obj.api(), None
     listed: list[Answer] = []
     while True:
-        n_missing = limit - len(listed) if limit and not tree else _PAGE
-        answer = api.get("hosts", after=after, limit=min(n_missing, _PAGE))
+        n_open = limit - len(listed) if limit and not needs_all else _PAGE
+        answer = api.get("hosts", after=after, limit=min(n_open, _PAGE))
         listed += answer["hosts"]
         after = answer["next"]
-        if after is None or (len(listed) == limit and not tree):
+        if after is None or (len(listed) == limit and not needs_all):
             break
-    answer = {"hosts": listed, "n_hosts": answer["n_hosts"]}
+    n_hosts = answer["n_hosts"]
+    if conditions or sort:
+        listed = host_query.select_hosts(listed, conditions, sort)
+        n_hosts = len(listed)
+    if limit and not tree:
+        del listed[limit:]
+    if as_csv:
+        click.echo(host_query.hosts_csv(listed), nl=False)
+        return
+    answer = {"hosts": listed, "n_hosts": n_hosts}
     print_answer(as_json, answer, show_tree if tree else _hosts)
 
 
 def _hosts(console: Console, answer: Answer) -> None:
+    if not answer["hosts"]:
+        console.print("No host matches.")
+        return
     console.print(tables.hosts_table(answer["hosts"]))
     n_more = answer["n_hosts"] - len(answer["hosts"])
     if n_more > 0:

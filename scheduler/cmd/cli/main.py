@@ -7,7 +7,7 @@ import contextlib
 import json
 import select
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,56 +16,30 @@ from click.shell_completion import get_completion_class
 from rich.console import Console
 
 from .... import __version__
-from . import explaining, replaying, snapshotting, tables, what_if
+from . import explaining, replaying, requesting, snapshotting, tables, what_if
 from .answering import (
     age_s,
     json_option,
     print_answer,
-    print_notes,
-    stored_id,
+    seconds_of_time,
 )
 from .client import ApiClient
 from .hosts import hosts
 from .locality.commands import locality
 from .session import CommandSession
 from .tables import Answer
-from .text import safe
 
 _FOLLOW_S: Final = 2.0
 #: Seconds by which a decision may be stored later than a newer one.
 _LATE_S: Final = 10.0
-#: The exit status of a dry run that finds no host.
-_NO_VALID_HOST: Final = 3
-#: Options of which `schedule` makes a request.
-_REQUEST_OPTIONS: Final = {
-    "vcpus": "--vcpus",
-    "ram": "--ram",
-    "disk": "--disk",
-    "ephemeral": "--ephemeral",
-    "swap": "--swap",
-    "extra_specs": "--property",
-    "image_properties": "--image-property",
-    "hints": "--hint",
-    "availability_zone": "--availability-zone",
-    "project": "--project",
-}
+#: Decisions that are read to be counted by cause.
+_GROUPED: Final = 2000
 _SHELLS: Final = ("bash", "zsh", "fish")
 
 
 def main() -> None:
     """Run with the process's arguments; exit."""
     cli(prog_name="moorage", windows_expand_args=False)
-
-
-def _pairs(
-    _context: object, _option: object, values: Sequence[str]
-) -> list[tuple[str, str]]:
-    """Return the parts of KEY=VALUE options."""
-    pairs = [value.partition("=") for value in values]
-    for text, (key, sign, _) in zip(values, pairs, strict=True):
-        if not key or not sign:
-            raise click.BadParameter(f"{safe(text, 50)!r} is not KEY=VALUE")
-    return [(key, value) for key, _, value in pairs]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -121,6 +95,8 @@ for _command in (
     what_if.capacity,
     hosts,
     replaying.replay,
+    requesting.request,
+    requesting.schedule,
     snapshotting.snapshot,
     locality,
 ):
@@ -131,6 +107,12 @@ for _command in (
 @click.option("--instance", metavar="UUID", help="Only decisions on this instance.")
 @click.option("--project", metavar="ID", help="Only decisions for this project.")
 @click.option("--host", help="Only decisions that selected, or tried, this host.")
+@click.option("--flavor", help="Only requests for the flavor of this name.")
+@click.option(
+    "--outcome",
+    type=click.Choice(["selected", "no valid host", "failed"]),
+    help="Only decisions with this outcome.",
+)
 @click.option(
     "--failed/--selected",
     default=None,
@@ -143,11 +125,26 @@ for _command in (
     help="Only decisions not older than this: 90s, 15m, 6h, 2d.",
 )
 @click.option(
+    "--from",
+    "from_",
+    metavar="TIME",
+    callback=seconds_of_time,
+    help="Only decisions from this local time on: 14:03, 2026-11-26T14:03.",
+)
+@click.option(
+    "--to", metavar="TIME", callback=seconds_of_time, help="Only decisions before it."
+)
+@click.option(
     "--limit",
     type=click.IntRange(1, 200),
     default=20,
     show_default=True,
     help="The number of decisions.",
+)
+@click.option(
+    "--group",
+    is_flag=True,
+    help=f"Count those without a host by cause and flavor, of the newest {_GROUPED:,}.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Print new decisions until Ctrl-C.")
 @json_option
@@ -157,18 +154,30 @@ def decisions(
     /,
     follow: bool,
     since: float | None,
+    from_: float | None,
+    to: float | None,
+    group: bool,
     as_json: bool,
     **query: Any,
 ) -> None:
     """List decisions, the newest last.
 
-    Use it to find the request id of an instance or of a failure.
+    Use it to find the request id of an instance or of a failure. A decision whose state
+    of hosts was older than [moorage] max_view_age is marked.
     """
     if follow and session.snapshot is not None:
         raise click.UsageError("--follow: a snapshot gets no new decisions")
+    if follow and group:
+        raise click.UsageError("Pass --follow or --group, not both")
+    if since is not None and from_ is not None:
+        raise click.UsageError("Pass --since or --from, not both")
     api = session.api()
+    query |= {"since": from_, "until": to}
     if since is not None:
         query["since"] = max(0.0, api.now() - since)
+    if group:
+        print_answer(as_json, _grouped(api, query), _show_groups)
+        return
     answer = api.get("decisions", **query)
     listed = list(reversed(answer["decisions"]))
     if not follow:
@@ -183,6 +192,49 @@ def _list(console: Console, answer: Answer) -> None:
         console.print(tables.decisions_table(answer["decisions"]))
     else:
         console.print("No stored decision matches.")
+
+
+def _grouped(api: ApiClient, query: dict[str, Any]) -> Answer:
+    """Return the decisions without a host by cause and flavor, the most first."""
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    n_read, after = 0, None
+    while n_read < _GROUPED:
+        page = {**query, "failed": True, "limit": 200, "after": after}
+        answer = api.get("decisions", **page)
+        n_read += len(answer["decisions"])
+        for decision in answer["decisions"]:
+            key = decision["cause"], decision["flavor"] or ""
+            example = decision["request_id"] or decision["id"]
+            group = groups.setdefault(
+                key,
+                {
+                    "cause": key[0], "flavor": key[1], "n_decisions": 0,
+                    "n_instances": 0, "newest": decision["decided_at"],
+                    "projects": [], "example": example,
+                },
+            )  # fmt: skip
+            group["n_decisions"] += 1
+            group["n_instances"] += decision["n_instances"]
+            group["oldest"] = decision["decided_at"]
+            if decision["project_id"] not in (None, *group["projects"]):
+                group["projects"].append(decision["project_id"])
+        after = answer["next"]
+        if after is None:
+            break
+    ordered = sorted(groups.values(), key=lambda group: -group["n_decisions"])
+    return {"groups": ordered, "n_decisions": n_read, "is_complete": after is None}
+
+
+def _show_groups(console: Console, answer: Answer) -> None:
+    if not answer["groups"]:
+        console.print("No stored decision without a host matches.")
+        return
+    console.print(tables.groups_table(answer["groups"]))
+    if not answer["is_complete"]:
+        n = answer["n_decisions"]
+        console.print(
+            f"There are more than these {n:,}: narrow with --from or --since."
+        )
 
 
 def _follow(
@@ -220,92 +272,6 @@ def _output_closes(seconds: float) -> bool:
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return bool(poll.poll(seconds * 1000))
-
-
-@cli.command()
-@click.option(
-    "--dry-run", is_flag=True, help="Claim nothing; required, as nothing else is done."
-)
-@click.option(
-    "--request", "id_", metavar="ID", callback=stored_id,
-    help="Use the stored request of this id or instance, as it is.",
-)  # fmt: skip
-@click.option("--vcpus", type=click.IntRange(1), help="The flavor's vCPUs.")
-@click.option("--ram", type=click.IntRange(1), help="The flavor's memory, MiB.")
-@click.option("--disk", type=click.IntRange(0), default=0, help="Its root disk, GB.")
-@click.option(
-    "--ephemeral", type=click.IntRange(0), default=0, help="Its ephemeral disk, GB."
-)
-@click.option("--swap", type=click.IntRange(0), default=0, help="Its swap, MiB.")
-@click.option(
-    "--property", "extra_specs", multiple=True, callback=_pairs,
-    metavar="KEY=VALUE", help="An extra spec of the flavor; may be repeated.",
-)  # fmt: skip
-@click.option(
-    "--image-property", "image_properties", multiple=True, callback=_pairs,
-    metavar="KEY=VALUE", help="A property of the image; may be repeated.",
-)  # fmt: skip
-@click.option(
-    "--hint", "hints", multiple=True, callback=_pairs,
-    metavar="KEY=VALUE", help="A scheduler hint; may be repeated.",
-)  # fmt: skip
-@click.option("--availability-zone", metavar="ZONE", help="The availability zone.")
-@click.option("--project", metavar="ID", help="The project of the request.")
-@click.option(
-    "--count", type=click.IntRange(1, 100), default=1, show_default=True,
-    help="The number of instances.",
-)  # fmt: skip
-@json_option
-@click.pass_obj
-def schedule(
-    session: CommandSession, /, dry_run: bool, count: int, as_json: bool, **options: Any
-) -> None:
-    """Show where instances would go now, without claiming anything.
-
-    The request is that of a stored decision (--request), or is made of --vcpus, --ram
-    and the other options. The exit status is 3 if no host was found.
-    """
-    if not dry_run:
-        raise click.UsageError("moorage schedules nothing by itself: add --dry-run")
-    body = {"count": count, **_request_body(options)}
-    answer = session.api().post("dry-run", body)
-    print_answer(as_json, answer, _dry)
-    if answer["decision"]["outcome"] != "selected":
-        sys.exit(_NO_VALID_HOST)
-
-
-def _dry(console: Console, answer: Answer) -> None:
-    explaining.show(console, answer["decision"])
-    print_notes(console, answer["notes"])
-
-
-def _request_body(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a body that has the request, from the command's options."""
-    if options["id_"] is not None:
-        if given := [name for name in _REQUEST_OPTIONS if options[name]]:
-            option = _REQUEST_OPTIONS[given[0]]
-            raise click.UsageError(f"Pass --request or {option}, not both")
-        return {"stored": options["id_"]}
-    if options["vcpus"] is None or options["ram"] is None:
-        raise click.UsageError("Pass --request, or --vcpus and --ram")
-    hints: dict[str, list[str]] = {}
-    for key, value in options["hints"]:
-        hints.setdefault(key, []).append(value)
-    request = {
-        "flavor": {
-            "vcpus": options["vcpus"],
-            "memory_mb": options["ram"],
-            "root_gb": options["disk"],
-            "ephemeral_gb": options["ephemeral"],
-            "swap_mb": options["swap"],
-            "extra_specs": dict(options["extra_specs"]),
-        },
-        "image_properties": dict(options["image_properties"]),
-        "hints": hints,
-        "availability_zone": options["availability_zone"],
-        "project_id": options["project"],
-    }
-    return {"request": {k: v for k, v in request.items() if v is not None}}
 
 
 @cli.command()

@@ -95,6 +95,10 @@ def _matches(query: DecisionQuery, decision: StoredDecision) -> bool:
 def _bounds(query: DecisionQuery, decision: StoredDecision) -> Iterator[bool]:
     if query.since_s is not None:
         yield decision.decided_at >= query.since_s
+    if query.until_s is not None:
+        yield decision.decided_at < query.until_s
+    if query.outcome is not None:
+        yield decision.outcome is query.outcome
     if query.after is not None:
         yield decision.id < query.after
     if query.newer_than is not None:

@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from ...display import request_rows
 from .text import cell, names, number, safe, timestamp, why
 
 #: An answer of the API: an object of JSON.
@@ -37,6 +38,16 @@ def make_table(title: str, *columns: str, right: Sequence[str] = ()) -> Table:
         is_number = name in right
         justify: Any = "right" if is_number else "left"
         table.add_column(name, justify=justify, no_wrap=is_number, overflow="fold")
+    return table
+
+
+def request_table(request: Answer) -> Table:
+    """Return the table of what was requested."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in request_rows(request):
+        table.add_row(cell(label), cell(text))
     return table
 
 
@@ -68,7 +79,28 @@ def _outcome(decision: Answer) -> Text:
     outcome = decision["outcome"] or "open"
     hosts = decision["hosts"]
     what = names(hosts[:_MAX_HOSTS]) if hosts else why(decision)
-    return cell(outcome, _OUTCOMES.get(outcome, "")).append(f": {safe(what)}", "none")
+    text = cell(outcome, _OUTCOMES.get(outcome, "")).append(f": {safe(what)}", "none")
+    if decision.get("is_stale"):
+        text.append(f" (host state {decision['view_age_s']:.0f} s old)", "yellow")
+    return text
+
+
+def groups_table(groups: Iterable[Answer]) -> Table:
+    """Return the table of decisions without a host, by cause and flavor."""
+    table = make_table(
+        "", "decisions", "cause", "flavor", "projects", "newest", "such as",
+        right=("decisions",),
+    )  # fmt: skip
+    for group in groups:
+        table.add_row(
+            f"{group['n_decisions']:,}",
+            cell(group["cause"]),
+            cell(group["flavor"] or "-"),
+            f"{len(group['projects']):,}",
+            timestamp(group["newest"]),
+            cell(group["example"], "dim"),
+        )
+    return table
 
 
 def funnel_table(record: Answer, title: str = "Hosts left after each step") -> Table:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The claims of a decision: what is left of an offer, claimed, checked, published."""
+"""The claims of a decision: candidates of an offer, claimed, checked, published."""

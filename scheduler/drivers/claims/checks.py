@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from ...candidates import Offer
 from ...hosts import HostBatch
 from ...placement.allocations.claims import ClaimAnswer
 from ...placement.allocations.limits import MAX_COLLISIONS
 from ...placement.conditions import ProviderReader, conditions_of
-from ...request import Request
 from ...sources.base import ServiceHost, ServiceState
 from ..filtering import explain_rejections
 from ..instances import Assignment
@@ -123,14 +122,16 @@ class FreshState(ClaimCheck):
         #: Otherwise the candidates come from a new answer.
         self._are_few = len(prepared.instance_uuids) <= MAX_RECHECKED
         self._states: dict[ServiceHost, ServiceState | None] = {}
-        self._providers = ProviderReader(
-            prepared.parts.placement,
-            global_request_id=prepared.caller.global_request_id,
-        )
+        #: Created for the first candidate that is read again.
+        self._providers: ProviderReader | None = None
 
     def read(self, assignments: Sequence[Assignment]) -> None:
-        """Read the compute services of all these hosts at once."""
-        self._read(_service_host(each.host) for each in assignments)
+        """Read the compute services of hosts at once, each of them only once."""
+        hosts = {(a.host["cell_uuid"], a.host["host"]) for a in assignments}
+        if unread := hosts.difference(self._states):
+            with self._prepared.record.timed("recheck"):
+                states = self._prepared.parts.source.service_states(unread)
+            self._states.update((host, states.get(host)) for host in unread)
 
     def before(self, assignment: Assignment) -> Refusal | None:
         """Return a refusal if the host, or the candidate, no longer passes.
@@ -142,12 +143,12 @@ class FreshState(ClaimCheck):
         PlacementError
             Placement could not be queried.
         """
-        host = assignment.host
-        self._read([_service_host(host)])
-        state = self._states[_service_host(host)]
+        parts, host = self._prepared.parts, assignment.host
+        self.read([assignment])
+        state = self._states[host["cell_uuid"], host["host"]]
         known = ServiceState(host["disabled"], host["forced_down"])
         if state is not None and state != known:
-            hosts = self._prepared.parts.table.batch([host["uuid"]])
+            hosts = parts.table.batch([host["uuid"]])
             rejections = [
                 f"{rejection.filter}: {rejection.reason}"
                 for now in hosts.with_numbers(dataclasses.asdict(state))
@@ -157,35 +158,22 @@ class FreshState(ClaimCheck):
             ]
             if rejections:
                 return Refusal(OUTDATED, rejections, Excluded.HOST)
-        if self._still_fits(assignment):
-            return None
-        return Refusal(OUTDATED, [CHANGED], Excluded.CANDIDATE_OF_ANSWER)
-
-    def _still_fits(self, assignment: Assignment) -> bool:
-        """Return whether a candidate still has the traits and aggregates asked for."""
         answer, number = self._offer.locate(assignment.candidate)
-        if not self._are_few or not conditions_of(answer.query):
-            return True
-        if self._prepared.parts.candidates.age_s(answer) <= FRESH_S:
-            return True
+        if (
+            not self._are_few
+            or not conditions_of(answer.query)
+            or parts.candidates.age_s(answer) <= FRESH_S
+        ):
+            return None
+        if self._providers is None:
+            self._providers = ProviderReader(
+                parts.placement,
+                global_request_id=self._prepared.caller.global_request_id,
+            )
         with self._prepared.record.timed("recheck"):
-            return self._providers.still_fits(answer, number, assignment.value("uuid"))
-
-    def _read(self, hosts: Iterable[ServiceHost]) -> None:
-        unread = set(hosts).difference(self._states)
-        if not unread:
-            return
-        with self._prepared.record.timed("recheck"):
-            states = self._prepared.parts.source.service_states(unread)
-        self._states.update((host, states.get(host)) for host in unread)
-
-
-def _service_host(host: Mapping[str, Any]) -> ServiceHost:
-    return host["cell_uuid"], host["host"]
-
-
-_CELLS_FILTER: Final = "NUMATopologyFilter"
-_DEVICES_FILTER: Final = "PciPassthroughFilter"
+            if self._providers.still_fits(answer, number, host["uuid"]):
+                return None
+        return Refusal(OUTDATED, [CHANGED], Excluded.CANDIDATE_OF_ANSWER)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -209,9 +197,6 @@ class FitCheck(ClaimCheck):
     UUID: all schedulers see the same order. A guest that does not fit after these is
     released, and gets another host.
 
-    What no filter that applies to the request enforces, such as where a host is forced,
-    is not enforced here either.
-
     Parameters
     ----------
     since : int
@@ -222,8 +207,6 @@ class FitCheck(ClaimCheck):
         self._prepared = prepared
         self._offer = offer
         self._since = since
-        filters = {type(filter_).__name__ for filter_ in prepared.filters}
-        self._is_active = _are_enforced(prepared.request, filters)
         self._reserved: dict[str, _Reserved] = {}
         self._n_collisions = 0
 
@@ -234,7 +217,7 @@ class FitCheck(ClaimCheck):
         """
         parts, uuid = self._prepared.parts, assignment.instance_uuid
         table, host = parts.table, assignment.value("host")
-        if not self._is_active or host in table.instances.hosts_of(uuid):
+        if host in table.instances.hosts_of(uuid):
             return None
         node_uuid, now = assignment.value("uuid"), parts.clock()
         if not table.claims.consume_if_fits(
@@ -247,7 +230,8 @@ class FitCheck(ClaimCheck):
         )
         has_fitted = table.claims.has_place(node_uuid, uuid)
         self._reserved[uuid] = _Reserved(claim, host, has_fitted)
-        parts.publish_claims([claim])
+        if parts.publish_claims is not None:
+            parts.publish_claims([claim])
         return None
 
     def after(
@@ -277,14 +261,5 @@ class FitCheck(ClaimCheck):
             parts = self._prepared.parts
             parts.table.claims.release(reserved.host, instance_uuid)
             withdrawn = dataclasses.replace(reserved.claim, state=ClaimState.WITHDRAWN)
-            parts.publish_claims([withdrawn])
-
-
-def _are_enforced(request: Request, filters: set[str]) -> bool:
-    """Return whether a request needs cells or devices, and filters check all of it."""
-    has_guest, has_devices = request.numa is not None, bool(request.pci_requests)
-    if not (has_guest or has_devices):
-        return False
-    return (not has_guest or _CELLS_FILTER in filters) and (
-        not has_devices or _DEVICES_FILTER in filters
-    )
+            if parts.publish_claims is not None:
+                parts.publish_claims([withdrawn])

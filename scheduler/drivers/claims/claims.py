@@ -7,18 +7,12 @@ hosts, candidates ─▶ Claims ─▶ checks ▸ backend ▸ checks ─▶ gran
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
-from ...candidates import AllocationRequest, Offer
-from ...errors import (
-    MAX_MESSAGE,
-    AllocationUpdateFailed,
-    PlacementUnavailable,
-    SchedulerError,
-    shortened,
-)
+from ....filters.locality import LocalityFilter
+from ...candidates import Offer, resources_of
+from ...errors import AllocationUpdateFailed, PlacementUnavailable
 from ...hosts import HostBatch
 from ...placement.allocations.claims import ClaimAnswer, ClaimResult
 from ...placement.allocations.limits import (
@@ -28,98 +22,53 @@ from ...placement.allocations.limits import (
     MAX_REFUSED,
     MAX_ROUNDS,
 )
-from ...placement.answers import ConsumerAllocations
 from ..instances import Assignment
 from ..prepared import PreparedRequest
-from ..record import COLLIDED, FAILED, OUTDATED, RELEASED, ClaimAttempt
-from .checks import ClaimCheck, Excluded, Refusal
+from ..record import COLLIDED, RELEASED
+from .checks import ClaimCheck, Excluded, FitCheck, FreshState, Refusal
 from .contention import Contention
+from .groups import FILTER_OF_POLICY, GroupCheck
+from .levels import LevelCheck
+from .placement_backend import PlacementBackend
+from .recorded import RecordedClaims
 
-LOG = logging.getLogger(__name__)
-
-#: Log lines by the result of an attempt: with hosts, instances and the reason.
-_NOT_CLAIMED: Final = {
-    OUTDATED: "Not claiming host %s for instance %s: %s",
-    COLLIDED: "Not claiming host %s for instance %s: %s",
-    RELEASED: "Not claiming host %s for instance %s: %s",
-    ClaimResult.REFUSED.value: "Placement refused host %s for instance %s: %s",
-    ClaimResult.CONTENDED.value: (
-        "Placement reported concurrent updates of host %s for instance %s, until the "
-        "retry limit: %s"
-    ),
-}
+_CELLS_FILTER: Final = "NUMATopologyFilter"
+_DEVICES_FILTER: Final = "PciPassthroughFilter"
 
 
 class StaleOffer(Exception):
     """Raised when Placement refuses what it had offered; a new query may help."""
 
 
-class ClaimBackend(Protocol):
-    """Answers claims: Placement, or the record of a decision that is repeated.
+def checks_of(
+    prepared: PreparedRequest, offer: Offer, hosts: HostBatch
+) -> list[ClaimCheck]:
+    """Return the checks that concern a request, in the order in which they are asked.
 
-    Attributes
+    What no filter that applies to the request enforces, such as where a host is forced,
+    is not checked either.
+
+    Parameters
     ----------
-    is_live : bool
-        Whether claims are sent; otherwise nothing is recorded of them.
-    evacuated_from : frozenset of str
-        Providers whose allocations an instance keeps, in addition to its claim.
-    n_writes : int
-        How many writes the last claim has sent.
+    hosts : HostBatch
+        Those that the decision reads.
     """
-
-    is_live: bool
-    evacuated_from: frozenset[str]
-    n_writes: int
-
-    @property
-    def attempts(self) -> Sequence[ClaimAttempt]:
-        """Those of this attempt so far, sent or repeated."""
-
-    def claim(
-        self,
-        requests: dict[str, AllocationRequest],
-        hosts: Sequence[str],
-        *,
-        is_held: bool = False,
-    ) -> ClaimAnswer:
-        """Claim for one instance, or for several, all of them or none.
-
-        Parameters
-        ----------
-        requests : dict of str to AllocationRequest
-            By instance.
-        is_held : bool
-            Whether an earlier request has claimed it, so that it is taken over.
-
-        Raises
-        ------
-        PlacementError
-            It is in doubt, or Placement does not answer.
-        """
-
-    def has_claimed(self, instance_uuid: str | None = None) -> bool:
-        """Return whether a claim of this attempt is held; None: of any instance."""
-
-    def held(self, instance_uuid: str) -> ConsumerAllocations | None:
-        """Return what an instance holds in Placement; None: it is not known."""
-
-    def exclude(self, offer: Offer, candidate: int) -> None:
-        """Exclude a candidate from the answer of Placement that it belongs to."""
-
-    def release(self, instance_uuid: str) -> None:
-        """Release the claim of an instance.
-
-        Raises
-        ------
-        AllocationUpdateFailed, PlacementUnavailable
-            It is not released.
-        """
-
-    def release_all(self) -> tuple[list[str], list[str]]:
-        """Release all claims; return instances: released now, and in the background."""
-
-    def mark_answered(self) -> None:
-        """Record that the answer names these claims: they are in use."""
+    request, filters = prepared.request, prepared.filters
+    names: set[str | None] = {type(filter_).__name__ for filter_ in filters}
+    checks: list[ClaimCheck] = [FreshState(prepared, offer)]
+    needed = {_CELLS_FILTER} if request.numa is not None else set()
+    needed |= {_DEVICES_FILTER} if request.pci_requests else set()
+    if needed and needed <= names:
+        checks.append(FitCheck(prepared, offer, since=hosts.revision))
+    group = request.server_group
+    if group is not None and FILTER_OF_POLICY.get(group.policy or "") in names:
+        checks.append(GroupCheck(prepared, offer, group))
+    checks += [
+        LevelCheck(prepared, filter_)
+        for filter_ in filters
+        if isinstance(filter_, LocalityFilter)
+    ]
+    return checks
 
 
 class Claims:
@@ -128,25 +77,29 @@ class Claims:
     Parameters
     ----------
     checks : sequence of ClaimCheck
-        In the order in which they are asked.
-    contention : Contention
-        The share of refused claims in this attempt.
+        As `checks_of` returns them.
+    contentions : sequence of Contention
+        The shares of refused claims, which its claims change.
     may_give_up : bool
         Whether to raise `StaleOffer` once `MAX_REFUSED` candidates were refused.
 
     Attributes
     ----------
-    backend : ClaimBackend
+    backend : PlacementBackend or RecordedClaims
         Has the claims that are held.
+    is_counting : bool
+        Whether filters run again before a further round; see `ClaimCheck`.
+    may_add : bool
+        Whether an instance may keep what it holds, and be granted more.
     """
 
     def __init__(
         self,
         prepared: PreparedRequest,
         offer: Offer,
-        backend: ClaimBackend,
+        backend: PlacementBackend | RecordedClaims,
         checks: Sequence[ClaimCheck],
-        contention: Contention,
+        contentions: Sequence[Contention],
         *,
         may_give_up: bool = False,
     ) -> None:
@@ -154,9 +107,9 @@ class Claims:
         self._offer = offer
         self.backend = backend
         self._checks = checks
-        self._contentions = [contention]
-        if backend.is_live:
-            self._contentions.append(prepared.parts.contention)
+        self.is_counting = any(check.is_counting for check in checks)
+        self.may_add = bool(backend.evacuated_from)
+        self._contentions = contentions
         self._may_give_up = may_give_up
         self._n_refused = 0
         self._has_contended = False
@@ -193,7 +146,10 @@ class Claims:
                 return None
             refusal = self._check_before(assignment)
             if refusal is None:
-                refusal = self._claim([assignment], eligible).get(uuid)
+                host, request = assignment.value("host"), self._offer.request(number)
+                answer = self.backend.claim({uuid: request}, [host])
+                self._report_answer([uuid], [host], answer)
+                refusal = self._check_after(assignment, answer, eligible)
             if refusal is None:
                 self._offer.reserve(number)
                 return assignment
@@ -220,17 +176,18 @@ class Claims:
         """
         for check in self._checks:
             check.read(assignments)
-        refusals = {e.instance_uuid: self._check_before(e) for e in assignments}
-        allowed = [e for e in assignments if refusals[e.instance_uuid] is None]
+        refusals = {a.instance_uuid: self._check_before(a) for a in assignments}
+        allowed = [a for a in assignments if refusals[a.instance_uuid] is None]
         for first in range(0, len(allowed), MAX_CLAIMED_TOGETHER):
             part = allowed[first : first + MAX_CLAIMED_TOGETHER]
             refusals.update(self._claim(part, eligible))
-        refused = [e for e in assignments if refusals[e.instance_uuid] is not None]
+        refused = [a for a in assignments if refusals[a.instance_uuid] is not None]
         for assignment in refused:
             self._offer.release(assignment.candidate)
         return [assignment.instance_uuid for assignment in refused]
 
     def _check_before(self, assignment: Assignment) -> Refusal | None:
+        """Return why a claim is not sent, after it was recorded."""
         for check in self._checks:
             if (refusal := check.before(assignment)) is not None:
                 self._drop(assignment, refusal)
@@ -251,29 +208,15 @@ class Claims:
         so that the others keep their claims.
         """
         requests = {
-            e.instance_uuid: self._offer.request(e.candidate) for e in assignments
+            a.instance_uuid: self._offer.request(a.candidate) for a in assignments
         }
-        hosts = [each.value("host") for each in assignments]
-        try:
-            answer = self.backend.claim(requests, hosts, is_held=is_held)
-        except SchedulerError as e:
-            text, n_writes = shortened(str(e), MAX_MESSAGE), self.backend.n_writes
-            self._report(FAILED, [*requests], hosts, text, n_writes)
-            raise
+        hosts = [assignment.value("host") for assignment in assignments]
+        answer = self.backend.claim(requests, hosts, is_held=is_held)
         self._report_answer([*requests], hosts, answer)
-        if answer.result is ClaimResult.CLAIMED:
-            objections = [self._check_after(e, answer, eligible) for e in assignments]
-            pairs = zip(requests, objections, strict=True)
+        if answer.result is ClaimResult.CLAIMED or len(assignments) == 1:
+            refusals = [self._check_after(a, answer, eligible) for a in assignments]
+            pairs = zip(requests, refusals, strict=True)
             return {uuid: refusal for uuid, refusal in pairs if refusal is not None}
-        if len(assignments) == 1:
-            is_refused = answer.result is ClaimResult.REFUSED
-            refusal = Refusal(
-                answer.result.value,
-                [answer.last.detail],
-                Excluded.CANDIDATE_OF_ANSWER if is_refused else Excluded.NOTHING,
-            )
-            self._drop(assignments[0], refusal)
-            return {assignments[0].instance_uuid: refusal}
         middle = len(assignments) // 2
         refused = self._claim(assignments[:middle], eligible)
         return refused | self._claim(assignments[middle:], eligible)
@@ -281,7 +224,7 @@ class Claims:
     def _check_after(
         self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch
     ) -> Refusal | None:
-        """Return why a granted claim is not kept, after it was released.
+        """Return why an instance does not get, or keep, a claim; release it then.
 
         Raises
         ------
@@ -290,29 +233,37 @@ class Claims:
         PlacementUnavailable
             It could not be released.
         """
+        if answer.result is not ClaimResult.CLAIMED:
+            is_refused = answer.result is ClaimResult.REFUSED
+            excluded = Excluded.CANDIDATE_OF_ANSWER if is_refused else Excluded.NOTHING
+            not_granted = Refusal(answer.result.value, [answer.last.detail], excluded)
+            self._drop(assignment, not_granted)
+            return not_granted
+        refusal = None
         for check in self._checks:
             refusal = check.after(assignment, answer, eligible)
-            if refusal is None:
-                continue
-            uuid = assignment.instance_uuid
-            if answer.is_found:
-                raise AllocationUpdateFailed(
-                    f"Consumer {uuid} holds what an earlier request claimed on host "
-                    f"{assignment.value('host')}, where the policy of its server group "
-                    "or a rule about places does not allow it"
-                )
-            self._drop(assignment, refusal)
-            # Its server group may change the claim at the same time.
-            for n_left in reversed(range(GROUP_MAX_RELEASES)):
-                try:
-                    self.backend.release(uuid)
-                    break
-                except AllocationUpdateFailed as e:
-                    if not n_left:
-                        raise PlacementUnavailable(f"{e}") from e
-            self._report_refusal(assignment, refusal)
-            return refusal
-        return None
+            if refusal is not None:
+                break
+        if refusal is None:
+            return None
+        uuid = assignment.instance_uuid
+        if answer.is_found:
+            raise AllocationUpdateFailed(
+                f"Consumer {uuid} holds what an earlier request claimed on host "
+                f"{assignment.value('host')}, where the policy of its server group "
+                "or a rule about places does not allow it"
+            )
+        self._drop(assignment, refusal)
+        # Its server group may change the claim at the same time.
+        for n_retries in reversed(range(GROUP_MAX_RELEASES)):
+            try:
+                self.backend.release(uuid)
+                break
+            except AllocationUpdateFailed as e:
+                if not n_retries:
+                    raise PlacementUnavailable(f"{e}") from e
+        self._report_refusal(assignment, refusal)
+        return refusal
 
     def _drop(self, assignment: Assignment, refusal: Refusal) -> None:
         """Undo what checks did for a claim, and exclude what is not tried again."""
@@ -355,17 +306,7 @@ class Claims:
         was, self._has_contended = self._has_contended, False
         return was and n_rounds < MAX_ROUNDS
 
-    @property
-    def is_counting(self) -> bool:
-        """Whether filters run again before a further round; see `ClaimCheck`."""
-        return any(check.is_counting for check in self._checks)
-
     # -- claims of an earlier, repeated request ----------------------------------------
-
-    @property
-    def may_add(self) -> bool:
-        """Whether an instance may keep what it holds, and be granted more."""
-        return bool(self.backend.evacuated_from)
 
     def held_candidate(self, uuid: str) -> int | None:
         """Return the candidate that an instance has held since an earlier request."""
@@ -378,7 +319,7 @@ class Claims:
         is_partial = bool(evacuated_from & held.resources.keys())
         for root in roots - evacuated_from:
             for number in offer.numbers_of(root):
-                granted = offer.resources_of(number)
+                granted = resources_of(offer.request(number))
                 if is_partial and all(
                     held.resources.get(u) == granted[u] for u in granted
                 ):
@@ -406,10 +347,10 @@ class Claims:
         for uuid in self._prepared.instance_uuids:
             for check in self._checks:
                 check.undo(uuid)
-        released, left = self.backend.release_all()
-        for uuids, when in ((released, ""), (left, "once Placement answers")):
+        released, unreleased = self.backend.release_all()
+        for uuids, when in ((released, ""), (unreleased, "once Placement answers")):
             if uuids:
-                self._report(RELEASED, uuids, (), when)
+                self.backend.record(RELEASED, uuids, (), when)
 
     # -- the record --------------------------------------------------------------------
 
@@ -424,7 +365,7 @@ class Claims:
             for contention in self._contentions:
                 contention.note(is_refused=not is_claimed, n_attempts=answer.n_attempts)
         result, detail = answer.result.value, answer.last.detail
-        self._report(result, uuids, hosts, detail, answer.n_attempts)
+        self.backend.record(result, uuids, hosts, detail, answer.n_attempts)
 
     def _report_refusal(self, assignment: Assignment, refusal: Refusal) -> None:
         """Count, record and log a refusal by a check."""
@@ -433,29 +374,4 @@ class Claims:
                 contention.note(is_refused=True, n_attempts=1)
         uuids, hosts = [assignment.instance_uuid], [assignment.value("host")]
         for detail in refusal.details:
-            self._report(refusal.result, uuids, hosts, detail)
-
-    def _report(
-        self,
-        result: str,
-        uuids: Sequence[str],
-        hosts: Sequence[str],
-        detail: str,
-        n_attempts: int = 0,
-    ) -> None:
-        """Record an attempt, and log why it gave no claim, or not for long."""
-        if not self.backend.is_live:
-            return
-        if hosts and (line := _NOT_CLAIMED.get(result)):
-            LOG.info(line, ", ".join(hosts), ", ".join(uuids), detail)
-        record, clock = self._prepared.record, self._prepared.parts.clock
-        record.claims.append(
-            ClaimAttempt(
-                instance_uuids=tuple(uuids),
-                hosts=() if result == RELEASED else tuple(hosts),
-                result=result,
-                n_attempts=n_attempts,
-                detail=detail,
-                at_ms=record.elapsed_ms(clock()),
-            )
-        )
+            self.backend.record(refusal.result, uuids, hosts, detail)

@@ -12,6 +12,7 @@ want, so it is done only while refusals are frequent, and only among near-equal 
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from typing import Final
 
@@ -24,37 +25,33 @@ LOW_SHARE: Final = 0.1
 #: The maximum number of hosts to select from, where nearly every claim is refused.
 MAX_CHOICES: Final = 128
 
-#: Within this share of the weights' range hosts are then near-equal.
+#: Hosts are then near-equal whose weights differ by at most this share of the range of
+#: all weights; in proportion to the share of refusals otherwise.
 MAX_NEARNESS: Final = 0.5
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Contention:
     """The share of recently refused claims; thread-safe.
 
     A moving average over claims: the weight of a claim decreases with each later claim,
     not with time.
+
+    Attributes
+    ----------
+    share : float
+        The share of refused claims, 0 to 1; recent claims count most.
     """
 
-    def __init__(self, share: float = 0.0) -> None:
-        self._lock = threading.Lock()
-        self._share = share
-
-    @property
-    def share(self) -> float:
-        """The share of refused claims, 0 to 1; recent claims count most."""
-        return self._share
+    share: float = 0.0
+    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     @property
     def n_choices(self) -> int:
         """The number of near-equal best hosts to select from; 1: the best host only."""
-        if self._share <= LOW_SHARE:
+        if self.share <= LOW_SHARE:
             return 1
-        return 1 + round(self._share * (MAX_CHOICES - 1))
-
-    @property
-    def nearness(self) -> float:
-        """The share of the weights' range within which hosts are near-equal."""
-        return self._share * MAX_NEARNESS
+        return 1 + round(self.share * (MAX_CHOICES - 1))
 
     def note(self, *, is_refused: bool, n_attempts: int = 1) -> None:
         """Record a claim, or several claims in one POST.
@@ -66,5 +63,5 @@ class Contention:
         """
         with self._lock:
             for _ in range(n_attempts - 1):
-                self._share += (1 - self._share) / N_REMEMBERED
-            self._share += (is_refused - self._share) / N_REMEMBERED
+                self.share += (1 - self.share) / N_REMEMBERED
+            self.share += (is_refused - self.share) / N_REMEMBERED

@@ -31,16 +31,17 @@ from ...placement.allocations.limits import (
     GROUP_PAUSE_S,
     GROUP_SPLIT_PAUSES_S,
 )
-from ...request.server_group import AFFINITY, ANTI_AFFINITY
+from ...request.server_group import AFFINITY, ANTI_AFFINITY, ServerGroup
 from ..instances import Assignment
 from ..prepared import PreparedRequest
 from ..record import MEMBER_CLAIMED_FIRST, RELEASED
 from .checks import ClaimCheck, Excluded, Refusal
 
-_POLICY_OF: Final = MappingProxyType(
+#: The filters that enforce the policies that are checked.
+FILTER_OF_POLICY: Final = MappingProxyType(
     {
-        "ServerGroupAntiAffinityFilter": ANTI_AFFINITY,
-        "ServerGroupAffinityFilter": AFFINITY,
+        ANTI_AFFINITY: "ServerGroupAntiAffinityFilter",
+        AFFINITY: "ServerGroupAffinityFilter",
     }
 )
 
@@ -50,38 +51,33 @@ class GroupCheck(ClaimCheck):
 
     Only hard policies are checked: "affinity" where the group is on no host yet, and
     "anti-affinity" with its rule ``max_server_per_host``.
-
-    A policy that no filter enforces, such as where a host is forced, is not enforced
-    here either.
     """
 
-    def __init__(self, prepared: PreparedRequest, offer: Offer) -> None:
-        parts, request = prepared.parts, prepared.request
+    def __init__(
+        self, prepared: PreparedRequest, offer: Offer, group: ServerGroup
+    ) -> None:
+        parts = prepared.parts
         self._placement = parts.placement
         self._waiter = parts.waiter
         self._global_request_id = prepared.caller.global_request_id
         self._record = prepared.record
         self._offer = offer
-        table, group = parts.table, request.server_group
+        table = parts.table
         self._nodes_beside = table.nodes_beside
-        filters = () if request.skips_filters else parts.filters
-        policies = {_POLICY_OF.get(type(each).__name__) for each in filters}
-        self._policy = group.policy if group and group.policy in policies else None
-        self._max_per_host = 1 if group is None else group.max_per_host
-        #: Filters handle what is decided together.
+        self._policy = group.policy
+        self._max_per_host = group.max_per_host
+        #: Filters handle the instances of one request.
         self._requested = frozenset(prepared.instance_uuids)
-        self._other_members = (
-            frozenset() if group is None else group.members - self._requested
-        )
+        self._other_members = group.members - self._requested
         #: Where the table has other members, read before the filters run: they may not
         #: have seen a member that is added later.
         self._known_hosts = {
             member: table.instances.hosts_of(member) for member in self._other_members
         }
-        self._has_hosts = bool(group and group.hosts)
+        self._has_hosts = bool(group.hosts)
         #: Providers that the group uses, where the instance must follow it.
         self._allowed_nodes: frozenset[str] = frozenset()
-        #: The pauses that are left until all other members are on one host.
+        #: The remaining pauses until all other members are on one host.
         self._split_pauses = iter(GROUP_SPLIT_PAUSES_S)
         self._is_split = False
         self._has_released = False
@@ -125,7 +121,7 @@ class GroupCheck(ClaimCheck):
             Placement could not be read.
         """
         with self._record.timed("group"):
-            if not self._other_members or self._policy is None:
+            if not self._other_members:
                 return None
             granted = self._offer.request(assignment.candidate)["allocations"].keys()
             if self._may_keep(assignment, granted):
@@ -159,11 +155,11 @@ class GroupCheck(ClaimCheck):
         strangers = dict.fromkeys(self._other_members, frozenset[str]())
 
         def elsewhere() -> Set[str]:
-            # Members that are claimed later see this one: check only those seen.
+            # Members that are claimed later see this one: check only those read before.
             held = self._read_allocations(strangers)
-            seen = {u: on for u, on in held.items() if not on & providers}
+            apart = {u: on for u, on in held.items() if not on & providers}
             strangers.clear()
-            strangers.update(seen)
+            strangers.update(apart)
             return strangers.keys()
 
         if self._is_unopposed(uuid, elsewhere):
@@ -173,14 +169,14 @@ class GroupCheck(ClaimCheck):
         return False
 
     def _is_unopposed(self, uuid: str, strangers: Callable[[], Set[str]]) -> bool:
-        """Return whether there is no stranger, or none is left after a short wait."""
+        """Return whether there is no stranger, or none remains after a short wait."""
         for number in range(GROUP_MAX_READS):
             if number:
                 self._waiter.sleep(GROUP_PAUSE_S)
-            others = strangers()
-            if not others:
+            members = strangers()
+            if not members:
                 return True
-            if uuid > min(others):
+            if uuid > min(members):
                 break
         self._has_released = True
         return False
@@ -213,14 +209,14 @@ class GroupCheck(ClaimCheck):
 
     def _read_allocations(self, members: Iterable[str]) -> dict[str, frozenset[str]]:
         """Return the providers by member, for members that hold any."""
-        found = {}
+        providers = {}
         for uuid in sorted(members):
             held = self._placement.allocations(
                 uuid, global_request_id=self._global_request_id
             )
             if held.resources:
-                found[uuid] = frozenset(held.resources)
-        return found
+                providers[uuid] = frozenset(held.resources)
+        return providers
 
     def _host_of_others(self) -> frozenset[str]:
         """Return the nodes of the host that all others are on, once they are."""

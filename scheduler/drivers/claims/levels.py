@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from ....filters.locality import LocalityFilter
 from ...hosts import HostBatch
-from ...locality import Standing
+from ...locality import Resolution
 from ...placement.allocations.claims import ClaimAnswer
 from ...placement.allocations.limits import (
     GROUP_MAX_READINGS,
@@ -41,21 +41,18 @@ from .checks import ClaimCheck, Excluded, Refusal
 class LevelCheck(ClaimCheck):
     """Ensures that a granted claim conforms to the request's rules about places."""
 
-    def __init__(self, prepared: PreparedRequest) -> None:
+    def __init__(self, prepared: PreparedRequest, rules: LocalityFilter) -> None:
         self._parts = parts = prepared.parts
         self._spec = prepared.request.spec_obj
         self._record = prepared.record
         self._global_request_id = prepared.caller.global_request_id
-        filters = (e for e in prepared.filters if isinstance(e, LocalityFilter))
-        self._filter = next(filters, None)
-        others = frozenset[str]()
-        if self._filter is not None:
-            # The filter handles what is decided together.
-            others = self._filter.instances - {*prepared.instance_uuids}
+        self._filter = rules
+        # The filter handles the instances of this request.
+        instances = rules.instances - {*prepared.instance_uuids}
         #: Read before the filters run, which therefore count all others.
-        self._unreported = parts.table.unreported(others)
+        self._unreported = parts.table.claims.unreported_instances(instances)
         self.is_counting = bool(self._unreported)
-        #: The pauses that are left until members of the group are in one place.
+        #: The remaining pauses until members of the group are in one place.
         self._split_pauses = iter(GROUP_SPLIT_PAUSES_S)
         self._has_released = False
         #: The instances whose claims were released and that have no other host yet.
@@ -77,7 +74,6 @@ class LevelCheck(ClaimCheck):
         """
         if not self._need_other_host:
             return None
-        assert self._filter is not None
         assert self._eligible is not None
         self._parts.waiter.sleep(GROUP_PAUSE_S)
         self._locate()
@@ -100,11 +96,11 @@ class LevelCheck(ClaimCheck):
         PlacementError
             Placement could not be read.
         """
-        if self._filter is None or not self._unreported:
+        if not self._unreported:
             return None
         uuid = assignment.instance_uuid
         with self._record.timed("group"):
-            why = self._why_not_kept(self._filter, assignment, eligible)
+            why = self._why_not_kept(assignment, eligible)
         if why is None:
             self._has_kept_claim = True
             self._need_other_host.discard(uuid)
@@ -113,46 +109,43 @@ class LevelCheck(ClaimCheck):
         self._need_other_host.add(uuid)
         return Refusal(RELEASED, [f"{OTHER_CLAIMED_FIRST}{why}"], Excluded.NOTHING)
 
-    def _why_not_kept(
-        self, rules: LocalityFilter, assignment: Assignment, eligible: HostBatch
-    ) -> str | None:
+    def _why_not_kept(self, assignment: Assignment, eligible: HostBatch) -> str | None:
         """Return the rule for which a claim is released; None: the claim is kept."""
         spec_obj = spec_of_instance(self._spec, assignment.instance_uuid)
-        node_uuid, why = assignment.value("uuid"), ""
+        rules, node_uuid, why = self._filter, assignment.value("uuid"), ""
         for number in range(GROUP_MAX_READS):
             if number:
                 self._parts.waiter.sleep(GROUP_PAUSE_S)
             self._locate()
-            standing = rules.standing(
+            resolution = rules.resolution(
                 eligible, node_uuid, spec_obj, is_following=self._has_kept_claim
             )
-            if standing is Standing.STAYS:
+            if resolution is Resolution.KEEP:
                 return None
             why = rules.describe(eligible, node_uuid, spec_obj)
-            if standing is Standing.LEAVES:
+            if resolution is Resolution.MOVE:
                 break
         return why
 
     def _locate(self) -> None:
         """Have the filter count the others where Placement has them now, if at all."""
-        assert self._filter is not None
-        # Those that a host has reported by now have settled: they count there.
-        unreported = self._parts.table.unreported(self._unreported)
+        # Those that a host has reported by now are there for good: they count there.
+        unreported = self._parts.table.claims.unreported_instances(self._unreported)
         nodes = {uuid: self._nodes_of(uuid) for uuid in unreported}
         if self._filter.compares_places:
             for _ in range(GROUP_MAX_READINGS - 1):
                 before = nodes
-                # Those that come later see this one.
-                nodes = {u: some and self._nodes_of(u) for u, some in before.items()}
+                # Instances that are claimed later count this one.
+                nodes = {u: on and self._nodes_of(u) for u, on in before.items()}
                 if nodes == before:
                     break
         is_granted = self._parts.table.claims.is_granted
-        settled = {
+        answered = {
             uuid
-            for uuid, some in nodes.items()
-            if any(is_granted(node, uuid) for node in some)
+            for uuid, of_instance in nodes.items()
+            if any(is_granted(node, uuid) for node in of_instance)
         }
-        self._filter.locate(nodes, settled)
+        self._filter.locate(nodes, answered)
 
     def _nodes_of(self, uuid: str) -> frozenset[str]:
         """Return the compute nodes on which an instance holds allocations.

@@ -12,10 +12,17 @@ from oslo_config import cfg
 from oslo_utils import uuidutils
 
 from ....objects import RequestSpec
-from ...candidates import AllocationRequest, Offer
-from ...hosts import Consumption
+from ...candidates import AllocationRequest, Offer, resources_of
+from ...hosts import Consumption, HostTable
+from ...placement.allocations.orphans import Orphans
+from ...placement.candidates_source import CandidatesSource
 from ...request import Request
-from ..instances import Assignment, Mappings, Needs
+from ..instances import (
+    Assignment,
+    Mappings,
+    consumption_of,
+    consumption_on_host,
+)
 
 #: Upper limit of an amount: what is claimed, in MiB and in total, fits 64 bits.
 _MOST: Final = 2**48
@@ -73,7 +80,7 @@ class PeerClaim:
             instance_uuid=assignment.instance_uuid,
             claimed_at=claimed_at,
             consumption=assignment.consumption,
-            resources=offer.resources_of(assignment.candidate),
+            resources=resources_of(offer.request(assignment.candidate)),
             state=state,
         )
         if assignment.consumption.need is None:
@@ -82,7 +89,7 @@ class PeerClaim:
             claim,
             spec_obj=spec_obj,
             limits=assignment.limits,
-            mappings=offer.mappings_of(assignment.candidate),
+            mappings=offer.request(assignment.candidate)["mappings"],
         )
 
     def to_wire(self) -> dict[str, Any]:
@@ -96,9 +103,9 @@ class PeerClaim:
             "disk_mb": consumption.disk_mb,
             "vcpus": consumption.vcpus,
             "image_properties": [
-                list(each) for each in sorted(consumption.image_properties)
+                list(pair) for pair in sorted(consumption.image_properties)
             ],
-            "resources": {u: dict(each) for u, each in self.resources.items()},
+            "resources": {u: dict(amounts) for u, amounts in self.resources.items()},
             "spec_obj": self.spec_obj,
             "limits": dict(self.limits),
             "mappings": {name: list(uuids) for name, uuids in self.mappings.items()},
@@ -110,6 +117,30 @@ class PeerClaim:
         """What was granted, in Placement's form."""
         held = {uuid: {"resources": dict(r)} for uuid, r in self.resources.items()}
         return {"allocations": held, "mappings": dict(self.mappings)}
+
+    def apply(
+        self,
+        table: HostTable,
+        candidates: CandidatesSource,
+        orphans: Orphans,
+        now: float,
+    ) -> None:
+        """Count what another scheduler has claimed, in the table and of candidates."""
+        node_uuid, uuid = self.node_uuid, self.instance_uuid
+        if self.state is ClaimState.WITHDRAWN:
+            table.claims.withdraw(node_uuid, uuid)
+            return
+        if self.state is ClaimState.GRANTED:
+            age_s = max(0.0, now - self.claimed_at)
+            candidates.count_claim([self.allocation_request], age_s=age_s)
+            orphans.forget_claimed([uuid])
+        table.claims.consume(
+            node_uuid,
+            uuid,
+            self.consumption,
+            self.claimed_at,
+            is_reserved=self.state is ClaimState.RESERVED,
+        )
 
     @classmethod
     def from_wire(cls, message: Mapping[str, Any], conf: cfg.ConfigOpts) -> PeerClaim:
@@ -133,14 +164,17 @@ class PeerClaim:
             ),
         )
         if spec_obj is not None:
-            consumption = Needs(Request.of(spec_obj), conf).on_host(limits, mappings)
+            consumption = consumption_of(Request.of(spec_obj), conf)
+            consumption = consumption_on_host(consumption, limits, mappings)
         return cls(
             node_uuid=_uuid(message["node_uuid"]),
             instance_uuid=_uuid(message["instance_uuid"]),
             claimed_at=float(message["claimed_at"]),
             consumption=consumption,
             resources={
-                _uuid(uuid): {str(n): _amount(of) for n, of in dict(amounts).items()}
+                _uuid(uuid): {
+                    str(name): _amount(n) for name, n in dict(amounts).items()
+                }
                 for uuid, amounts in dict(message["resources"]).items()
             },
             spec_obj=spec_obj,
@@ -164,7 +198,3 @@ def _uuid(value: object) -> str:
 
 #: Publishes claims to the other schedulers, without waiting for them.
 PublishClaims = Callable[[Sequence[PeerClaim]], None]
-
-
-def publish_nothing(claims: Sequence[PeerClaim]) -> None:
-    """Stand in where there are no other schedulers."""

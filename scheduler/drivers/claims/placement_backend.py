@@ -5,45 +5,59 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from ... import tracing
 from ...candidates import AllocationRequest, Offer
 from ...errors import (
+    MAX_MESSAGE,
     AllocationUpdateFailed,
     InvalidRequest,
     PlacementError,
     SchedulerError,
+    shortened,
 )
 from ...placement.allocations.claims import (
     Claim,
     ClaimAnswer,
     ClaimResult,
     claim,
-    release,
 )
 from ...placement.allocations.engine import AllocationsByConsumer, AllocationsInDoubt
 from ...placement.allocations.journal_entry import JournalEntry
+from ...placement.allocations.releases import release
 from ...placement.answers import ConsumerAllocations
 from ...placement.candidates_source import CountedClaim
-from ...request import Request
-from ..prepared import Caller, PreparedRequest
-from ..record import ClaimAttempt
+from ..prepared import PreparedRequest
+from ..record import COLLIDED, FAILED, OUTDATED, RELEASED, ClaimAttempt
 from ..restrictions import evacuated_from
 
 LOG = logging.getLogger(__name__)
+
+#: Log lines by the result of an attempt: with hosts, instances and the reason.
+_NOT_CLAIMED: Final = {
+    OUTDATED: "Not claiming host %s for instance %s: %s",
+    COLLIDED: "Not claiming host %s for instance %s: %s",
+    RELEASED: "Not claiming host %s for instance %s: %s",
+    ClaimResult.REFUSED.value: "Placement refused host %s for instance %s: %s",
+    ClaimResult.CONTENDED.value: (
+        "Placement reported concurrent updates of host %s for instance %s, until the "
+        "retry limit: %s"
+    ),
+}
 
 
 class PlacementBackend:
     """Writes claims to Placement, and knows which of them must be released.
 
     What is in doubt, or cannot be released now, is handed to `Orphans`.
+    `RecordedClaims` has the same methods.
 
     Attributes
     ----------
-    n_writes : int
-        How many writes the last claim has sent.
+    evacuated_from : frozenset of str
+        Providers whose allocations an instance keeps, in addition to its claim.
 
     Raises
     ------
@@ -51,23 +65,28 @@ class PlacementBackend:
         Neither the request nor its context has the instances' project or user.
     """
 
-    is_live = True
-
     def __init__(self, prepared: PreparedRequest) -> None:
         self._parts = parts = prepared.parts
         request, caller = prepared.request, prepared.caller
         self._global_request_id = caller.global_request_id
-        self._owner = {
-            name: _owner(request, caller, name) for name in ("project_id", "user_id")
-        }
+        self._owner: dict[str, str] = {}
+        for name in ("project_id", "user_id"):
+            owner = getattr(request, name) or getattr(caller, name)
+            if not owner:
+                raise InvalidRequest(
+                    f"Neither RequestSpec nor the request context has a {name}: an "
+                    "allocation needs an owner"
+                )
+            self._owner[name] = str(owner)
         self._record = prepared.record
         self._n_recorded = len(prepared.record.claims)
         self.evacuated_from = evacuated_from(request, parts.table)
-        self.n_writes = 0
-        #: Those that this request made, by instance.
-        self._made: dict[str, Claim] = {}
-        #: Earlier ones that this request found and took over.
-        self._found: dict[str, Claim] = {}
+        #: How many writes the last claim has sent.
+        self._n_writes = 0
+        #: Those that this request sent, by instance.
+        self._claimed: dict[str, Claim] = {}
+        #: Those of earlier requests that this one took over.
+        self._taken_over: dict[str, Claim] = {}
         #: The journal entries of claims that are not known to be released.
         self._entries: dict[str, JournalEntry] = {}
         self._counted: list[CountedClaim] = []
@@ -79,30 +98,108 @@ class PlacementBackend:
         *,
         is_held: bool = False,
     ) -> ClaimAnswer:
-        """Claim for one instance, or for several in one POST."""
-        began = self._parts.candidates.tick()
-        self.n_writes = 0
+        """Claim for one instance, or for several in one POST, all of them or none.
+
+        The claim is in the journal, and counted against cached candidates. Claims in
+        doubt, and interrupted ones, are handed to `Orphans`.
+
+        Parameters
+        ----------
+        requests : mapping of str to AllocationRequest
+            By instance.
+        is_held : bool
+            Whether an earlier request has claimed it, so that it is taken over.
+
+        Raises
+        ------
+        PlacementError
+            It is in doubt, or Placement does not answer.
+        """
+        parts, began = self._parts, self._parts.candidates.tick()
+        self._n_writes = 0
         with (
             self._record.timed("claim"),
             tracing.span("claim", hosts=hosts, instances=list(requests)) as span,
-            self._tracked(requests),
         ):
-            answer = claim(
-                self._parts.placement,
-                requests,
-                **self._owner,
-                rng=self._parts.rng,
-                waiter=self._parts.waiter,
-                global_request_id=self._global_request_id,
-                evacuated_from=self.evacuated_from,
-                before_write=self._record_write,
-                rest_above=self._parts.orphans.late_generations(requests),
-                is_held=is_held,
-            )
-            self._account(requests, answer, began)
-            span.set("moorage.answer", answer.result.value)
-            span.set("moorage.attempts", answer.n_attempts)
+            try:
+                self._entries.update(parts.journal.record(requests, self._owner))
+                answer = claim(
+                    parts.placement,
+                    requests,
+                    **self._owner,
+                    rng=parts.rng,
+                    waiter=parts.waiter,
+                    global_request_id=self._global_request_id,
+                    evacuated_from=self.evacuated_from,
+                    before_write=self._record_write,
+                    final_above=parts.orphans.late_generations(requests),
+                    is_held=is_held,
+                )
+                if answer.result is not ClaimResult.CLAIMED:
+                    self._end_claim(requests, answer.unresolved)
+                elif answer.is_found:
+                    self._taken_over.update(answer.claims)
+                else:
+                    self._claimed.update(answer.claims)
+                    for uuid, claimed in answer.claims.items():
+                        parts.journal.record_grant(
+                            self._entries[uuid], claimed.generation
+                        )
+                    granted = requests.values()
+                    counted = parts.candidates.count_claim(granted, began=began)
+                    self._counted.append(counted)
+            except SchedulerError as e:
+                doubtful = (AllocationsInDoubt, AllocationUpdateFailed)
+                self._end_claim(
+                    requests, e.unresolved if isinstance(e, doubtful) else {}
+                )
+                detail = shortened(str(e), MAX_MESSAGE)
+                self.record(FAILED, [*requests], hosts, detail, self._n_writes)
+                raise
+            except BaseException:
+                for uuid in requests:
+                    self._hand_to_orphans(uuid)
+                raise
+            if span is not None:
+                span.set_attribute("moorage.answer", answer.result.value)
+                span.set_attribute("moorage.attempts", answer.n_attempts)
         return answer
+
+    def _end_claim(
+        self, requests: Iterable[str], unresolved: Mapping[str, Claim]
+    ) -> None:
+        """Remove a claim that was not granted from the journal.
+
+        Parameters
+        ----------
+        unresolved : mapping of str to Claim
+            By instance, what writes without an answer may still claim.
+        """
+        for uuid, claimed in unresolved.items():
+            self._hand_to_orphans(uuid, claimed)
+        self._remove_from_journal(requests)
+
+    def record(
+        self,
+        result: str,
+        uuids: Sequence[str],
+        hosts: Sequence[str],
+        detail: str,
+        n_attempts: int = 0,
+    ) -> None:
+        """Record an attempt, and log why it gave no claim, or not for long."""
+        if hosts and (line := _NOT_CLAIMED.get(result)):
+            LOG.info(line, ", ".join(hosts), ", ".join(uuids), detail)
+        self._record.claims.append(
+            ClaimAttempt(
+                instance_uuids=tuple(uuids),
+                hosts=() if result == RELEASED else tuple(hosts),
+                result=result,
+                n_attempts=n_attempts,
+                detail=detail,
+                at_ms=self._record.elapsed_ms(self._parts.clock()),
+            )
+        )
 
     @property
     def attempts(self) -> Sequence[ClaimAttempt]:
@@ -112,11 +209,11 @@ class PlacementBackend:
     def has_claimed(self, instance_uuid: str | None = None) -> bool:
         """Return whether a claim of this attempt is held; None: of any instance."""
         if instance_uuid is None:
-            return bool(self._made)
-        return instance_uuid in self._made
+            return bool(self._claimed)
+        return instance_uuid in self._claimed
 
     def held(self, instance_uuid: str) -> ConsumerAllocations | None:
-        """Return what an instance holds in Placement."""
+        """Return what an instance holds in Placement; None: it is not known."""
         return self._parts.placement.allocations(
             instance_uuid, global_request_id=self._global_request_id
         )
@@ -125,61 +222,25 @@ class PlacementBackend:
         """Exclude a candidate from the answer of Placement that it belongs to."""
         self._parts.candidates.exclude(*offer.locate(candidate))
 
-    def _account(
-        self,
-        requests: Mapping[str, AllocationRequest],
-        answer: ClaimAnswer,
-        began: int,
-    ) -> None:
-        """Record claims, also against cached answers that do not include them."""
-        if answer.result is not ClaimResult.CLAIMED:
-            for uuid, late in answer.unresolved.items():
-                self._hand_to_orphans(uuid, late)
-            self._settle(requests)
-        elif answer.is_found:
-            self._found.update(answer.claims)
-        else:
-            self._made.update(answer.claims)
-            for uuid, made in answer.claims.items():
-                self._entries[uuid].record_grant(made.generation)
-            counted = self._parts.candidates.count_claim(requests.values(), began=began)
-            self._counted.append(counted)
-
-    @contextmanager
-    def _tracked(self, requests: Mapping[str, AllocationRequest]) -> Iterator[None]:
-        """Record claims; hand those in doubt or interrupted to `Orphans`."""
-        self._entries.update(self._parts.journal.record(requests, self._owner))
-        try:
-            yield
-        except (AllocationsInDoubt, AllocationUpdateFailed) as e:
-            for uuid, unresolved in e.unresolved.items():
-                self._hand_to_orphans(uuid, unresolved)
-            self._settle(requests)
-            raise
-        except SchedulerError:
-            self._settle(requests)  # nothing was left behind
-            raise
-        except BaseException:
-            for uuid in requests:
-                self._hand_to_orphans(uuid)
-            raise
-
     def _record_write(
         self, generations: Mapping[str, int | None], held: AllocationsByConsumer
     ) -> None:
         """Record the generation at which a claim is about to be sent again."""
-        self.n_writes += 1
-        for uuid, named in generations.items():
-            entry, mine = self._entries[uuid], held[uuid]
+        self._n_writes += 1
+        for uuid, generation in generations.items():
+            if generation is None:
+                continue
+            entry, allocations = self._entries[uuid], held[uuid]
             recorded = Claim(entry.request, entry.before)
-            if named is not None and mine.matches(recorded.combined_request):
-                entry.record_rewrite(named)
-            elif named is not None:
-                entry.record_retry(named, mine if mine.resources else None)
+            if allocations.matches(recorded.combined_request):
+                self._parts.journal.record_rewrite(entry, generation)
+            else:
+                kept = allocations if allocations.resources else None
+                self._parts.journal.record_retry(entry, generation, kept)
 
-    def _settle(self, uuids: Iterable[str]) -> None:
+    def _remove_from_journal(self, uuids: Iterable[str]) -> None:
         entries = [self._entries.pop(uuid) for uuid in uuids if uuid in self._entries]
-        self._parts.journal.settle(entries)
+        self._parts.journal.resolve(entries)
 
     def mark_answered(self) -> None:
         """Record that the answer names these claims: they are in use.
@@ -187,11 +248,11 @@ class PlacementBackend:
         Orphans of earlier requests for these instances are forgotten. Unanswered writes
         are watched, as they may arrive after an instance is deleted.
         """
-        claims = {**self._made, **self._found}
+        claims = {**self._claimed, **self._taken_over}
         self._parts.orphans.forget_claimed(claims)
-        for uuid, mine in claims.items():
-            if mine.is_late:
-                self._watch(uuid, mine)
+        for uuid, claimed in claims.items():
+            if claimed.is_in_flight:
+                self._watch(uuid, claimed)
 
     def _watch(self, uuid: str, late: Claim) -> None:
         """Watch for an unanswered write of a claim, which may arrive late."""
@@ -199,30 +260,36 @@ class PlacementBackend:
         self._parts.orphans.add(uuid, orphan)
 
     def release(self, uuid: str) -> None:
-        """Release this request's claim for an instance."""
+        """Release this request's claim for an instance.
+
+        Raises
+        ------
+        AllocationUpdateFailed, PlacementUnavailable
+            It is not released.
+        """
         was_held = release(
             self._parts.placement,
             uuid,
-            self._made[uuid],
+            self._claimed[uuid],
             rng=self._parts.rng,
             watch=lambda late: self._watch(uuid, late),
             waiter=self._parts.waiter,
             global_request_id=self._global_request_id,
         )
-        made = self._made.pop(uuid)
-        if made.is_late or not was_held:
+        released = self._claimed.pop(uuid)
+        if released.is_in_flight or not was_held:
             # An unanswered write may claim it again. Or another request has taken it
             # over, and leaves it to this one if it fails.
-            late = dataclasses.replace(made, generation=None, is_ours=False)
+            late = dataclasses.replace(released, generation=None, is_ours=False)
             self._hand_to_orphans(uuid, late)
         else:
-            self._settle([uuid])
+            self._remove_from_journal([uuid])
 
     def release_all(self) -> tuple[list[str], list[str]]:
-        """Release all claims, now or in the background."""
+        """Release all claims; return instances: released now, and in the background."""
         released: list[str] = []
         with self._record.timed("release"):
-            for uuid in list(self._made):
+            for uuid in list(self._claimed):
                 try:
                     self.release(uuid)
                 except PlacementError as e:
@@ -231,35 +298,23 @@ class PlacementBackend:
                     )
                     break  # the others would wait as long, one after another
                 released.append(uuid)
-        left = list(self._made)
-        for uuid in left:
-            self._hand_to_orphans(uuid, self._made.pop(uuid))
-        # What another request made belongs to it. A write of ours that Placement did
-        # not confirm may have made the others: evidence decides.
-        for uuid, found in self._found.items():
-            if not found.is_foreign:
-                self._hand_to_orphans(uuid, found)
-        self._settle(self._found)
-        self._found.clear()
+        unreleased = list(self._claimed)
+        for uuid in unreleased:
+            self._hand_to_orphans(uuid, self._claimed.pop(uuid))
+        # What another request claimed belongs to it. A write of ours that Placement did
+        # not confirm may have claimed the rest: evidence decides.
+        for uuid, claimed in self._taken_over.items():
+            if not claimed.is_foreign:
+                self._hand_to_orphans(uuid, claimed)
+        self._remove_from_journal(self._taken_over)
+        self._taken_over.clear()
         # Claims in doubt are counted as free, too: Placement refuses them if not.
         for counted in self._counted:
             self._parts.candidates.release(counted)
         self._counted.clear()
-        return released, left
+        return released, unreleased
 
     def _hand_to_orphans(self, uuid: str, claimed: Claim | None = None) -> None:
         """Hand a claim to `Orphans`; None: what its journal entry says."""
         if uuid in self._entries:
-            entry = self._parts.journal.detach_from_answer(self._entries.pop(uuid))
-            self._parts.orphans.add(uuid, entry.to_orphan(claimed))
-
-
-def _owner(request: Request, caller: Caller, name: str) -> str:
-    """Return the project or user of the request, otherwise of its context."""
-    owner = request.field(name) or getattr(caller, name)
-    if not owner:
-        raise InvalidRequest(
-            f"Neither RequestSpec nor the request context has a {name}: an allocation "
-            "needs an owner"
-        )
-    return str(owner)
+            self._parts.journal.hand_to_orphans(self._entries.pop(uuid), claimed)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ...candidates import AllocationRequest, Offer
@@ -46,14 +46,12 @@ class RecordedClaims(ClaimCheck):
         is taken for granted.
     """
 
-    is_live = False
     #: An evacuation may hold another host; what it was granted is in the record.
     evacuated_from: frozenset[str] = frozenset()
-    n_writes = 0
 
     def __init__(self, attempts: Sequence[ClaimAttempt] = ()) -> None:
         self._recorded = tuple(attempts)
-        self._left = deque(attempts)
+        self._pending = deque(attempts)
         #: Instances and service hosts that were outdated: those of all their nodes.
         self._outdated: set[tuple[str, str]] = set()
         #: Service hosts that an instance had to leave because of others.
@@ -72,7 +70,7 @@ class RecordedClaims(ClaimCheck):
         if self._was_outdated(uuid, host):
             return Refusal(OUTDATED, (), Excluded.HOST)
         if self._is_outdated(uuid, host):
-            self._left.popleft()
+            self._pending.popleft()
             return Refusal(OUTDATED, (), Excluded.CANDIDATE)
         return None
 
@@ -91,24 +89,26 @@ class RecordedClaims(ClaimCheck):
         """Return whether all hosts were tried again: more attempts were made."""
         if n_rounds >= GROUP_MAX_ROUNDS:
             return False  # with other options none may be that of the next attempt
-        return any(each.result not in (RELEASED, COLLIDED) for each in self._left)
+        return any(
+            attempt.result not in (RELEASED, COLLIDED) for attempt in self._pending
+        )
 
     # -- as a backend ------------------------------------------------------------------
 
     @property
     def attempts(self) -> Sequence[ClaimAttempt]:
         """The recorded attempts that were repeated so far."""
-        return self._recorded[: len(self._recorded) - len(self._left)]
+        return self._recorded[: len(self._recorded) - len(self._pending)]
 
     def claim(
         self,
-        requests: dict[str, AllocationRequest],
+        requests: Mapping[str, AllocationRequest],
         hosts: Sequence[str],
         *,
         is_held: bool = False,
     ) -> ClaimAnswer:
         """Return the recorded answer."""
-        attempt = self._left[0] if self._left else None
+        attempt = self._pending[0] if self._pending else None
         if (
             attempt is None
             or attempt.result in _NOT_SENT
@@ -117,11 +117,21 @@ class RecordedClaims(ClaimCheck):
         ):
             self.n_assumed += 1
             return ClaimAnswer(ClaimResult.CLAIMED, 0, WriteAnswer(0))
-        self._left.popleft()
+        self._pending.popleft()
         if attempt.result == FAILED:
             raise PlacementUnavailable(attempt.detail)
         last = WriteAnswer(0, detail=attempt.detail)
         return ClaimAnswer(ClaimResult(attempt.result), attempt.n_attempts, last)
+
+    def record(
+        self,
+        result: str,
+        uuids: Sequence[str],
+        hosts: Sequence[str],
+        detail: str,
+        n_attempts: int = 0,
+    ) -> None:
+        """Do nothing: the record that is repeated has the attempt."""
 
     def has_claimed(self, instance_uuid: str | None = None) -> bool:
         """Return False: there is nothing to release."""
@@ -154,7 +164,7 @@ class RecordedClaims(ClaimCheck):
         """
         if not self._abandoned:
             return False
-        attempts = [each for each in self._left if uuid in each.instance_uuids]
+        attempts = [a for a in self._pending if uuid in a.instance_uuids]
         if not attempts:
             return host in self._abandoned
         return (attempts[0].instance_uuids, attempts[0].hosts) != ((uuid,), (host,))
@@ -162,36 +172,36 @@ class RecordedClaims(ClaimCheck):
     def _was_released(self, uuid: str, host: str) -> bool:
         """Return whether a rule about other instances made one leave its host."""
         reasons = (MEMBER_CLAIMED_FIRST, OTHER_CLAIMED_FIRST)
-        if not self._left or not self._left[0].detail.startswith(reasons):
+        if not self._pending or not self._pending[0].detail.startswith(reasons):
             return False
-        if self._left[0].instance_uuids != (uuid,):
+        if self._pending[0].instance_uuids != (uuid,):
             return False
-        self._left.popleft()
+        self._pending.popleft()
         self._abandoned.add(host)
         return True
 
     def _had_collided(self, uuid: str) -> bool:
         """Return whether another instance got its CPUs or devices first."""
-        attempt = self._left[0] if self._left else None
+        attempt = self._pending[0] if self._pending else None
         if attempt is None or attempt.result != COLLIDED:
             return False
         if attempt.instance_uuids != (uuid,):
             return False
-        self._left.popleft()
+        self._pending.popleft()
         return True
 
     def _was_outdated(self, uuid: str, host: str) -> bool:
         """Return whether filters rejected the host as it was just before the claim."""
         of_candidate = (CHANGED, DEVICES_CLAIMED_FIRST)
         while self._is_outdated(uuid, host) and (
-            self._left[0].detail not in of_candidate
+            self._pending[0].detail not in of_candidate
         ):
-            self._left.popleft()
+            self._pending.popleft()
             self._outdated.add((uuid, host))
         return (uuid, host) in self._outdated
 
     def _is_outdated(self, uuid: str, host: str) -> bool:
-        if not self._left or self._left[0].result != OUTDATED:
+        if not self._pending or self._pending[0].result != OUTDATED:
             return False
-        attempt = self._left[0]
+        attempt = self._pending[0]
         return (attempt.instance_uuids, attempt.hosts) == ((uuid,), (host,))

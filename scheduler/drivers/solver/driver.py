@@ -47,21 +47,21 @@ class SolverScheduler(BaseSchedulerDriver):
 
     def select(self, steps: DecisionSteps) -> Selections:
         """Return the hosts of the best placing; see `BaseSchedulerDriver`."""
-        left = list(steps.instance_uuids)
-        if len(left) == 1:
+        unplaced = list(steps.instance_uuids)
+        if len(unplaced) == 1:
             return steps.select_by_weight()
         deadline = steps.monotonic() + self._time_limit_s
         why = _REFUSED
         for _ in range(MAX_POSTS):
-            eligible = steps.eligible(steps.candidates, left[0])
-            choices, why = self._choose(steps, eligible, left, deadline)
+            eligible = steps.eligible(steps.candidates, unplaced[0])
+            choices, why = self._choose(steps, eligible, unplaced, deadline)
             if not choices:
                 break
-            _, left = steps.claim_together(eligible.hosts, choices)
-            if not left:
+            _, unplaced = steps.claim_together(eligible.hosts, choices)
+            if not unplaced:
                 return _answer(steps)
             why = _REFUSED
-        return _fall_back(steps, left, why)
+        return _fall_back(steps, unplaced, why)
 
     def _choose(
         self,
@@ -77,8 +77,8 @@ class SolverScheduler(BaseSchedulerDriver):
         """
         problem = Problem.read(steps, eligible, len(uuids))
         while True:
-            left_s = deadline - steps.monotonic()
-            result, n_each = self._solve(problem, left_s)
+            remaining_s = deadline - steps.monotonic()
+            result, n_each = self._solve(problem, remaining_s)
             if result is not self._results.OPTIMAL:
                 return [], result
             choices = list(_choices(problem, n_each, uuids))
@@ -112,28 +112,30 @@ def _without_rejected(
     on_host: dict[int, list[Choice]] = {}
     for choice in choices:
         on_host.setdefault(choice.index, []).append(choice)
-    for index, mine in on_host.items():
-        if len(mine) == 1:
+    for index, of_host in on_host.items():
+        if len(of_host) == 1:
             continue
-        n_passing = steps.n_passing(hosts, mine)
-        if n_passing < len(mine):
-            candidate = mine[n_passing].candidate
-            n_same = sum(each.candidate == candidate for each in mine[:n_passing])
-            is_it = (problem.candidates == candidate) & (problem.hosts == index)
-            problem = problem.with_most(is_it, n_same)
+        n_passing = steps.n_passing(hosts, of_host)
+        if n_passing < len(of_host):
+            candidate = of_host[n_passing].candidate
+            n_same = sum(
+                choice.candidate == candidate for choice in of_host[:n_passing]
+            )
+            is_full = (problem.candidates == candidate) & (problem.hosts == index)
+            problem = problem.with_most(is_full, n_same)
     return problem
 
 
 def _answer(steps: DecisionSteps) -> Selections:
     steps.note("solver: the sum of weights is the highest possible")
     last = steps.instance_uuids[-1]
-    others = steps.passing(steps.candidates, last)
-    return steps.selections(alternates=steps.ranked(others, last))
+    hosts = steps.passing(steps.candidates, last)
+    return steps.selections(alternates=steps.ranked(hosts, last))
 
 
-def _fall_back(steps: DecisionSteps, left: Sequence[str], why: str) -> Selections:
+def _fall_back(steps: DecisionSteps, unplaced: Sequence[str], why: str) -> Selections:
     n_all = len(steps.instance_uuids)
-    which = f"{len(left)} of {n_all} instance(s)"
+    which = f"{len(unplaced)} of {n_all} instance(s)"
     steps.note(f"solver: {why}; filter_scheduler placed {which}")
     LOG.info("Placing %s as filter_scheduler does: %s", which, why)
     return steps.select_by_weight()

@@ -277,12 +277,12 @@ class _Program:
             count = int(counts[place])
             # A place that has too many already may keep them, but gets none.
             excess = max(0, count - fewest - skew)
-            more = [(least, -1.0)]
+            terms = [(least, -1.0)]
             if excess:
                 used = self._add_column()
                 self._add_row(options, 1, (used, -self._most(options)), high=0)
-                more.append((used, excess))
-            self._add_row(options, 1, *more, high=skew - count + excess)
+                terms.append((used, excess))
+            self._add_row(options, 1, *terms, high=skew - count + excess)
 
     # -- wishes ------------------------------------------------------------------------
 

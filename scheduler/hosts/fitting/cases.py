@@ -53,11 +53,11 @@ class Cases:
             near = declared[at]
             allowed &= (near == 0) | (near & np.uint64(chosen) != 0)
         if self.pools is not None:
-            left = at[allowed]
+            rows = at[allowed]
             allowed[allowed] = supported(
-                self.pools.take(left),
+                self.pools.take(rows),
                 self.requests,
-                [None if codes is None else codes[left] for codes in self.providers],
-                ChosenCells.of(self.cells.take(left), chosen),
+                [None if codes is None else codes[rows] for codes in self.providers],
+                ChosenCells.of(self.cells.take(rows), chosen),
             )
         return allowed

@@ -58,8 +58,8 @@ def candidates_with_devices(
 
 def pool_rows(hosts: HostBatch, at: Rows) -> PoolRows:
     """Return the pools of the hosts at these indices of a batch."""
-    every = hosts.value_arrays("pci_stats", PoolArrays).rows()
-    return every.take(hosts.codes("pci_stats")[at])
+    rows = hosts.value_arrays("pci_stats", PoolArrays).rows()
+    return rows.take(hosts.codes("pci_stats")[at])
 
 
 def assigned_providers(hosts: HostBatch, need: Need) -> Sequence[Providers] | None:
@@ -76,7 +76,7 @@ def assigned_providers(hosts: HostBatch, need: Need) -> Sequence[Providers] | No
         return None
     arrays = hosts.value_arrays("pci_stats", PoolArrays)
     codes = [_codes(arrays, request, hosts) for request in need.requests]
-    return None if all(each is None for each in codes) else codes
+    return None if all(code is None for code in codes) else codes
 
 
 def _codes(arrays: PoolArrays, request: PciRequest, hosts: HostBatch) -> Providers:

@@ -62,16 +62,16 @@ def candidates_that_fit(
     """Return with which candidates a guest fits their host, shape (n_candidates,)."""
     candidates = hosts.candidates
     fit = _may_fit(hosts, need)[candidates.rows]
-    some = np.flatnonzero(fit)
+    fitting = np.flatnonzero(fit)
     batch = _GuestTrials(
         hosts,
         need,
         networks,
-        candidates.rows[some],
-        [None if codes is None else codes[some] for codes in providers],
-        lambda case: need.assigned(candidates.mappings_of(int(some[case]))),
+        candidates.rows[fitting],
+        [None if codes is None else codes[fitting] for codes in providers],
+        lambda case: need.assigned(candidates.mappings_of(int(fitting[case]))),
     )
-    fit[some] = batch.fit()
+    fit[fitting] = batch.fit()
     return fit
 
 
@@ -167,8 +167,8 @@ class _GuestTrials:
                 fit[cases] = self._one_by_one(cases)
                 continue
             for chosen in chosen_sets(n_cells, n_chosen):
-                left = cases[~fit[cases]]
-                fit[left] = self._fit_in(left, chosen)
+                open_cases = cases[~fit[cases]]
+                fit[open_cases] = self._fit_in(open_cases, chosen)
         return fit
 
     def _fit_in(self, cases: Rows, chosen: int) -> Mask:

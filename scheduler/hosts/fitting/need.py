@@ -16,12 +16,12 @@ from ..numa import (
     FittedGuest,
     HostTopology,
     Limits,
+    cells_in_order,
     chosen_pages,
     declaring_cells,
     first_permutation,
     fitting_cells,
     pin,
-    places_in_order,
 )
 from ..pci import (
     HostPools,
@@ -98,9 +98,6 @@ class Need:
     limits: Limits | None = None
     is_packed: bool = False
 
-    def __bool__(self) -> bool:
-        return self.guest is not None or bool(self.requests)
-
     @property
     def asks_providers(self) -> bool:
         """Whether candidates may assign the devices: they assign none to a port."""
@@ -108,7 +105,7 @@ class Need:
 
     def assigned(self, mappings: Mapping[str, Sequence[str]] | None) -> Need:
         """Return the same with the providers that a candidate's `mappings` assign."""
-        providers = tuple(providers_of(each, mappings) for each in self.requests)
+        providers = tuple(providers_of(request, mappings) for request in self.requests)
         return dataclasses.replace(self, providers=providers)
 
     def within(self, limits: Limits | None) -> Need:
@@ -134,17 +131,17 @@ class Need:
         if fitted is not None and topology is not None:
             chosen = topology.bits_of(fitted.cell_ids)
             topology = topology.with_guest(fitted)
-        left = self._left(case, pools, chosen)
-        if fitted is None and left is None:
+        pools_left = self._left(case, pools, chosen)
+        if fitted is None and pools_left is None:
             return None
-        after = pools if left is None else left
+        after = pools if pools_left is None else pools_left
         has_cells = self.guest is None or fitted is not None
         return NumaPciUsage(
             topology,
             after,
             fitted,
             pools.minus(after),
-            is_complete=has_cells and left is not None,
+            is_complete=has_cells and pools_left is not None,
         )
 
     def _case(self, topology: HostTopology | None, pools: HostPools) -> Cases:
@@ -168,7 +165,7 @@ class Need:
         guest = self.guest
         if guest is None or not 0 < len(guest.cells) <= len(topology.cells):
             return None
-        places = places_in_order(
+        host_cells = cells_in_order(
             topology,
             guest,
             pools.free_by_node,
@@ -179,7 +176,7 @@ class Need:
         masks = fitting_cells(case.cells, guest, ratios)
         chosen = first_permutation(
             [int(mask[0]) for mask in masks],
-            places,
+            host_cells,
             lambda cells: bool(case.allow(_FIRST, cells)[0]),
         )
         if chosen is None:
@@ -204,7 +201,7 @@ def _pinned(
 ) -> FittedGuest:
     """Return a guest on the chosen cells, which each of its cells fits."""
     fitted = []
-    for index, (place, cell) in enumerate(zip(chosen, guest.cells, strict=True)):
-        size = cell.page_size and int(chosen_pages(rows, cell)[0, place])
-        fitted.append(pin(topology.cells[place], cell, guest.reserved(index), size))
+    for index, (host_cell, cell) in enumerate(zip(chosen, guest.cells, strict=True)):
+        size = cell.page_size and int(chosen_pages(rows, cell)[0, host_cell])
+        fitted.append(pin(topology.cells[host_cell], cell, guest.reserved(index), size))
     return FittedGuest(tuple(fitted))

@@ -5,10 +5,10 @@ from .arrays import NO_CELL, NO_SOCKET, CellArrays, CellRows, grown
 from .cells import CellHardware, HostCell, Pages
 from .fit import (
     ChosenCells,
+    cells_in_order,
     chosen_sets,
     declaring_cells,
     first_permutation,
-    places_in_order,
 )
 from .guest import FittedCell, FittedGuest, Limits
 from .matching import (
@@ -37,6 +37,7 @@ __all__ = [
     "Pages",
     "Ratios",
     "can_be_placed",
+    "cells_in_order",
     "chosen_pages",
     "chosen_sets",
     "declaring_cells",
@@ -44,5 +45,4 @@ __all__ = [
     "fitting_cells",
     "grown",
     "pin",
-    "places_in_order",
 ]

@@ -149,15 +149,15 @@ class CellArrays:
         self._n_cells[self._n : end] = lengths
         if any(lengths):
             rows = np.repeat(np.arange(self._n, end), lengths)
-            places = np.concatenate([np.arange(length) for length in lengths])
-            self._write([cell for cells in topologies for cell in cells], places, rows)
+            indices = np.concatenate([np.arange(length) for length in lengths])
+            self._write([cell for cells in topologies for cell in cells], indices, rows)
         self._n = end
 
-    def _write(self, cells: Sequence[HostCell], places: Rows, rows: Rows) -> None:
+    def _write(self, cells: Sequence[HostCell], indices: Rows, rows: Rows) -> None:
         n_sizes = self._columns["size_kb"].shape[0]
         self._page_sizes |= _page_sizes(cells)
         for name, values in _counted_cells(cells, n_sizes).items():
-            self._columns[name][..., places, rows] = values
+            self._columns[name][..., indices, rows] = values
 
     def _reserve(self, n: int, n_cells: int, n_sizes: int) -> None:
         """Grow if necessary, into new arrays: rows read earlier do not change."""
@@ -179,7 +179,7 @@ class CellArrays:
 def grown(
     old: npt.NDArray[_Scalar], shape: tuple[int, ...], padding: int
 ) -> npt.NDArray[_Scalar]:
-    """Return a larger copy of an array, with `padding` in the new places."""
+    """Return a larger copy of an array, with `padding` in the new indices."""
     new = np.full(shape, padding, old.dtype)
     new[tuple(slice(length) for length in old.shape)] = old
     return new

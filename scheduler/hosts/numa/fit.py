@@ -20,7 +20,7 @@ from .topology import HostTopology
 def chosen_sets(n_host_cells: int, n_guest_cells: int) -> list[int]:
     """Return all choices of so many of a host's cells, as bits."""
     choices = itertools.combinations(range(n_host_cells), n_guest_cells)
-    return [sum(1 << place for place in chosen) for chosen in choices]
+    return [sum(1 << host_cell for host_cell in chosen) for chosen in choices]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +58,16 @@ class ChosenCells:
 def declaring_cells(host: HostTopology, physnet: str | None) -> int:
     """Return the cells near to a physical network, None: to tunnels; a bit each."""
     near = 0
-    for place, cell in enumerate(host.cells):
+    for host_cell, cell in enumerate(host.cells):
         hardware = cell.hardware
         is_near = (
             hardware.is_tunneled if physnet is None else physnet in hardware.physnets
         )
-        near |= is_near << place
+        near |= is_near << host_cell
     return near
 
 
-def places_in_order(
+def cells_in_order(
     host: HostTopology,
     guest: Guest,
     devices_per_cell: Mapping[int | None, int],
@@ -87,12 +87,12 @@ def places_in_order(
     is_packed : bool
         Try cells first that are in use.
     """
-    places = list(range(len(host.cells)))
-    if len(places) <= len(guest.cells):
-        return places
+    host_cells = list(range(len(host.cells)))
+    if len(host_cells) <= len(guest.cells):
+        return host_cells
 
     def sort(key: Callable[[HostCell], int], *, reverse: bool) -> None:
-        places.sort(key=lambda place: key(host.cells[place]), reverse=reverse)
+        host_cells.sort(key=lambda cell: key(host.cells[cell]), reverse=reverse)
 
     # Each sort is stable, so that the last one decides first.
     sort(lambda cell: cell.free_memory_mb, reverse=not is_packed)
@@ -101,11 +101,11 @@ def places_in_order(
     else:
         sort(lambda cell: cell.free_pcpus.bit_count(), reverse=not is_packed)
     sort(lambda cell: devices_per_cell.get(cell.id, 0), reverse=wants_devices)
-    return places
+    return host_cells
 
 
 def first_permutation(
-    masks: Sequence[int], places: Sequence[int], is_allowed: Callable[[int], bool]
+    masks: Sequence[int], host_cells: Sequence[int], is_allowed: Callable[[int], bool]
 ) -> tuple[int, ...] | None:
     """Return the host cell of each guest cell; None: the guest does not fit.
 
@@ -117,7 +117,7 @@ def first_permutation(
     ----------
     masks : sequence of int
         The host cells that each guest cell fits, as bits.
-    places : sequence of int
+    host_cells : sequence of int
         The host cells in the order in which they are tried.
     is_allowed : callable
         Return whether the guest may have these host cells, as bits.
@@ -131,11 +131,11 @@ def first_permutation(
             return None
         if index == len(masks) and is_allowed(used):
             return ()
-        for place in places if index < len(masks) else ():
-            if masks[index] & ~used & 1 << place:
-                rest = search(index + 1, used | 1 << place)
-                if rest is not None:
-                    return (place, *rest)
+        for host_cell in host_cells if index < len(masks) else ():
+            if masks[index] & ~used & 1 << host_cell:
+                later = search(index + 1, used | 1 << host_cell)
+                if later is not None:
+                    return (host_cell, *later)
         dead.add(used)
         return None
 

@@ -90,9 +90,9 @@ def can_be_placed(
         fits[at] = _matched(np.stack([mask[at] for mask in apart], axis=1), guest)
         return fits
     for size in range(1, len(groups)):
-        for some in itertools.combinations(range(len(groups)), size):
-            n_cells = sum(len(groups[group]) for group in some)
-            fits &= _are_enough([apart[group] for group in some], n_cells)
+        for chosen in itertools.combinations(range(len(groups)), size):
+            n_cells = sum(len(groups[group]) for group in chosen)
+            fits &= _are_enough([apart[group] for group in chosen], n_cells)
     return fits
 
 
@@ -125,12 +125,12 @@ def _has_matching(masks: Sequence[int]) -> bool:
     holder: dict[int, int] = {}
 
     def assign(index: int, tried: set[int]) -> bool:
-        for place in cpus_of(masks[index]):
-            if place in tried:
+        for host_cell in cpus_of(masks[index]):
+            if host_cell in tried:
                 continue
-            tried.add(place)
-            if place not in holder or assign(holder[place], tried):
-                holder[place] = index
+            tried.add(host_cell)
+            if host_cell not in holder or assign(holder[host_cell], tried):
+                holder[host_cell] = index
                 return True
         return False
 
@@ -138,9 +138,9 @@ def _has_matching(masks: Sequence[int]) -> bool:
 
 
 def _bits(fits: Mask, rows: CellRows) -> CellMasks:
-    places = np.arange(fits.shape[1])
-    there = fits & (places < rows.n_cells[:, None])
-    bits: CellMasks = (there.astype(np.uint64) << places.astype(np.uint64)).sum(
+    columns = np.arange(fits.shape[1])
+    there = fits & (columns < rows.n_cells[:, None])
+    bits: CellMasks = (there.astype(np.uint64) << columns.astype(np.uint64)).sum(
         axis=1, dtype=np.uint64
     )
     return bits

@@ -32,8 +32,8 @@ def pin(
     used = set(pcpus)
     is_isolated = guest.thread_policy == ISOLATE
     spare = (core for core in cores if not (is_isolated and core & used))
-    left = [cpu for core in spare for cpu in core if cpu not in used]
-    reserved = frozenset(left[:n_reserved])
+    unused = [cpu for core in spare for cpu in core if cpu not in used]
+    reserved = frozenset(unused[:n_reserved])
     idle: frozenset[int] = frozenset()
     if is_isolated:
         # The other free threads of its cores. A thread that another guest holds already

@@ -78,9 +78,9 @@ def _fields_of_old_cell(cell: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _checked(found: Iterator[HostCell]) -> tuple[HostCell, ...]:
+def _checked(cells_read: Iterator[HostCell]) -> tuple[HostCell, ...]:
     try:
-        cells = tuple(found)
+        cells = tuple(cells_read)
         if len(cells) > _MAX_CELLS:
             raise ValueError(f"{len(cells)} cells, more than {_MAX_CELLS}")
         _refuse_duplicates("cells of id", (cell.id for cell in cells))
@@ -90,9 +90,9 @@ def _checked(found: Iterator[HostCell]) -> tuple[HostCell, ...]:
 
 
 def _refuse_duplicates(what: str, numbers: Iterable[int]) -> None:
-    every = list(numbers)
-    if len(set(every)) < len(every):
-        number, count = Counter(every).most_common(1)[0]
+    listed = list(numbers)
+    if len(set(listed)) < len(listed):
+        number, count = Counter(listed).most_common(1)[0]
         raise ValueError(f"{count} {what} {number}")
 
 
@@ -108,7 +108,7 @@ def _cell(data: Mapping[str, Any]) -> HostCell:
         memory_usage=_amount(data.get("memory_usage") or 0),
         pinned=mask_of(_cpus(data.get("pinned_cpus") or ())),
         pages=_distinct(
-            _pages(each["nova_object.data"]) for each in data.get("mempages") or ()
+            _pages(entry["nova_object.data"]) for entry in data.get("mempages") or ()
         ),
     )
 
@@ -139,11 +139,11 @@ def _hardware(
     )
 
 
-def _distinct(every: Iterable[Pages]) -> tuple[Pages, ...]:
-    pages = tuple(every)
+def _distinct(entries: Iterable[Pages]) -> tuple[Pages, ...]:
+    pages = tuple(entries)
     if len(pages) > _MAX_PAGE_SIZES:
         raise ValueError(f"{len(pages)} sizes of pages, more than {_MAX_PAGE_SIZES}")
-    _refuse_duplicates("entries for pages of KiB", (each.size_kb for each in pages))
+    _refuse_duplicates("entries for pages of KiB", (entry.size_kb for entry in pages))
     return pages
 
 

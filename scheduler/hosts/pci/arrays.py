@@ -112,7 +112,7 @@ def _answers(present: Value, wanted: Value) -> bool:
     An absent property equals None.
     """
     if isinstance(present, tuple) and isinstance(wanted, tuple):
-        return all(each in present for each in wanted)
+        return all(item in present for item in wanted)
     return _lowered(present) == wanted
 
 
@@ -198,8 +198,8 @@ class PoolRows:
         )
         # NO_KIND, -1, finds the last one.
         by_kind = np.append(answers, np.int8(0))
-        found = by_kind.take(self.kind.T, mode="wrap").T
-        return (found & _MATCHES).view(bool), found == _MATCHES | _IS_USABLE
+        matches = by_kind.take(self.kind.T, mode="wrap").T
+        return (matches & _MATCHES).view(bool), matches == _MATCHES | _IS_USABLE
 
 
 def take_rows(
@@ -215,8 +215,8 @@ def take_rows(
 
 def _matcher(request: PciRequest) -> Callable[[PoolKind], int]:
     def match(kind: PoolKind) -> int:
-        found = match_request(request, kind)
-        return _MATCHES * found.matches | _IS_USABLE * found.is_usable
+        answer = match_request(request, kind)
+        return _MATCHES * answer.matches | _IS_USABLE * answer.is_usable
 
     return match
 
@@ -266,11 +266,11 @@ class PoolArrays:
         self._reserve(n, max((len(value.pools) for value in values), default=0))
         added = np.arange(self._n, n)
         rows = np.repeat(added, [len(value.pools) for value in values])
-        places = [i for value in values for i in range(len(value.pools))]
+        indices = [i for value in values for i in range(len(value.pools))]
         pools = [pool for value in values for pool in value.pools]
         written = np.array([*map(self._values, pools)], np.int64).reshape(-1, 4)
         for name, column in zip(_COLUMNS, written.T, strict=True):
-            self._columns[name][places, rows] = column
+            self._columns[name][indices, rows] = column
         self._has_split[added] = [are_split(value.pools) for value in values]
         self._n = n
 

@@ -57,7 +57,7 @@ class Pool:
     ----------
     rp_uuid : str or None
         The resource provider that stands for the devices in Placement; None: none does.
-    place : int
+    index : int
         Its index in the sorted report: a pool that was used up and is given back
         returns there.
     """
@@ -65,7 +65,7 @@ class Pool:
     kind: PoolKind
     count: int
     rp_uuid: str | None = None
-    place: int = 0
+    index: int = 0
 
     @property
     def n_keys(self) -> int:
@@ -75,7 +75,7 @@ class Pool:
     @property
     def order(self) -> tuple[int, int]:
         """What pools of a host are sorted by."""
-        return self.n_keys, self.place
+        return self.n_keys, self.index
 
     def to_dict(self) -> dict[str, Any]:
         """Return nova's flat form."""
@@ -120,8 +120,8 @@ def _read_text(text: str) -> tuple[Pool, ...]:
 
 def _read(value: object) -> tuple[Pool, ...]:
     fields = [_fields(i, flat) for i, flat in enumerate(_flat_pools(value))]
-    fields.sort(key=lambda each: n_keys(each[0], each[2]))
-    return tuple(Pool(*each, place=i) for i, each in enumerate(fields))
+    fields.sort(key=lambda values: n_keys(values[0], values[2]))
+    return tuple(Pool(*values, index=i) for i, values in enumerate(fields))
 
 
 def _flat_pools(value: object) -> Iterable[dict[str, Any]]:
@@ -259,8 +259,8 @@ class HostPools:
 
     def minus(self, left: HostPools) -> TakenPools:
         """Return what was taken where these pools were left, to be given to `plus`."""
-        counts = {(p.kind, p.rp_uuid, p.place): p.count for p in left.pools}
-        remaining = [(p, counts.get((p.kind, p.rp_uuid, p.place))) for p in self.pools]
+        counts = {(p.kind, p.rp_uuid, p.index): p.count for p in left.pools}
+        remaining = [(p, counts.get((p.kind, p.rp_uuid, p.index))) for p in self.pools]
         return tuple(
             replace(pool, count=pool.count - (count or 0))
             for pool, count in remaining
@@ -289,10 +289,10 @@ NO_POOLS: Final = HostPools()
 def _index_of(pools: list[Pool], back: Pool) -> int | None:
     """Return the index of the pool that devices return to; None: it is not there.
 
-    Of equal pools it is the one at their place. A newer report can have them at another
-    place, which then is some other pool's.
+    Of equal pools it is the one at their index. A newer report can have them at another
+    index, which then is some other pool's.
     """
-    here = next((i for i, pool in enumerate(pools) if pool.place == back.place), None)
+    here = next((i for i, pool in enumerate(pools) if pool.index == back.index), None)
     if here is None or _are_alike(pools[here], back):
         return here
     return next((i for i, pool in enumerate(pools) if _are_alike(pool, back)), None)

@@ -45,7 +45,7 @@ class PciDeviceStats:
     ) -> bool:
         """Return whether all requests can be met, near to these cells if any."""
         read = [PciRequest.read(request) for request in requests]
-        providers = [providers_of(each, provider_mapping) for each in read]
+        providers = [providers_of(request, provider_mapping) for request in read]
         cells = self._chosen(numa_cells) if numa_cells else None
         rows, codes = single_pools(self._pools, providers)
         return bool(supported(rows, read, codes, cells)[0])

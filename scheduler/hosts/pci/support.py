@@ -57,12 +57,12 @@ def supported(
         return apply_requests(rows, requests, providers, cells, n_taking=0)[0]
     # Most hosts without the devices fail one request alone.
     passing = supported_alone(rows, requests)
-    left = np.flatnonzero(passing)
-    passing[left], _ = apply_requests(
-        rows.take(left),
+    remaining = np.flatnonzero(passing)
+    passing[remaining], _ = apply_requests(
+        rows.take(remaining),
         requests,
-        [None if codes is None else codes[left] for codes in providers],
-        None if cells is None else cells.take(left),
+        [None if codes is None else codes[remaining] for codes in providers],
+        None if cells is None else cells.take(remaining),
         n_taking=len(requests) - 1,
     )
     return passing
@@ -243,10 +243,10 @@ def _pools_by_numa_policy(
 
 def _are_at(rows: PoolRows, ids: Counts) -> Mask:
     """Return which pools are at one of their host's cells, shape (m, n_pools)."""
-    found = np.zeros(rows.numa_node.shape, bool, order="F")
+    is_near = np.zeros(rows.numa_node.shape, bool, order="F")
     for cell in ids.T:
-        found |= rows.numa_node == cell[:, None]
-    return found
+        is_near |= rows.numa_node == cell[:, None]
+    return is_near
 
 
 @dataclass(frozen=True, slots=True)

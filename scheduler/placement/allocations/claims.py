@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claim candidates in Placement, all of them or none, and release claims."""
+"""Claim candidates in Placement, all of them or none."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -12,14 +12,18 @@ from types import MappingProxyType
 from ...candidates import AllocationRequest
 from ...errors import AllocationUpdateFailed
 from ...waiting import Rng, SystemWaiter, Waiter
-from ..answers import ConsumerAllocations, WriteAnswer, combine_allocations
+from ..answers import (
+    ConsumerAllocations,
+    DesiredAllocations,
+    WriteAnswer,
+    combine_allocations,
+)
 from ..client import PlacementClient
 from .engine import (
     NOTHING,
     AllocationsByConsumer,
     AllocationsInDoubt,
     BeforeWrite,
-    DesiredAllocations,
     Rewrite,
 )
 
@@ -47,8 +51,8 @@ def claim_result(rewrite: Rewrite, what: str) -> ClaimResult:
         return ClaimResult.CLAIMED
     if answer.is_consumer_conflict:
         rewrite.raise_unless_done(what)
-    is_busy = answer.is_concurrent_update
-    return ClaimResult.CONTENDED if is_busy else ClaimResult.REFUSED
+    is_contended = answer.is_concurrent_update
+    return ClaimResult.CONTENDED if is_contended else ClaimResult.REFUSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +66,14 @@ class Claim:
     before : ConsumerAllocations or None
         What the consumer held, where the claim was added to it (evacuation).
     generation : int or None
-        The generation at which it rests after our write; None: unknown.
+        The generation at which it is final after our write; None: unknown.
     is_ours : bool
         Whether Placement granted it to us, so that no other request has answered it.
-    named : int or None
+    named_generation : int or None
         The generation that the first unanswered write named.
-    written : int or None
+    written_generation : int or None
         The highest generation that a write of ours can have given the consumer.
-    is_late : bool
+    is_in_flight : bool
         Whether an unanswered write may still arrive.
     is_foreign : bool
         Whether another request made it: no write of ours can have.
@@ -79,9 +83,9 @@ class Claim:
     before: ConsumerAllocations | None = None
     generation: int | None = None
     is_ours: bool = False
-    named: int | None = None
-    written: int | None = None
-    is_late: bool = False
+    named_generation: int | None = None
+    written_generation: int | None = None
+    is_in_flight: bool = False
     is_foreign: bool = False
 
     @property
@@ -105,21 +109,22 @@ class Claim:
         """
         if self.before is not None:
             return self.before.consumer_generation or 0
-        return max(self.named or 0, (self.written or 0) - 1)
+        return max(self.named_generation or 0, (self.written_generation or 0) - 1)
 
     @property
-    def newest(self) -> int:
+    def max_generation(self) -> int:
         """The highest generation that a write of ours can have given the consumer."""
-        return self.generation or self.written or (self.named or 0) + 1
+        first = (self.named_generation or 0) + 1
+        return self.generation or self.written_generation or first
 
-    def is_newest(self, generation: int) -> bool:
+    def is_still_ours(self, generation: int) -> bool:
         """Return whether no other request can have answered the claim since.
 
         At the even generation after ours, a release of ours is in progress, or another
         request takes the claim over and has not answered yet.
         """
-        is_next = generation == self.newest + 1 and generation % 2 == 0
-        return generation <= self.newest or is_next
+        is_next = generation == self.max_generation + 1 and generation % 2 == 0
+        return generation <= self.max_generation or is_next
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +166,7 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
     global_request_id: str | None = None,
     evacuated_from: AbstractSet[str] = frozenset(),
     before_write: BeforeWrite | None = None,
-    rest_above: Mapping[str, int] = MappingProxyType({}),
+    final_above: Mapping[str, int] = MappingProxyType({}),
     is_held: bool = False,
 ) -> ClaimAnswer:
     """Claim a candidate for each consumer: all of them or none.
@@ -177,7 +182,7 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         stays, and the claim is added.
     before_write : callable, optional
         Called before each write, with the generations that it names and what is held.
-    rest_above : mapping, optional
+    final_above : mapping, optional
         See `Orphans.late_generations`.
     is_held : bool
         Whether the consumers probably hold it already, so that they are read first.
@@ -200,10 +205,11 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         waiter=waiter or SystemWaiter(),
         rng=rng,
         global_request_id=global_request_id,
-        assumed=None if is_held else dict.fromkeys(allocation_requests, NOTHING),
+        held=dict.fromkeys(allocation_requests, NOTHING),
+        is_known=not is_held,
         takes_over=True,
         before_write=before_write,
-        rest_above=rest_above,
+        final_above=final_above,
     )
     try:
         rewrite.run()
@@ -211,13 +217,20 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         e.unresolved = plan.in_doubt(rewrite)
         raise
     except AllocationUpdateFailed as e:
-        e.unresolved = plan.late(rewrite)  # what others hold is theirs
+        e.unresolved = plan.unanswered_claims(rewrite)  # what others hold is theirs
         raise
-    result = claim_result(rewrite, plan.failed())
-    answer = ClaimAnswer(result, rewrite.n_writes, rewrite.answer)
-    if result is not ClaimResult.CLAIMED:
-        return replace(answer, unresolved=plan.late(rewrite))
-    return replace(answer, claims=plan.claims(rewrite), is_found=rewrite.is_found)
+    n_writes, last = rewrite.n_writes, rewrite.answer
+    if not last.is_done:
+        result = claim_result(rewrite, plan.failed())
+        unresolved = plan.unanswered_claims(rewrite)
+        return ClaimAnswer(result, n_writes, last, unresolved=unresolved)
+    return ClaimAnswer(
+        ClaimResult.CLAIMED,
+        n_writes,
+        last,
+        claims=plan.claims(rewrite),
+        is_found=rewrite.is_found,
+    )
 
 
 @dataclass(slots=True)
@@ -230,69 +243,74 @@ class _ClaimPlan:
     before: dict[str, ConsumerAllocations] = field(default_factory=dict)
 
     def __call__(self, held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
-        if all(self._is_reached(uuid, mine) for uuid, mine in held.items()):
+        if not any(consumer.resources for consumer in held.values()):
+            self.before.clear()
+            return {
+                uuid: DesiredAllocations(self.requests[uuid], self.owner)
+                for uuid in held
+            }
+        if all(self._is_reached(uuid, consumer) for uuid, consumer in held.items()):
             return {}
-        return {uuid: self._wanted(uuid, mine) for uuid, mine in held.items()}
+        return {uuid: self._added(uuid, consumer) for uuid, consumer in held.items()}
 
-    def _is_reached(self, uuid: str, mine: ConsumerAllocations) -> bool:
+    def _is_reached(self, uuid: str, consumer: ConsumerAllocations) -> bool:
+        """Return whether a consumer holds the claim, perhaps an earlier request's."""
         request = self.requests[uuid]
-        if mine.matches(
-            Claim(request, self.before.get(uuid)).combined_request
-        ) or mine.matches(request):
+        recorded = Claim(request, self.before.get(uuid)).combined_request
+        if consumer.matches(recorded) or consumer.matches(request):
             return True
-        return uuid not in self.before and self._is_added(uuid, mine)
-
-    def _is_added(self, uuid: str, mine: ConsumerAllocations) -> bool:
-        """Return whether an earlier request has added the claim already."""
-        added = self.requests[uuid]["allocations"]
-        kept = {u: r for u, r in mine.resources.items() if u not in added}
-        before = replace(mine, resources=kept)
+        if uuid in self.before:
+            return False
+        # An earlier request may have added it to the allocations of the failed host.
+        added = request["allocations"]
+        kept = {u: r for u, r in consumer.resources.items() if u not in added}
+        before = replace(consumer, resources=kept)
         if not self.evacuated_from & kept.keys():
             return False
-        if not mine.matches(Claim(self.requests[uuid], before).combined_request):
+        if not consumer.matches(Claim(request, before).combined_request):
             return False
         self.before[uuid] = before
         return True
 
-    def _wanted(self, uuid: str, mine: ConsumerAllocations) -> DesiredAllocations:
-        if not mine.resources:
+    def _added(self, uuid: str, consumer: ConsumerAllocations) -> DesiredAllocations:
+        """Return the claim, in addition to what an evacuated instance holds."""
+        request = self.requests[uuid]
+        if not consumer.resources:
             self.before.pop(uuid, None)
-            return DesiredAllocations(self.requests[uuid], self.owner)
-        if not self.evacuated_from & mine.resources.keys():
+            return DesiredAllocations(request, self.owner)
+        if not self.evacuated_from & consumer.resources.keys():
             raise AllocationUpdateFailed(
                 f"Failed to update allocations for consumer {uuid}. Error: it holds "
                 "allocations that this request did not make, of the resource providers "
-                f"{', '.join(sorted(mine.resources))}."
+                f"{', '.join(sorted(consumer.resources))}."
             )
-        self.before[uuid] = mine
-        return DesiredAllocations(
-            combine_allocations(mine, self.requests[uuid]), self.owner
-        )
+        self.before[uuid] = consumer
+        return DesiredAllocations(combine_allocations(consumer, request), self.owner)
 
     def claims(self, rewrite: Rewrite) -> dict[str, Claim]:
         """Return the granted claims."""
-        late = self.late(rewrite)
+        unanswered = self.unanswered_claims(rewrite) if rewrite.unanswered else {}
         return {
             uuid: replace(
-                late.get(uuid) or Claim(request, self.before.get(uuid)),
+                unanswered.get(uuid) or Claim(request, self.before.get(uuid)),
                 generation=rewrite.held[uuid].consumer_generation,
                 is_ours=not rewrite.is_found,
-                is_foreign=uuid in rewrite.foreign and uuid not in late,
+                is_foreign=uuid in rewrite.reached_by_others and uuid not in unanswered,
             )
             for uuid, request in self.requests.items()
         }
 
-    def late(self, rewrite: Rewrite) -> dict[str, Claim]:
+    def unanswered_claims(self, rewrite: Rewrite) -> dict[str, Claim]:
         """Return the claims that unanswered writes have made, or may make late."""
         return {
             uuid: Claim(
                 self.requests[uuid],
                 self.before.get(uuid),
-                named=lost[0],
-                written=max(named or 0 for named in lost) + 1,
-                is_late=True,
+                named_generation=generations[0],
+                written_generation=max(named or 0 for named in generations) + 1,
+                is_in_flight=True,
             )
-            for uuid, lost in rewrite.lost.items()
+            for uuid, generations in rewrite.unanswered.items()
         }
 
     def in_doubt(self, rewrite: Rewrite) -> dict[str, Claim]:
@@ -301,9 +319,9 @@ class _ClaimPlan:
             uuid: Claim(
                 request,
                 self.before.get(uuid),
-                named=rewrite.lost.get(uuid, [None])[0],
-                written=rewrite.written.get(uuid),
-                is_late=True,
+                named_generation=rewrite.unanswered.get(uuid, [None])[0],
+                written_generation=rewrite.max_generations.get(uuid),
+                is_in_flight=True,
             )
             for uuid, request in self.requests.items()
         }
@@ -316,92 +334,3 @@ class _ClaimPlan:
             "Error: another writer changed it while it was claimed for the resource "
             f"providers {', '.join(sorted(providers))}"
         )
-
-
-def release(
-    client: PlacementClient,
-    consumer_uuid: str,
-    claimed: Claim,
-    *,
-    rng: Rng,
-    watch: Callable[[Claim], None],
-    waiter: Waiter | None = None,
-    global_request_id: str | None = None,
-) -> bool:
-    """Release a claim, if the consumer still holds it and nothing was written since.
-
-    What the consumer held before the claim stays.
-
-    Parameters
-    ----------
-    watch : callable
-        Called with the claim if a write that raises its generation got no answer: it
-        may arrive late, and make the claim again.
-
-    Returns
-    -------
-    bool
-        Whether the claim was held and is now released.
-
-    Raises
-    ------
-    AllocationsInDoubt
-        Placement did not answer; calling again continues from there.
-    AllocationUpdateFailed
-        Other writers kept changing the consumer or its providers.
-    PlacementError
-        Placement could not be used.
-    """
-    plan = _ReleasePlan(consumer_uuid, claimed)
-    rewrite = Rewrite(
-        client,
-        [consumer_uuid],
-        plan,
-        waiter=waiter or SystemWaiter(),
-        rng=rng,
-        global_request_id=global_request_id,
-        rests=False,
-    )
-    try:
-        answer = rewrite.run().answer
-        if not answer.is_done and not answer.is_concurrent_update:
-            # The provider has shrunk: Placement refuses to write the same amounts
-            # again.
-            plan.may_bump = False
-            rewrite.run()
-    finally:
-        # The generations of a consumer that keeps what it held before do not restart.
-        lost = rewrite.lost.get(consumer_uuid, []) if claimed.before is None else []
-        if bumps := [named for named in lost if named is not None and named % 2]:
-            watch(Claim(claimed.request, named=max(bumps), is_late=True))
-    rewrite.raise_unless_done(f"Consumer {consumer_uuid} was not released")
-    return plan.was_held
-
-
-@dataclass(slots=True)
-class _ReleasePlan:
-    """Raises the generation to an even one, then writes the remaining allocations."""
-
-    uuid: str
-    claimed: Claim
-    was_held: bool = False
-    may_bump: bool = True
-    #: The highest generation read so far. A lower one belongs to a new claim: the
-    #: consumer was deleted in between.
-    seen: int = 0
-
-    def __call__(self, held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
-        mine = held[self.uuid]
-        generation = mine.consumer_generation
-        if generation is None or not mine.matches(self.claimed.combined_request):
-            return {}
-        if generation < self.seen:
-            return {}
-        self.seen = generation
-        if not self.claimed.is_newest(generation):
-            self.was_held = False
-            return {}  # another request has taken it over
-        self.was_held = True
-        if generation % 2 == 0 or not self.may_bump:
-            return {self.uuid: DesiredAllocations(self.claimed.base_request, mine)}
-        return {self.uuid: DesiredAllocations.unchanged(mine)}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine that changes consumers' allocations: the only loop that writes them.
 
-    read ─▶ plan ─▶ write ──┬─▶ done ─────▶ at rest, or once more (see below)
+    read ─▶ plan ─▶ write ──┬─▶ done ─────▶ final, or written once more (see below)
      ▲                      ├─▶ refused ──▶ late copies are fenced off, then reported
      │                      ├─▶ provider changed: the same write again
      └──── in doubt ◀───────┴─▶ consumer changed, or no answer
@@ -14,10 +14,10 @@ The rules:
   name the same generations, so at most one succeeds. Nothing else is written before the
   generation that it names is used up.
 - Placement deletes a consumer that is emptied, and its generations restart, so a
-  generation does not say who wrote. Therefore what is in use *rests* at an odd
+  generation does not say who wrote. Therefore what is in use is *final* at an odd
   generation, and a release is only ever sent at an even one: a late release does not
   match what is in use. The write before it, which makes the generation even, writes the
-  claim again: it is watched for as a late claim is.
+  claim again: it is watched for as an unanswered claim is.
 - A claim rewrites what it finds already claimed, so that the request that claimed it
   cannot release it any more.
 """
@@ -30,11 +30,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self
 
-from ...candidates import AllocationRequest
 from ...errors import AllocationUpdateFailed, PlacementError, PlacementRejected
 from ...waiting import Rng, Waiter
-from ..adapter import AnswerLost
-from ..answers import ConsumerAllocations, WriteAnswer
+from ..adapter import AnswerLost, Verb
+from ..answers import ConsumerAllocations, DesiredAllocations, WriteAnswer
 from ..client import PlacementClient
 from .limits import (
     FIRST_PAUSE_AFTER_LOSS_S,
@@ -53,50 +52,6 @@ Resources = Mapping[str, Mapping[str, int]]
 AllocationsByConsumer = Mapping[str, ConsumerAllocations]
 
 NOTHING = ConsumerAllocations({})
-
-
-@dataclass(frozen=True, slots=True)
-class DesiredAllocations:
-    """The allocations that one consumer should hold.
-
-    Attributes
-    ----------
-    request : mapping
-        An allocation request.
-    owner : ConsumerAllocations
-        The consumer gets its project and user.
-    consumer_type : str, optional
-        For clients that use microversion 1.38; None: the body does not name it.
-    """
-
-    request: AllocationRequest
-    owner: ConsumerAllocations
-    consumer_type: str | None = None
-
-    @classmethod
-    def unchanged(
-        cls, held: ConsumerAllocations, consumer_type: str | None = None
-    ) -> DesiredAllocations:
-        """Return a consumer's allocations, for itself or for another consumer."""
-        return cls(held.request, held, consumer_type)
-
-    @classmethod
-    def empty(
-        cls, held: ConsumerAllocations, consumer_type: str | None = None
-    ) -> DesiredAllocations:
-        """Return no allocations, in place of what a consumer holds."""
-        return cls({"allocations": {}}, held, consumer_type)
-
-    def body(self, generation: int | None) -> dict[str, Any]:
-        """Return the request body for one consumer."""
-        body = {
-            **self.request,
-            "project_id": self.owner.project_id,
-            "user_id": self.owner.user_id,
-            "consumer_generation": generation,
-        }
-        typed = self.consumer_type
-        return body if typed is None else {**body, "consumer_type": typed}
 
 
 #: Returns the allocations to write, given those held; empty where the goal is reached.
@@ -126,18 +81,19 @@ class Rewrite:
     ----------
     plan : callable
         Returns the allocations to write, given those held.
-    assumed : mapping, optional
-        What to plan with at first, instead of reading: a new instance holds nothing.
+    held : mapping
+        The consumers' allocations, where `is_known`: a new instance holds nothing.
+        Otherwise they are read first.
     takes_over : bool
         Whether to rewrite allocations that are already as desired.
-    rests : bool
-        Whether a write must come to rest at an odd generation; otherwise `plan` is
-        called again after each write.
+    ends_final : bool
+        Whether what is held must be final in the end; otherwise `plan` is called again
+        after each write.
     before_write : callable, optional
         Called before each write.
-    rest_above : mapping, optional
-        Generations that late writes of earlier requests name, by consumer: what is
-        written must rest at a higher one.
+    final_above : mapping
+        Generations that in-flight writes of earlier requests name, by consumer: what is
+        written is final only at a higher one.
     """
 
     client: PlacementClient
@@ -146,43 +102,38 @@ class Rewrite:
     waiter: Waiter
     rng: Rng
     global_request_id: str | None = None
-    assumed: AllocationsByConsumer | None = None
+    held: AllocationsByConsumer = field(default_factory=dict)
+    is_known: bool = False
     takes_over: bool = False
-    rests: bool = True
+    ends_final: bool = True
     before_write: BeforeWrite | None = None
-    rest_above: Mapping[str, int] = field(default_factory=dict)
-    #: The consumers' allocations, where `is_known`; otherwise they must be read first.
-    held: AllocationsByConsumer = field(init=False)
-    is_known: bool = field(init=False)
+    final_above: Mapping[str, int] = field(default_factory=dict)
     #: The allocations as they were last read.
     read: AllocationsByConsumer = field(init=False, default_factory=dict)
     #: Consumers that exist and hold nothing.
     hidden: set[str] = field(init=False, default_factory=set)
     #: The last write, and the generations that it named.
     wanted: Mapping[str, DesiredAllocations] = field(init=False, default_factory=dict)
-    named: Mapping[str, int | None] = field(init=False, default_factory=dict)
+    generations: dict[str, int | None] = field(init=False, default_factory=dict)
     #: The highest generation that a write can have given each consumer.
-    written: dict[str, int] = field(init=False, default_factory=dict)
+    max_generations: dict[str, int] = field(init=False, default_factory=dict)
     #: Generations that unanswered writes name, the first one first: such a write may
     #: succeed late, if the consumer is ever at that generation again.
-    lost: dict[str, list[int | None]] = field(init=False, default_factory=dict)
+    unanswered: dict[str, list[int | None]] = field(init=False, default_factory=dict)
     #: How often a write was sent; 0: nothing had to be done.
     n_writes: int = field(init=False, default=0)
     n_done: int = field(init=False, default=0)
     is_in_doubt: bool = field(init=False, default=False)
     is_reached: bool = field(init=False, default=False)
-    #: Whether the goal was seen reached before Placement confirmed any write of ours:
-    #: another request may have reached it.
+    #: Whether the goal was reached before Placement confirmed any write of ours: by
+    #: another request, or by a write that Placement did not confirm.
     is_found: bool = field(init=False, default=False)
     #: Consumers for which another request has reached it: they are at a generation that
     #: no write of ours can have given them.
-    foreign: set[str] = field(init=False, default_factory=set)
+    reached_by_others: set[str] = field(init=False, default_factory=set)
     #: Placement's last answer; 200 where the goal was reached already.
-    answer: WriteAnswer = field(init=False, default_factory=lambda: WriteAnswer(503))
+    answer: WriteAnswer = field(init=False, default=WriteAnswer(503))
     error: PlacementError | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        self.held, self.is_known = self.assumed or {}, self.assumed is not None
 
     def run(self) -> Self:
         """Do what `plan` returns, or change nothing; `answer` has the outcome.
@@ -203,13 +154,16 @@ class Rewrite:
                 self._pause(number)
             try:
                 answer = self._attempt(may_write=number < MAX_WRITES)
-            except AllocationUpdateFailed:
-                raise
             except AnswerLost as e:
-                self._note_loss(e)
+                self.error = e
+                if e.is_in_flight:
+                    self._note_unanswered()
+                self._mark_in_doubt()
                 continue
             except PlacementError as e:
-                if not (self.is_in_doubt or self.lost or self.is_held):
+                is_held = self.takes_over and self.is_reached
+                is_unfinished = self.is_in_doubt or self.unanswered or is_held
+                if isinstance(e, AllocationUpdateFailed) or not is_unfinished:
                     raise
                 self.error = e
                 continue
@@ -218,10 +172,13 @@ class Rewrite:
             self.answer, self.error = answer, None
             if not answer.is_concurrent_update:
                 break
-        if self.is_in_doubt or (self.is_held and not self.answer.is_done):
+        is_done = self.answer.is_done
+        # A claim may be held, and not be final.
+        is_held = self.takes_over and self.is_reached
+        if self.is_in_doubt or (is_held and not is_done):
             raise self._in_doubt() from self.error
-        if self.lost and not self.answer.is_done:
-            if not self.rests:  # a release: it can be repeated
+        if self.unanswered and not is_done:
+            if not self.ends_final:  # a release: it can be repeated
                 raise self._in_doubt() from self.error
             self._fence()
         if self.error is not None and not self.answer.is_done:
@@ -247,13 +204,8 @@ class Rewrite:
             )
         raise PlacementRejected(f"{what}: {self.answer.status} {self.answer.detail}")
 
-    @property
-    def is_held(self) -> bool:
-        """Whether the consumers hold the claim, though perhaps not at rest."""
-        return self.takes_over and self.is_reached
-
     def _attempt(self, *, may_write: bool) -> WriteAnswer | None:
-        """Read if needed, plan, and write until the consumers are at rest.
+        """Read if needed, plan, and write until what the consumers hold is final.
 
         None: the goal is not reached, and no more writes are allowed.
         """
@@ -264,29 +216,47 @@ class Rewrite:
         self.is_in_doubt = False
         if self.wanted and not may_write:
             return None
-        if self.wanted and self.is_hidden_among_several:
+        if (
+            self.wanted and self.hidden and self.takes_over and len(self.uuids) > 1
+            and not any(consumer.resources for consumer in self.held.values())
+        ):  # fmt: skip
             return WriteAnswer(409, detail="the generation of one of them is hidden")
+
         is_reached = self.is_reached = not self.wanted
-        self.is_found |= is_reached and not self.n_done
         if not is_reached:
-            self.foreign.clear()
+            self.reached_by_others.clear()
         elif not self.n_done:
-            self.foreign |= {
+            self.is_found = True
+            self.reached_by_others.update(
                 uuid
-                for uuid, mine in self.held.items()
-                if (mine.consumer_generation or 0) > self.written.get(uuid, 0)
-            }
-        if is_reached and self.rests:
-            self.wanted = self._to_rest()
+                for uuid, consumer in self.held.items()
+                if (consumer.consumer_generation or 0)
+                > self.max_generations.get(uuid, 0)
+            )
+        if is_reached and self.ends_final:
+            self.wanted = self._not_final()
+
         while self.wanted:
-            answer = self._write_again() if is_reached else self._write()
-            if answer is None:
-                return WriteAnswer(200)
-            if not answer.is_done:
-                return answer
-            self._note_done()
-            is_reached = self.is_reached = self.rests
-            self.wanted = self._to_rest() if self.rests else self._planned()
+            try:
+                answer = self._write()
+            except PlacementError:
+                if self.takes_over or not is_reached:
+                    raise
+                break  # a conductor's change is complete without the rewrite
+            if answer.is_done:
+                self._note_done()
+                is_reached = self.is_reached = self.ends_final
+                self.wanted = self._not_final() if is_reached else self._planned()
+                continue
+            if is_reached and not (self.takes_over and answer.is_concurrent_update):
+                # A provider has shrunk, so what is held can stay but not be rewritten.
+                # Or another writer continued from what was written here.
+                break
+            if answer.is_consumer_conflict:
+                is_empty = _EXISTS_EMPTY in answer.detail
+                self.hidden = set(self.wanted) if is_empty else set()
+                self._mark_in_doubt()
+            return answer
         return WriteAnswer(200)
 
     def _has_landed(self) -> bool:
@@ -295,36 +265,10 @@ class Rewrite:
         Allocations at generation 1 may also be another request's.
         """
         return bool(self.wanted) and all(
-            self.named[uuid] is not None
+            self.generations[uuid] is not None
             and self.read[uuid].matches(wanted.request)
-            and self.read[uuid].consumer_generation == (self.named[uuid] or 0) + 1
+            and self.read[uuid].consumer_generation == self.max_generations[uuid]
             for uuid, wanted in self.wanted.items()
-        )
-
-    def _write_again(self) -> WriteAnswer | None:
-        """Rewrite allocations that are as desired; None: they were not rewritten.
-
-        A claim must be rewritten. A conductor's change is complete without it.
-        """
-        try:
-            answer = self._write()
-        except PlacementError:
-            if self.takes_over:
-                raise
-            return None
-        if answer.is_done or (self.takes_over and answer.is_concurrent_update):
-            return answer
-        # A provider has shrunk, so what is held can stay but not be rewritten. Or
-        # another writer continued from what was written here.
-        self.is_in_doubt = False
-        return None
-
-    @property
-    def is_hidden_among_several(self) -> bool:
-        """Whether one of several consumers has a generation that GET does not show."""
-        is_empty = not any(mine.resources for mine in self.held.values())
-        return (
-            self.takes_over and len(self.uuids) > 1 and is_empty and bool(self.hidden)
         )
 
     def _planned(self) -> Mapping[str, DesiredAllocations]:
@@ -336,22 +280,21 @@ class Rewrite:
             self._read()
             return self.plan(self.held)
 
-    def _to_rest(self) -> Mapping[str, DesiredAllocations]:
-        """Return the allocations to rewrite although they are as desired."""
-        return {
-            uuid: DesiredAllocations.unchanged(held, self._type_of(uuid))
-            for uuid, held in self.held.items()
-            if held.resources and not self._rests(uuid, held.consumer_generation or 0)
-        }
-
-    def _rests(self, uuid: str, generation: int) -> bool:
-        if not self.n_done:
-            return not self.takes_over
-        lowest = self.rest_above.get(uuid, 0) + 1
-        if self.takes_over and uuid in self.lost:
-            # A late write must be distinguishable after this consumer is deleted.
-            lowest = max(lowest, (self.lost[uuid][0] or 0) + 2)
-        return generation % 2 == 1 and generation >= lowest
+    def _not_final(self) -> Mapping[str, DesiredAllocations]:
+        """Return the allocations to rewrite because they are not final yet."""
+        if not self.n_done and not self.takes_over:
+            return {}
+        wanted = {}
+        for uuid, held in self.held.items():
+            lowest = self.final_above.get(uuid, 0) + 1
+            if self.takes_over and uuid in self.unanswered:
+                # A late write must be distinguishable after this consumer is deleted.
+                lowest = max(lowest, (self.unanswered[uuid][0] or 0) + 2)
+            generation = held.consumer_generation or 0
+            is_final = self.n_done and generation % 2 == 1 and generation >= lowest
+            if held.resources and not is_final:
+                wanted[uuid] = DesiredAllocations.unchanged(held, self._type_of(uuid))
+        return wanted
 
     def _type_of(self, uuid: str) -> str | None:
         return self.wanted[uuid].consumer_type if uuid in self.wanted else None
@@ -365,56 +308,57 @@ class Rewrite:
         self.is_known = True
 
     def _write(self) -> WriteAnswer:
+        """Send the desired allocations: of one consumer, or of several in one POST."""
         self.n_writes += 1
-        self.named = {uuid: self._generation(uuid) for uuid in self.wanted}
-        self.written |= {u: (named or 0) + 1 for u, named in self.named.items()}
+        self.generations = {}
+        bodies: dict[str, Any] = {}
+        for uuid, wanted in self.wanted.items():
+            generation = self.held[uuid].consumer_generation
+            if generation is None and uuid in self.hidden:
+                generation = 0
+            self.generations[uuid] = generation
+            self.max_generations[uuid] = (generation or 0) + 1
+            bodies[uuid] = wanted.body(generation)
         if self.before_write is not None:
-            self.before_write(self.named, self.held)
-        answer = self._send(self.wanted, self.named)
-        if answer.is_consumer_conflict:
-            self.hidden.clear()
-            if _EXISTS_EMPTY in answer.detail:
-                self.hidden.update(self.wanted)
-            self._mark_in_doubt()
-        return answer
+            self.before_write(self.generations, self.held)
+        verb, url, body = Verb.POST, "/allocations", bodies
+        if len(bodies) == 1:
+            [(uuid, body)] = bodies.items()
+            verb, url = Verb.PUT, f"/allocations/{uuid}"
+        return self.client.write(
+            verb, url, body, global_request_id=self.global_request_id
+        )
 
-    def _generation(self, uuid: str) -> int | None:
-        generation = self.held[uuid].consumer_generation
-        return 0 if generation is None and uuid in self.hidden else generation
-
-    def _send(
-        self, wanted: Mapping[str, DesiredAllocations], named: Mapping[str, int | None]
+    def _put(
+        self, uuid: str, wanted: DesiredAllocations, generation: int | None
     ) -> WriteAnswer:
-        bodies = {uuid: w.body(named[uuid]) for uuid, w in wanted.items()}
-        to = self.global_request_id
-        if len(bodies) > 1:
-            return self.client.post_allocations(bodies, global_request_id=to)
-        [(uuid, body)] = bodies.items()
-        return self.client.put_allocations(uuid, body, global_request_id=to)
+        return self.client.put_allocations(
+            uuid, wanted.body(generation), global_request_id=self.global_request_id
+        )
 
     def _mark_in_doubt(self) -> None:
         self.is_known = self.is_reached = False
         self.is_in_doubt = True
 
-    def _note_loss(self, e: AnswerLost) -> None:
-        self.error = e
-        if e.is_in_flight:
-            self._note_in_flight()
-        self._mark_in_doubt()
-
-    def _note_in_flight(self) -> None:
-        for uuid, named in self.named.items():
-            self.lost.setdefault(uuid, []).append(named)
+    def _note_unanswered(self) -> None:
+        for uuid, generation in self.generations.items():
+            self.unanswered.setdefault(uuid, []).append(generation)
 
     def _note_done(self) -> None:
         """Update `held` after a successful write."""
         self.n_done += 1
         self.hidden.clear()
-        written = {
-            uuid: _after(wanted, self.named[uuid])
-            for uuid, wanted in self.wanted.items()
-        }
-        self.held = {**self.held, **written}
+        held = dict(self.held)
+        for uuid, wanted in self.wanted.items():
+            parts = wanted.request["allocations"].items()
+            resources = {provider: dict(part["resources"]) for provider, part in parts}
+            generation = self.max_generations[uuid]
+            held[uuid] = NOTHING
+            if resources:
+                held[uuid] = replace(
+                    wanted.owner, resources=resources, consumer_generation=generation
+                )
+        self.held = held
 
     def _fence(self) -> None:
         """Use up the generations that late writes name; one consumer is enough."""
@@ -433,39 +377,39 @@ class Rewrite:
 
     def _is_fenced(self) -> bool:
         # Writing nothing to a known, empty consumer changes nothing.
-        uuid = max(self.lost, key=lambda u: bool(self.read[u].resources))
-        held, lost = self.held[uuid], self.lost[uuid]
-        named = held.consumer_generation
-        if named is None and any(each is not None for each in lost):
+        uuid = max(self.unanswered, key=lambda u: bool(self.read[u].resources))
+        held, unanswered = self.held[uuid], self.unanswered[uuid]
+        generation = held.consumer_generation
+        if generation is None and any(named is not None for named in unanswered):
             return False
-        if named not in lost:
+        if generation not in unanswered:
             return True
         owner = held if held.resources else self.wanted[uuid].owner
         same = DesiredAllocations(held.request, owner, self._type_of(uuid))
-        answer = self._send({uuid: same}, {uuid: named})
-        after = (named or 0) + 1
+        answer = self._put(uuid, same, generation)
+        after = (generation or 0) + 1
         if answer.is_done and held.resources and after % 2 == 0:
-            answer = self._send_to_rest(uuid, same, after)
+            answer = self._put_final(uuid, same, after)
         return answer.is_done or answer.is_consumer_conflict
 
-    def _send_to_rest(
-        self, uuid: str, same: DesiredAllocations, named: int
+    def _put_final(
+        self, uuid: str, same: DesiredAllocations, generation: int
     ) -> WriteAnswer:
-        """Write what is in use once more, so that it rests at an odd generation.
+        """Write what is in use once more, so that it is final at an odd generation.
 
         After a lost answer, a consumer conflict shows that its write has arrived.
         """
         for number in range(1, MAX_WRITES):
             with contextlib.suppress(PlacementError):
-                answer = self._send({uuid: same}, {uuid: named})
+                answer = self._put(uuid, same, generation)
                 if not answer.is_concurrent_update or answer.is_consumer_conflict:
                     return answer
             self._pause(number)
-        return self._send({uuid: same}, {uuid: named})
+        return self._put(uuid, same, generation)
 
     def _in_doubt(self) -> AllocationsInDoubt:
         self.is_in_doubt = True
-        self._note_in_flight()
+        self._note_unanswered()
         return AllocationsInDoubt(
             f"{self.error or 'A write got no answer.'} Its outcome is unknown for the "
             f"consumers {', '.join(self.uuids)}. Repeat the call once Placement "
@@ -477,15 +421,3 @@ class Rewrite:
         first_s = FIRST_PAUSE_AFTER_LOSS_S if self.error else FIRST_PAUSE_S
         longest_s = min(first_s * 2 ** (number - 1), MAX_PAUSE_S)
         self.waiter.sleep(float(self.rng.uniform(0, longest_s)))
-
-
-def _after(wanted: DesiredAllocations, named: int | None) -> ConsumerAllocations:
-    """Return a consumer's allocations after a write that named a generation."""
-    resources = {
-        uuid: dict(part["resources"])
-        for uuid, part in wanted.request["allocations"].items()
-    }
-    if not resources:
-        return NOTHING
-    generation = (named or 0) + 1
-    return replace(wanted.owner, resources=resources, consumer_generation=generation)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal of unsettled claims, so that a killed process leaves none behind.
+"""The journal of unresolved claims, so that a killed process leaves none behind.
 
 A claim is recorded before it is sent, recorded again with its generation once Placement
-has granted it, and settled once it is refused, released, or the answer that names it is
-about to be sent. An entry that is not settled when its process ends may have been
+has granted it, and resolved once it is refused, released, or the answer that names it
+is about to be sent. An entry that is not resolved when its process ends may have been
 claimed for a request that was never answered: the next process that reads the file
 hands it to `Orphans`.
 
@@ -13,8 +13,8 @@ have been answered. It stays: an allocation that an answer may have named is nev
 released. Nor does the broker's having the answer prove that the caller received it.
 
 A fault of the disk never fails a request. The file is emptied: an entry that cannot be
-settled would be released although it is in use. All unsettled entries are written to a
-new file as soon as that succeeds.
+resolved would be released although it is in use. All unresolved entries are written to
+a new file as soon as that succeeds.
 
 Entries are not synced to the disk: they survive the process, but a crash of the machine
 may lose the last ones. So each names the boot of the machine at which it was written,
@@ -31,14 +31,16 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from ...candidates import AllocationRequest
 from ...errors import excerpt
 from ...waiting import Spawner, ThreadSpawner
+from ..answers import ConsumerAllocations
 from .claims import Claim
-from .journal_entry import JournalEntry, settled_line, unsettled_in
+from .journal_entry import JournalEntry, resolved_line, unresolved_in
 from .journal_file import (
     JOURNAL_NAME,
     JournalFile,
@@ -57,60 +59,52 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 #: The consumer that a malformed line names.
 _CONSUMER: Final = re.compile(rb'"consumer": *"([0-9a-fA-F-]{32,36})"')
 
-#: Minimum size in bytes before a file is replaced by one with unsettled entries only.
+#: Minimum size in bytes before a file is replaced by one with unresolved entries only.
 MAX_BYTES: Final = 1 << 20
 
 
+@dataclass(slots=True, eq=False)
 class PendingAnswer:
     """The claims of one request, made in one thread, until the request is answered.
 
     Created by `Journal.track_answer`; the sender of the answer reports its progress.
+
+    Attributes
+    ----------
+    entries : dict
+        Those of claims that are not refused or released, and that `Orphans` has not.
+    is_sent : bool
+        Whether the answer may have arrived.
     """
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._entries: dict[int, JournalEntry] = {}
-        self._is_settled = False
-
-    def add(self, entries: Iterable[JournalEntry]) -> None:
-        """Add claims that are about to be sent."""
-        self._entries.update((entry.number, entry) for entry in entries)
-
-    def drop(self, entries: Iterable[JournalEntry]) -> None:
-        """Remove claims that were refused or released, or that `Orphans` has."""
-        for entry in entries:
-            self._entries.pop(entry.number, None)
+    journal: Journal
+    entries: dict[int, JournalEntry] = field(default_factory=dict)
+    is_sent: bool = False
 
     def mark_sending(self) -> None:
         """Record that the answer is about to be sent: from now on it may arrive."""
-        if self._entries and not self._is_settled:
-            self._is_settled = True
-            self._journal.settle(self._entries.values(), keep_in_answer=True)
+        if self.entries and not self.is_sent:
+            self.is_sent = True
+            self.journal.resolve(self.entries.values(), keep_in_answer=True)
 
     def mark_not_sent(self) -> None:
         """Record that the answer did not arrive, and cannot any more."""
-        if self._is_settled:
-            self._is_settled = False
-            self._journal.write(self._entries.values())
+        if self.is_sent:
+            self.is_sent = False
+            self.journal.write(self.entries.values())
 
-    def close(self, orphans: Orphans) -> None:
-        """Release the claims of a request whose answer was not sent."""
-        entries, self._entries = self._entries, {}
-        if not entries or self._is_settled:
-            return
-        LOG.warning(
-            "The answer of a request was not sent; releasing its %d claims",
-            len(entries),
-        )  # fmt: skip
-        for entry in entries.values():
-            orphans.add(entry.consumer_uuid, entry.to_orphan())
+
+class _ThreadState(threading.local):
+    """The answer that the claims of a thread belong to."""
+
+    answer: PendingAnswer | None = None
 
 
 class Journal:
     """Record the claims of this process; release those of killed processes.
 
-    Without a folder it tracks unsettled claims in memory only, for answers that cannot
-    be sent. Threads may share it; one request makes all of its claims in one thread.
+    Without a folder it only tracks the claims of answers that cannot be sent. Threads
+    may share it; one request makes all of its claims in one thread.
 
     Parameters
     ----------
@@ -122,7 +116,7 @@ class Journal:
         self._orphans = orphans
         self._numbers = itertools.count(1)
         self._lock = (spawner or ThreadSpawner()).lock()
-        self._unsettled: dict[int, bytes] = {}
+        self._unresolved: dict[int, bytes] = {}
         self._file: JournalFile | None = None
         #: How many writes to the disk have failed.
         self.n_failures = 0
@@ -131,7 +125,7 @@ class Journal:
         self._boot_id = ""
         with suppress(OSError):
             self._boot_id = _BOOT_ID.read_text().strip()
-        self._of_thread = threading.local()
+        self._of_thread = _ThreadState()
 
     @property
     def path(self) -> Path | None:
@@ -163,12 +157,12 @@ class Journal:
                     self._take_over(path)
 
     def close(self) -> None:
-        """Remove the file, unless it has unsettled entries for the next start.
+        """Remove the file, unless it has unresolved entries for the next start.
 
         If so, this process keeps it until it ends: running threads may still answer.
         """
         with self._lock:
-            if self._file is not None and not self._unsettled:
+            if self._file is not None and not self._unresolved:
                 self._remove(self._file)
                 self._file = None
 
@@ -183,22 +177,24 @@ class Journal:
             yield answer
         finally:
             self._of_thread.answer = None
-            answer.close(self._orphans)
+            entries, answer.entries = answer.entries, {}
+            if entries and not answer.is_sent:
+                LOG.warning(
+                    "The answer of a request was not sent; releasing its %d claims",
+                    len(entries),
+                )  # fmt: skip
+                for entry in entries.values():
+                    self.hand_to_orphans(entry)
 
     @contextmanager
     def answer_on_return(self) -> Iterator[None]:
         """Count claims as answered once the caller returns, where no reply is sent."""
-        if self._answer is not None:
+        if self._of_thread.answer is not None:
             yield
             return
         with self.track_answer() as answer:
             yield
             answer.mark_sending()
-
-    @property
-    def _answer(self) -> PendingAnswer | None:
-        answer: PendingAnswer | None = getattr(self._of_thread, "answer", None)
-        return answer
 
     def record(
         self, requests: Mapping[str, AllocationRequest], owner: Mapping[str, str]
@@ -206,62 +202,126 @@ class Journal:
         """Record claims, by consumer, that are about to be sent."""
         entries = {
             uuid: JournalEntry(
-                self, next(self._numbers), uuid, request, owner, boot_id=self._boot_id
+                next(self._numbers), uuid, request, owner, boot_id=self._boot_id
             )
             for uuid, request in requests.items()
         }
         self.write(entries.values())
-        if (answer := self._answer) is not None:
-            answer.add(entries.values())
+        if (answer := self._of_thread.answer) is not None:
+            answer.entries.update((e.number, e) for e in entries.values())
         return entries
+
+    def record_retry(
+        self, entry: JournalEntry, generation: int, before: ConsumerAllocations | None
+    ) -> None:
+        """Record the generation that a claim is about to be sent with again."""
+        entry.named_generation, entry.written_generation = generation, generation + 1
+        entry.before = before
+        self.write([entry])
+
+    def record_rewrite(self, entry: JournalEntry, generation: int) -> None:
+        """Record that a claim is about to be written once more."""
+        entry.written_generation = generation + 1
+        self.write([entry])
+
+    def record_grant(self, entry: JournalEntry, generation: int | None) -> None:
+        """Record that Placement has granted a claim."""
+        entry.granted_generation = generation
+        self.write([entry])
+
+    def record_release(self, entry: JournalEntry) -> None:
+        """Record a release: the consumer may belong to another request after it."""
+        if entry.granted_generation is not None:
+            self.record_grant(entry, None)
+
+    def record_suspicion(self, entry: JournalEntry) -> None:
+        """Record that no evidence shows whether an allocation is in use."""
+        entry.is_suspected = True
+        self.write([entry])
 
     def watch(
         self, consumer_uuid: str, claim: Claim, owner: Mapping[str, str]
     ) -> Orphan:
         """Record an answered claim, of which a write may arrive late."""
         entry = JournalEntry(
-            self,
             next(self._numbers),
             consumer_uuid,
             claim.request,
             owner,
-            claim.named,
-            claim.written,
+            claim.named_generation,
+            claim.written_generation,
             claim.generation,
             before=claim.before,
             boot_id=self._boot_id,
             is_watched=True,
         )
         self.write([entry])
-        return entry.to_orphan(claim)
+        return self.orphan_of(entry, claim)
 
-    def detach_from_answer(self, entry: JournalEntry) -> JournalEntry:
-        """Remove a claim from this thread's answer: `Orphans` handles it now."""
-        if (answer := self._answer) is not None:
-            answer.drop([entry])
-        return entry
+    def hand_to_orphans(self, entry: JournalEntry, claim: Claim | None = None) -> None:
+        """Remove a claim from this thread's answer, and give it to `Orphans`.
+
+        Parameters
+        ----------
+        claim : Claim, optional
+            What is known of the claim; None: what the entry says.
+        """
+        if (answer := self._of_thread.answer) is not None:
+            answer.entries.pop(entry.number, None)
+        self._orphans.add(entry.consumer_uuid, self.orphan_of(entry, claim))
+
+    def orphan_of(self, entry: JournalEntry, claim: Claim | None = None) -> Orphan:
+        """Return a claim as an orphan, which resolves the entry once it is resolved."""
+        if claim is not None and claim.generation is None:
+            self.record_release(entry)
+        is_ours = entry.granted_generation is not None
+        recorded = Claim(
+            entry.request,
+            entry.before,
+            entry.granted_generation,
+            is_ours,
+            entry.named_generation,
+            entry.written_generation,
+            is_in_flight=not is_ours or entry.is_watched,
+        )
+        return Orphan(
+            claim or recorded,
+            dict(entry.owner),
+            entry.is_watched,
+            on_resolved=lambda: self.resolve([entry]),
+            on_released=lambda: self.record_release(entry),
+            on_suspected=lambda: self.record_suspicion(entry),
+            watch=lambda unanswered: self.watch(
+                entry.consumer_uuid, unanswered, entry.owner
+            ),
+        )
 
     def write(self, entries: Iterable[JournalEntry]) -> None:
         """Write entries, new ones or new versions."""
+        if self._file is None:
+            return
         lines = {entry.number: entry.to_line() for entry in entries}
         with self._lock:
-            self._unsettled.update(lines)
+            self._unresolved.update(lines)
             self._append(b"".join(lines.values()))
 
-    def settle(
+    def resolve(
         self, entries: Iterable[JournalEntry], *, keep_in_answer: bool = False
     ) -> None:
-        """Settle claims; `keep_in_answer`: this thread's answer may restore them."""
-        entries = list(entries)
-        if not keep_in_answer and (answer := self._answer) is not None:
-            answer.drop(entries)
-        if not entries:
-            return
+        """Record that nothing remains to be done about claims.
+
+        `keep_in_answer`: this thread's answer may restore them.
+        """
         numbers = [entry.number for entry in entries]
+        if not keep_in_answer and (answer := self._of_thread.answer) is not None:
+            for number in numbers:
+                answer.entries.pop(number, None)
+        if not numbers or self._file is None:
+            return
         with self._lock:
             for number in numbers:
-                self._unsettled.pop(number, None)
-            self._append(settled_line(numbers))
+                self._unresolved.pop(number, None)
+            self._append(resolved_line(numbers))
 
     def _append(self, lines: bytes) -> None:
         file = self._file
@@ -274,7 +334,7 @@ class Journal:
             new = JournalFile(file.path.parent)
             try:
                 # A kill now leaves the entries in both files: releasing twice is safe.
-                new.append(b"".join(self._unsettled.values()))  # the new lines, too
+                new.append(b"".join(self._unresolved.values()))  # the new lines, too
             except OSError:
                 self._remove(new)
                 raise
@@ -282,7 +342,7 @@ class Journal:
             self._fail(file, e)
             return
         self._file = new
-        # Twice the unsettled size, so that not each new entry replaces the file.
+        # Twice their size, so that not each new entry replaces the file.
         self._limit_bytes = max(MAX_BYTES, 2 * new.n_bytes)
         self._remove(file)
         if self._failure:
@@ -317,7 +377,7 @@ class Journal:
             LOG.error("%s cannot be removed: %s", file.path, e)
 
     def _take_over(self, path: Path) -> None:
-        """Hand the unsettled claims of a file to `Orphans`, unless its process runs."""
+        """Hand unresolved claims of a file to `Orphans`, unless its process runs."""
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -325,23 +385,23 @@ class Journal:
         try:
             if not try_lock(fd, path):
                 return
-            left, malformed = unsettled_in(read_all(fd))
+            entries, malformed = unresolved_in(read_all(fd))
             if malformed:
                 _set_aside(path, malformed)
-            for entry in left:
-                entry.journal, entry.number = self, next(self._numbers)
+            for entry in entries:
+                entry.number = next(self._numbers)
                 entry.survive(self._boot_id)
-            self.write(left)
+            self.write(entries)
             path.unlink()
         finally:
             os.close(fd)
         LOG.log(
-            logging.WARNING if left else logging.INFO,
+            logging.WARNING if entries else logging.INFO,
             "Process %s has ended with %d unsettled claims: they are released unless "
-            "they were answered", JOURNAL_NAME.fullmatch(path.name)[1], len(left),  # type: ignore[index]
+            "they were answered", JOURNAL_NAME.fullmatch(path.name)[1], len(entries),  # type: ignore[index]
         )  # fmt: skip
-        for entry in left:
-            self._orphans.add(entry.consumer_uuid, entry.to_orphan())
+        for entry in entries:
+            self._orphans.add(entry.consumer_uuid, self.orphan_of(entry))
 
 
 def suspected_in(folder: Path) -> list[JournalEntry]:
@@ -362,8 +422,8 @@ def _suspected_in(folder: Path) -> list[JournalEntry]:
     paths = [path for path in folder.iterdir() if JOURNAL_NAME.fullmatch(path.name)]
     entries = []
     for path in sorted(paths):
-        found, malformed = unsettled_in(path.read_bytes())
-        entries += found
+        unresolved, malformed = unresolved_in(path.read_bytes())
+        entries += unresolved
         if malformed:
             LOG.error("%s has %d malformed lines", path, len(malformed))
     return [entry for entry in entries if entry.is_suspected]

@@ -31,7 +31,7 @@ releasing claims                one write and its reads each; the      8 t + 3.2
 ==============================  =====================================  ==============
 
 An unanswered call counts `t`; if all limits were reached at once, the circuit would
-open long before their sum. Claims in doubt are then settled in the background: at most
+open long before their sum. Claims in doubt are then resolved in the background: at most
 `ORPHAN_MAX_PAUSE_S` between two checks. ``[moorage] orphan_evidence_timeout`` bounds
 one step only: how long evidence is awaited before an allocation is reported as a
 suspected orphan. It is checked further, and no bound releases it.

@@ -3,7 +3,7 @@
 
 An orphan is left by a request that failed while Placement was unavailable, by a killed
 process, or by a write without an answer that may arrive late. A thread checks each
-orphan until it is settled:
+orphan until it is resolved:
 
 - The consumer holds something else, or was written since: it belongs to another
   request. The orphan is forgotten.
@@ -37,11 +37,11 @@ from ...errors import (
 )
 from ...instances import InstanceLocation, InstanceState
 from ...waiting import Rng, Spawner, SystemWaiter, Task, ThreadSpawner, Waiter
-from ..answers import ConsumerAllocations
+from ..answers import ConsumerAllocations, DesiredAllocations
 from ..client import PlacementClient
-from .claims import Claim, release
-from .engine import DesiredAllocations
+from .claims import Claim
 from .limits import LATE_WRITE_S, ORPHAN_FIRST_PAUSE_S, ORPHAN_MAX_PAUSE_S
+from .releases import release
 
 LOG = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Orphan:
     is_watched : bool
         Whether only a late write of the claim remains to be watched for: an answer
         named the claim, or nothing of it is held.
-    on_settled, on_released, on_suspected : callable
+    on_resolved, on_released, on_suspected : callable
         Called once nothing remains to be done about the claim; once it is not held and
         only a late write remains to be watched for; and once it is reported.
     watch : callable
@@ -107,7 +107,7 @@ class Orphan:
     claim: Claim
     owner: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     is_watched: bool = False
-    on_settled: Callable[[], None] = _do_nothing
+    on_resolved: Callable[[], None] = _do_nothing
     on_released: Callable[[], None] = _do_nothing
     on_suspected: Callable[[], None] = _do_nothing
     watch: Callable[[Claim], Orphan] = _watch_unrecorded
@@ -119,7 +119,7 @@ class Orphan:
 
 
 class Orphans:
-    """Settle orphans in a separate thread, which runs while there are any.
+    """Resolve orphans in a separate thread, which runs while there are any.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class Orphans:
 
     def __len__(self) -> int:
         """Return how many allocations may be held that no answer named."""
-        return sum(not each.is_watched for each in self._all())
+        return sum(not orphan.is_watched for orphan in self._all())
 
     @property
     def note(self) -> str:
@@ -171,19 +171,19 @@ class Orphans:
         return [
             uuid
             for uuid, orphans in self._snapshot()
-            for each in orphans
-            if each.is_suspected and not each.is_watched
+            for orphan in orphans
+            if orphan.is_suspected and not orphan.is_watched
         ]
 
     def _snapshot(self) -> list[tuple[str, list[Orphan]]]:
         with self._lock:
-            return [(uuid, list(all_)) for uuid, all_ in self._orphans.items()]
+            return [(uuid, list(orphans)) for uuid, orphans in self._orphans.items()]
 
     def _all(self) -> list[Orphan]:
-        return [each for _, all_ in self._snapshot() for each in all_]
+        return [orphan for _, orphans in self._snapshot() for orphan in orphans]
 
     def add(self, consumer_uuid: str, orphan: Orphan) -> None:
-        """Check a claim repeatedly until it is settled."""
+        """Check a claim repeatedly until it is resolved."""
         if not orphan.is_watched:
             LOG.warning(
                 "Consumer %s may hold an allocation of a request that failed; it is "
@@ -225,10 +225,10 @@ class Orphans:
         for uuid in consumer_uuids:
             if uuid in self._orphans:
                 for orphan in self._orphans_of(uuid):
-                    if orphan.claim.is_late:
+                    if orphan.claim.is_in_flight:
                         orphan.is_watched = True
                     else:
-                        self._settle(uuid, orphan)
+                        self._resolve(uuid, orphan)
 
     def release_before_new_claim(
         self,
@@ -251,6 +251,8 @@ class Orphans:
         PlacementError
             Placement is unavailable: the request would fail, too.
         """
+        if not self._orphans:
+            return
         self._start_thread()
         for uuid in consumer_uuids:
             if uuid not in self._orphans:
@@ -271,15 +273,17 @@ class Orphans:
     def late_generations(self, consumer_uuids: Iterable[str]) -> dict[str, int]:
         """Return the highest generation that a late write names, by consumer.
 
-        Generations restart once a consumer is deleted. A new claim that rests at a
+        Generations restart once a consumer is deleted. A new claim that is final at a
         higher one cannot be replaced by such a write.
         """
-        return {
-            uuid: max(each.claim.late_write_generation for each in late)
-            for uuid in consumer_uuids
-            if uuid in self._orphans
-            and (late := [o for o in self._orphans_of(uuid) if o.claim.is_late])
-        }
+        generations = {}
+        for uuid in consumer_uuids:
+            if uuid in self._orphans:
+                claims = [orphan.claim for orphan in self._orphans_of(uuid)]
+                in_flight = [c.late_write_generation for c in claims if c.is_in_flight]
+                if in_flight:
+                    generations[uuid] = max(in_flight)
+        return generations
 
     def stop(self) -> None:
         """Check all orphans one last time, and report those that remain."""
@@ -302,7 +306,7 @@ class Orphans:
                     why = f"{type(e).__name__}: {e}"
                     self._note_failed_check(uuid)
                 if orphan.is_watched:
-                    self._settle(uuid, orphan)
+                    self._resolve(uuid, orphan)
                 elif orphan in self._orphans_of(uuid):
                     LOG.error(
                         "Consumer %s may hold an allocation that is not in use: %s",
@@ -331,12 +335,12 @@ class Orphans:
     def _next_due_s(self) -> float:
         """Return the seconds until the next orphan reaches its evidence timeout."""
         limit_s, now = self._evidence_timeout_s(), self._waiter.monotonic()
-        left = [
-            each.since + limit_s - now
-            for each in self._all()
-            if not each.is_suspected and each.since + limit_s > now
+        due_s = [
+            orphan.since + limit_s - now
+            for orphan in self._all()
+            if not orphan.is_suspected and orphan.since + limit_s > now
         ]
-        return max(min(left, default=ORPHAN_MAX_PAUSE_S), 0.05)
+        return max(min(due_s, default=ORPHAN_MAX_PAUSE_S), 0.05)
 
     def _check_all(self) -> None:
         for uuid, orphans in self._snapshot():
@@ -362,14 +366,14 @@ class Orphans:
     def _check(
         self, uuid: str, orphan: Orphan, *, has_new_request: bool = False
     ) -> None:
-        """Settle an orphan, if possible now."""
+        """Resolve an orphan, if possible now."""
         with orphan.lock:
-            if orphan in self._orphans_of(uuid) and self._can_settle(
+            if orphan in self._orphans_of(uuid) and self._can_resolve(
                 uuid, orphan, has_new_request=has_new_request
             ):
-                self._settle(uuid, orphan)
+                self._resolve(uuid, orphan)
 
-    def _can_settle(self, uuid: str, orphan: Orphan, *, has_new_request: bool) -> bool:
+    def _can_resolve(self, uuid: str, orphan: Orphan, *, has_new_request: bool) -> bool:
         """Take the next step; return whether nothing remains to be done."""
         held = self._client.allocations(uuid)
         if orphan.is_watched:
@@ -378,7 +382,7 @@ class Orphans:
             return self._finish_released(uuid, orphan, held)
         generation = held.consumer_generation or 0
         # A request that has taken it over since may have answered it.
-        is_ours = orphan.claim.is_ours and orphan.claim.is_newest(generation)
+        is_ours = orphan.claim.is_ours and orphan.claim.is_still_ours(generation)
         if not (is_ours and has_new_request):
             # Generations restart with a new consumer: even a claim that was granted to
             # us may be a later request's by now.
@@ -397,17 +401,17 @@ class Orphans:
             return False
         return self._finish_released(uuid, orphan, held)
 
-    def _settle(self, uuid: str, orphan: Orphan) -> None:
+    def _resolve(self, uuid: str, orphan: Orphan) -> None:
         with self._lock:
-            mine = self._orphans.get(uuid, [])
-            is_there = orphan in mine
-            if is_there:
-                mine.remove(orphan)
-            if not mine:
+            orphans = self._orphans.get(uuid, [])
+            is_unresolved = orphan in orphans
+            if is_unresolved:
+                orphans.remove(orphan)
+            if not orphans:
                 self._orphans.pop(uuid, None)
                 self._failing.discard(uuid)
-        if is_there:
-            orphan.on_settled()
+        if is_unresolved:
+            orphan.on_resolved()
 
     def _release(self, uuid: str, orphan: Orphan, generation: int) -> bool:
         """Release a claim, unless the consumer was written after that generation.
@@ -415,14 +419,14 @@ class Orphans:
         Return whether it was held and is released.
         """
         claim = dataclasses.replace(
-            orphan.claim, generation=max(generation, orphan.claim.newest)
+            orphan.claim, generation=max(generation, orphan.claim.max_generation)
         )
         was_held = release(
             self._client,
             uuid,
             claim,
             rng=self._rng,
-            watch=lambda late: self.add(uuid, orphan.watch(late)),
+            watch=lambda claim: self.add(uuid, orphan.watch(claim)),
             waiter=self._waiter,
         )
         if was_held:
@@ -460,7 +464,7 @@ class Orphans:
         Placement refuses an unanswered write as long as the consumer does not change.
         It may change until the write arrives, so the claim stays watched.
         """
-        if not orphan.claim.is_late:
+        if not orphan.claim.is_in_flight:
             return True
         if orphan.claim.is_ours:
             orphan.claim = dataclasses.replace(
@@ -507,7 +511,7 @@ class Orphans:
             return location.state is InstanceState.ON_HOST and self._use_up_generation(
                 uuid, claim, held
             )
-        if claim.named is not None:
+        if claim.named_generation is not None:
             return False
         body = {"allocations": {}, **orphan.owner, "consumer_generation": None}
         answer = self._client.put_allocations(uuid, body)

@@ -13,12 +13,13 @@ from __future__ import annotations
 import copy
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from cachetools import Cache, TTLCache
 
 from ...candidates import (
     AllocationCandidates,
@@ -56,64 +57,106 @@ def amounts_of(requests: Iterable[AllocationRequest]) -> Counter[tuple[str, str]
     return amounts
 
 
-class Account:
-    """Count claims and refusals against one answer.
+class CachedAnswer:
+    """One answer of Placement, and the claims and refusals that are counted against it.
 
-    Attributes
+    The cache holds a lock around changes.
+
+    Parameters
     ----------
-    claimed : dict
-        {(provider UUID, resource class): amount} of the claims that are counted.
+    received : int
+        The tick after the answer had arrived.
+    refresh_at : float
+        When a lookup starts a refresh, seconds of the cache's clock; infinite once one
+        was started, even if it failed.
     """
 
-    def __init__(self, candidates: AllocationCandidates) -> None:
-        self.claimed: dict[tuple[str, str], int] = {}
-        self._candidates = candidates
+    def __init__(
+        self, answer: CandidatesAnswer, received: int, refresh_at: float
+    ) -> None:
+        self.answer = answer
+        self.refresh_at = refresh_at
+        self._received = received
+        self._candidates = candidates = answer.candidates
+        #: {(provider UUID, resource class): amount} of the claims that are counted.
+        self._claimed: dict[tuple[str, str], int] = {}
         #: Per candidate: its refusals plus its amounts that no longer fit.
         self._n_obstacles = np.zeros(candidates.n_requests, np.int32)
-        self._demand: dict[str, _Demand] = {}
-        for root, indices in candidates.by_host.items():
-            if len(indices) > _INDEX_THRESHOLD:
-                self._demand_on(root)
+        self._demand = {
+            root: _demand(candidates, root)
+            for root, indices in candidates.by_host.items()
+            if len(indices) > _INDEX_THRESHOLD
+        }
+        #: Counted claims that the answer may include, too.
+        self._overlapping: list[CountedClaim] = []
+        self._offer: CachedOffer | None = None
 
-    def is_open(self) -> Mask:
-        """Return which candidates still fit; bool, shape (n_requests,), read-only."""
-        is_open: Mask = self._n_obstacles == 0
-        is_open.flags.writeable = False
-        return is_open
+    def count_claim(self, claim: CountedClaim) -> None:
+        """Subtract a claim that ended after the GET began.
 
-    def count(self, amounts: Amounts, *, sign: int = 1) -> None:
-        """Subtract amounts from their providers, or with `sign` -1 add them back."""
-        for (provider, name), amount in amounts.items():
-            if provider in self._candidates.provider_summaries:
-                self._adjust(provider, name, sign * amount)
+        If the two overlapped, Placement's answer may already include it.
+        """
+        self._count(claim.amounts)
+        if claim.began < self._received:
+            self._overlapping.append(claim)
+        self._offer = None
+
+    def release(self, claim: CountedClaim) -> None:
+        """Add a released claim's amounts back, if it was counted."""
+        if claim.ended < self.answer.began:
+            return  # the answer included it
+        self._count(claim.amounts, sign=-1)
+        if claim in self._overlapping:
+            self._overlapping.remove(claim)
+        self._offer = None
 
     def exclude(self, index: int) -> None:
-        """Exclude one candidate permanently."""
+        """Exclude a candidate that Placement refused."""
         self._n_obstacles[index] += 1
+        self._offer = None
 
-    def without(self, claims: Iterable[CountedClaim]) -> Account:
-        """Return a copy that does not count these claims."""
+    def offer(self) -> CachedOffer:
+        """Return what is available if every claim counts that the answer may lack."""
+        if self._offer is None:
+            is_open: Mask = self._n_obstacles == 0
+            is_open.flags.writeable = False
+            self._offer = CachedOffer(
+                self.answer,
+                self.answer.query,
+                is_open,
+                dict(self._claimed),
+                is_complete=not self._overlapping,
+            )
+        return self._offer
+
+    def complete_offer(self) -> CachedOffer:
+        """Return what may be available: only claims count that the answer must lack."""
+        if not self._overlapping:
+            return self.offer()
         other = copy.copy(self)  # `_demand` stays shared: it only grows
-        other.claimed = dict(self.claimed)
-        other._n_obstacles = self._n_obstacles.copy()  # noqa: SLF001 - it is our copy
-        for claim in claims:
-            other.count(claim.amounts, sign=-1)
-        return other
+        other._claimed = dict(self._claimed)  # noqa: SLF001 - it is our copy
+        other._n_obstacles = self._n_obstacles.copy()  # noqa: SLF001
+        other._overlapping, other._offer = [], None  # noqa: SLF001
+        for claim in self._overlapping:
+            other._count(claim.amounts, sign=-1)  # noqa: SLF001
+        return other.offer()
 
-    def _adjust(self, provider: str, name: str, amount: int) -> None:
-        key = provider, name
-        before = self._candidates.free(*key) - self.claimed.get(key, 0)
-        after = before - amount
-        self.claimed[key] = self.claimed.get(key, 0) + amount
-        for wanted, indices in self._demand_on(provider).get(name, ()):
-            change = int(wanted > after) - int(wanted > before)
-            if change:
-                self._n_obstacles[indices] += change
-
-    def _demand_on(self, provider: str) -> _Demand:
-        if provider not in self._demand:
-            self._demand[provider] = _demand(self._candidates, provider)
-        return self._demand[provider]
+    def _count(self, amounts: Amounts, *, sign: int = 1) -> None:
+        """Subtract amounts from their providers, or with `sign` -1 add them back."""
+        candidates = self._candidates
+        for (provider, name), amount in amounts.items():
+            if provider not in candidates.provider_summaries:
+                continue
+            claimed = self._claimed.get((provider, name), 0)
+            before = candidates.free(provider, name) - claimed
+            after = before - sign * amount
+            self._claimed[provider, name] = claimed + sign * amount
+            if provider not in self._demand:
+                self._demand[provider] = _demand(candidates, provider)
+            for wanted, indices in self._demand[provider].get(name, ()):
+                change = int(wanted > after) - int(wanted > before)
+                if change:
+                    self._n_obstacles[indices] += change
 
 
 def _demand(candidates: AllocationCandidates, provider: str) -> _Demand:
@@ -129,75 +172,32 @@ def _demand(candidates: AllocationCandidates, provider: str) -> _Demand:
     }
 
 
-@dataclass(slots=True, eq=False)
-class CachedAnswer:
-    """One answer of Placement and its account. The cache holds a lock around changes.
+class CachedAnswers(TTLCache[CandidatesQuery, CachedAnswer]):
+    """One answer per query; the size of each is its number of allocation requests."""
 
-    Attributes
-    ----------
-    account : Account
-        A new one for the answer's candidates.
-    received : int
-        The tick after the answer had arrived.
-    refresh_at : float
-        When a lookup starts a refresh, seconds of the cache's clock; infinite once one
-        was started, even if it failed.
-    """
+    def __init__(
+        self,
+        max_requests: int,
+        max_age_s: float,
+        clock: Callable[[], float],
+        on_eviction: Callable[[], object],
+    ) -> None:
+        super().__init__(max_requests, max_age_s, timer=clock, getsizeof=_n_counted)
+        self._on_eviction = on_eviction
 
-    answer: CandidatesAnswer
-    account: Account
-    received: int
-    refresh_at: float
-    _overlapping: list[CountedClaim] = field(init=False, default_factory=list)
-    _offer: CachedOffer | None = field(init=False, default=None)
+    def popitem(self) -> tuple[CandidatesQuery, CachedAnswer]:
+        """Evict the least recently used answer; called where there is no room."""
+        self._on_eviction()
+        return super().popitem()
 
-    def count_claim(self, claim: CountedClaim) -> None:
-        """Subtract a claim that ended after the GET began.
+    def unexpired(self) -> Iterator[CachedAnswer]:
+        """Yield all answers; this does not count as a use of them."""
+        for query in self:
+            yield Cache.__getitem__(self, query)
 
-        If the two overlapped, Placement's answer may already include it.
-        """
-        self.account.count(claim.amounts)
-        if claim.began < self.received:
-            self._overlapping.append(claim)
-        self._offer = None
 
-    def release(self, claim: CountedClaim) -> None:
-        """Add a released claim's amounts back, if it was counted."""
-        if claim.ended < self.answer.began:
-            return  # the answer included it
-        self.account.count(claim.amounts, sign=-1)
-        if claim in self._overlapping:
-            self._overlapping.remove(claim)
-        self._offer = None
-
-    def exclude(self, index: int) -> None:
-        """Exclude a candidate that Placement refused."""
-        self.account.exclude(index)
-        self._offer = None
-
-    def offer(self) -> CachedOffer:
-        """Return what is left if every claim counts that the answer may lack."""
-        if self._offer is None:
-            is_complete = not self._overlapping
-            self._offer = self._make_offer(self.account, is_complete=is_complete)
-        return self._offer
-
-    def complete_offer(self) -> CachedOffer:
-        """Return what may be left: less only the claims that the answer must lack."""
-        if not self._overlapping:
-            return self.offer()
-        return self._make_offer(
-            self.account.without(self._overlapping), is_complete=True
-        )
-
-    def _make_offer(self, account: Account, *, is_complete: bool) -> CachedOffer:
-        return CachedOffer(
-            self.answer,
-            self.answer.query,
-            account.is_open(),
-            dict(account.claimed),
-            is_complete,
-        )
+def _n_counted(cached: CachedAnswer) -> int:
+    return max(1, cached.answer.candidates.n_requests)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -224,41 +224,27 @@ class CachedOffer(QueryOffer):
     claimed: Amounts
     is_complete: bool = True
     suffixes: Mapping[str, str] = field(default_factory=dict)
+    candidates: AllocationCandidates = field(init=False)
+    began: int = field(init=False)
+    began_at: float = field(init=False)
+    is_truncated: bool = field(init=False)
+    n_open: int = field(init=False)
+    roots: Collection[str] = field(init=False)
+    n_roots: int = field(init=False)
 
-    @property
-    def candidates(self) -> AllocationCandidates:
-        """The candidates of the answer, whose mappings have its own suffixes."""
-        return self.answer.candidates
-
-    @property
-    def began(self) -> int:  # type: ignore[override]
-        """The tick at which the GET began."""
-        return self.answer.began
-
-    @property
-    def began_at(self) -> float:  # type: ignore[override]
-        """The same in seconds."""
-        return self.answer.began_at
-
-    @property
-    def is_truncated(self) -> bool:
-        """Whether the limit may have hidden candidates."""
-        return self.answer.is_truncated
-
-    @property
-    def n_open(self) -> int:
-        """The number of candidates that may be claimed."""
-        return int(np.count_nonzero(self.is_open))
-
-    @property
-    def roots(self) -> Collection[str]:
-        """The root providers of all candidates."""
-        return self.candidates.by_host
-
-    @property
-    def n_roots(self) -> int:
-        """The number of `roots`."""
-        return len(self.candidates.by_host)
+    def __post_init__(self) -> None:
+        """Set what follows from the answer and `is_open`."""
+        answer, candidates = self.answer, self.answer.candidates
+        for name, value in (
+            ("candidates", candidates),
+            ("began", answer.began),
+            ("began_at", answer.began_at),
+            ("is_truncated", answer.is_truncated),
+            ("n_open", int(np.count_nonzero(self.is_open))),
+            ("roots", candidates.by_host),
+            ("n_roots", len(candidates.by_host)),
+        ):
+            object.__setattr__(self, name, value)
 
     def on_hosts(self, layout: HostLayout) -> HostCandidates:
         """Return the open candidates of the hosts that have a row.
@@ -282,19 +268,16 @@ class CachedOffer(QueryOffer):
 
     def request(self, number: int) -> AllocationRequest:
         """Return one candidate, with the suffixes of the request's own query."""
-        self._check(number)
-        request = self.candidates.allocation_requests[number]
-        if not self.suffixes:
-            return request
-        mappings = {self.suffixes.get(s, s): p for s, p in request["mappings"].items()}
-        return {**request, "mappings": mappings}
-
-    def _check(self, number: int) -> None:
         if not 0 <= number < len(self.is_open):
             raise IndexError(
                 f"candidate {number} of an offer that has {len(self.is_open)} "
                 "candidates"
             )
+        request = self.candidates.allocation_requests[number]
+        if not self.suffixes:
+            return request
+        mappings = {self.suffixes.get(s, s): p for s, p in request["mappings"].items()}
+        return {**request, "mappings": mappings}
 
     def groups(self) -> Collection[str]:
         """Return the request groups for which candidates have providers."""

@@ -16,11 +16,11 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from cachetools import Cache, LRUCache, TTLCache
+from cachetools import LRUCache, TTLCache
 
 from ...candidates import (
     AllocationCandidates,
@@ -33,7 +33,7 @@ from ...errors import PlacementError
 from ...waiting import Spawner, ThreadSpawner
 from ..candidates_source import CacheStats, CandidatesSource, CountedClaim
 from ..client import PlacementClient
-from .cached_answer import Account, CachedAnswer, CachedOffer, amounts_of
+from .cached_answer import CachedAnswer, CachedAnswers, CachedOffer, amounts_of
 from .in_flight import BackgroundRefresh, InFlightGet
 
 LOG = logging.getLogger(__name__)
@@ -49,34 +49,6 @@ _REFRESH_MARGIN: Final = 1.5
 UNLIMITED_FOR_S: Final = 60.0
 #: How many such queries, and queries that were warned of, are remembered.
 _MAX_REMEMBERED: Final = 1000
-
-
-class _Answers(TTLCache[CandidatesQuery, CachedAnswer]):
-    """One answer per query; the size of each is its number of allocation requests."""
-
-    def __init__(
-        self,
-        max_requests: int,
-        max_age_s: float,
-        clock: Callable[[], float],
-        on_eviction: Callable[[], object],
-    ) -> None:
-        super().__init__(max_requests, max_age_s, timer=clock, getsizeof=_size)
-        self._on_eviction = on_eviction
-
-    def popitem(self) -> tuple[CandidatesQuery, CachedAnswer]:
-        """Evict the least recently used answer; called where there is no room."""
-        self._on_eviction()
-        return super().popitem()
-
-    def unexpired(self) -> Iterator[CachedAnswer]:
-        """Yield all answers; this does not count as a use of them."""
-        for query in self:
-            yield Cache.__getitem__(self, query)
-
-
-def _size(cached: CachedAnswer) -> int:
-    return max(1, cached.answer.candidates.n_requests)
 
 
 class CandidatesCache(CandidatesSource):
@@ -123,8 +95,8 @@ class CandidatesCache(CandidatesSource):
         self._supply_revision = 0
         self._invalid_before = 0
 
-    def _new_answers(self, max_age_s: float, max_requests: int) -> _Answers:
-        return _Answers(max_requests, max_age_s, self._clock, self._count_evicted)
+    def _new_answers(self, max_age_s: float, max_requests: int) -> CachedAnswers:
+        return CachedAnswers(max_requests, max_age_s, self._clock, self._count_evicted)
 
     def set_limits(self, max_age_s: float, max_requests: int) -> None:
         """Change the limits; see the parameters above. A change empties the cache."""
@@ -185,35 +157,26 @@ class CandidatesCache(CandidatesSource):
             As `PlacementClient.allocation_candidates`, also for another thread's GET.
         """
         canonical, suffixes = query.canonical()
-        offer = self._get(canonical, since, max_age_s, global_request_id)
-        return replace(offer, query=query, suffixes=suffixes) if suffixes else offer
-
-    def _get(
-        self,
-        query: CandidatesQuery,
-        since: int | None,
-        max_age_s: float,
-        global_request_id: str | None,
-    ) -> CachedOffer:
-        while True:
+        cached: CachedAnswer | None = None
+        while cached is None:
+            begun = None
             with self._lock:
-                if self._unlimited and query.unlimited() in self._unlimited:
-                    query = query.unlimited()
-                if cached := self._find(query, since, max_age_s):
+                if self._unlimited and canonical.unlimited() in self._unlimited:
+                    canonical = canonical.unlimited()
+                cached = self._find(canonical, since, max_age_s)
+                pending = self._in_flight.get(canonical)
+                if cached is not None:
                     self._stats.hits += 1
-                    return _offer(cached, since)
-                pending = self._in_flight.get(query)
-                is_mine = pending is None
-                if pending is None:
+                elif pending is None:
                     self._stats.misses += 1
-                    pending = self._begin(query)
-            if is_mine:
-                answer: CachedAnswer | None = self._send(pending, global_request_id)
-            else:
-                answer = self._join(pending, since)
-            if answer is not None:
-                with self._lock:
-                    return _offer(answer, since)
+                    begun = self._begin(canonical)
+            if begun is not None:
+                cached = self._send(begun, global_request_id)
+            elif cached is None and pending is not None:
+                cached = self._join(pending, since)
+        with self._lock:
+            offer = cached.offer() if since is None else cached.complete_offer()
+        return replace(offer, query=query, suffixes=suffixes) if suffixes else offer
 
     def count_claim(
         self,
@@ -314,7 +277,8 @@ class CandidatesCache(CandidatesSource):
         self, query: CandidatesQuery, since: int | None, max_age_s: float
     ) -> CachedAnswer | None:
         cached = self._answers.get(query)
-        if cached is None or self._is_outdated(cached.answer.began, since):
+        first_began = max(since or 0, self._invalid_before)
+        if cached is None or cached.answer.began < first_began:
             return None
         now = self._clock()
         if now - cached.answer.began_at > max_age_s:
@@ -322,9 +286,6 @@ class CandidatesCache(CandidatesSource):
         if now >= cached.refresh_at:
             self._refresh(cached)
         return cached
-
-    def _is_outdated(self, began: int, since: int | None) -> bool:
-        return began < max(since or 0, self._invalid_before)
 
     # -- GETs --------------------------------------------------------------------------
 
@@ -357,10 +318,10 @@ class CandidatesCache(CandidatesSource):
         answer = CandidatesAnswer(
             pending.query, candidates, pending.began, pending.began_at
         )
-        account = Account(candidates)  # too slow to be done under the lock
+        refresh_at = self._refresh_at(pending.began_at)
+        # Too slow to be done under the lock.
+        cached = CachedAnswer(answer, self.tick(), refresh_at)
         with self._lock:
-            refresh_at = self._refresh_at(pending.began_at)
-            cached = CachedAnswer(answer, account, self.tick(), refresh_at)
             for claim in pending.claims:
                 cached.count_claim(claim)
             self._end(pending)
@@ -378,7 +339,7 @@ class CandidatesCache(CandidatesSource):
     def _join(self, pending: InFlightGet, since: int | None) -> CachedAnswer | None:
         """Wait for another thread's GET; None: its answer cannot be used, retry."""
         pending.done.wait()
-        if self._is_outdated(pending.began, since):
+        if pending.began < max(since or 0, self._invalid_before):
             return None  # one GET per query at a time; the next one may be ours
         answer = pending.answer()
         if answer is not None:
@@ -431,7 +392,3 @@ class CandidatesCache(CandidatesSource):
             answer.candidates.n_requests,
             query.path,
         )
-
-
-def _offer(cached: CachedAnswer, since: int | None) -> CachedOffer:
-    return cached.offer() if since is None else cached.complete_offer()

@@ -25,7 +25,7 @@ from ...candidates import (
     ProviderCoder,
     QueryOffer,
     Rows,
-    places_within,
+    indices_within,
     resources_of,
 )
 from ..allocations.limits import MAX_EXPANDED, MAX_EXPANDED_OF_HOST
@@ -257,10 +257,10 @@ class _HostsOfTable:
         return self._offer.groups()
 
     def within(self, rows: Rows) -> CandidateRows:
-        places = places_within(rows, self._rows)
-        indices = np.flatnonzero(places >= 0)
+        in_rows = indices_within(rows, self._rows)
+        indices = np.flatnonzero(in_rows >= 0)
         which, numbers = self._offer.candidates_of(indices)
-        return CandidateRows(places[indices][which], numbers, self._offer)
+        return CandidateRows(in_rows[indices][which], numbers, self._offer)
 
 
 class _OneEach:

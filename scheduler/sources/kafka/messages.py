@@ -197,6 +197,6 @@ def _text(encoded: bytes | None, part: str) -> str:
 
 def list_partitions(partitions: Collection[Partition]) -> str:
     """Name partitions, the first few of many, for an operator."""
-    some = [f"{topic} {number}" for topic, number in sorted(partitions)[:_MAX_NAMED]]
-    more = f" and {n} more" if (n := len(partitions) - len(some)) else ""
-    return f"{', '.join(some)}{more}"
+    named = [f"{topic} {number}" for topic, number in sorted(partitions)[:_MAX_NAMED]]
+    others_text = f" and {n} more" if (n := len(partitions) - len(named)) else ""
+    return f"{', '.join(named)}{others_text}"

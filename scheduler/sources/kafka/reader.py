@@ -160,7 +160,9 @@ class TopicReader:
         """
         if offsets is None:
             offsets = self.offsets_since(partitions, since)
-        self._consumer.assign([TopicPartition(*each) for each in _flat(offsets)])
+        self._consumer.assign(
+            [TopicPartition(*position) for position in _flat(offsets)]
+        )
         self._next = {}
         remaining = set(partitions)
         newest: dict[object, TopicMessage] = {}
@@ -204,12 +206,14 @@ class TopicReader:
         if not since:
             return dict.fromkeys(partitions, confluent_kafka.OFFSET_BEGINNING)
         # The offset of a time is asked for with the time in its place.
-        times = [TopicPartition(*each, int(since * 1000)) for each in partitions]
+        times = [
+            TopicPartition(*partition, int(since * 1000)) for partition in partitions
+        ]
         try:
-            found = self._consumer.offsets_for_times(times, self._conf.kafka.timeout)
+            offsets = self._consumer.offsets_for_times(times, self._conf.kafka.timeout)
         except confluent_kafka.KafkaException as e:
             raise ConfigurationError(f"Kafka does not answer: {e.args[0]}") from e
-        return {(each.topic, each.partition): each.offset for each in found}
+        return {(each.topic, each.partition): each.offset for each in offsets}
 
     def _silent(self, remaining: Collection[Partition]) -> str:
         return (
@@ -225,9 +229,12 @@ class TopicReader:
         self._next = dict(offsets)
         now = self._clock()
         self._progress = {
-            each: self._progress.get(each) or _Progress(now) for each in offsets
+            partition: self._progress.get(partition) or _Progress(now)
+            for partition in offsets
         }
-        self._consumer.assign([TopicPartition(*each) for each in _flat(offsets)])
+        self._consumer.assign(
+            [TopicPartition(*position) for position in _flat(offsets)]
+        )
 
     def follow_from_end(self, partitions: Iterable[Partition]) -> None:
         """Continue at the ends, as they are once a broker answers."""
@@ -239,11 +246,16 @@ class TopicReader:
 
         While it follows, seconds since the epoch.
         """
-        return min((each.read_until for each in self._progress.values()), default=0.0)
+        return min(
+            (progress.read_until for progress in self._progress.values()), default=0.0
+        )
 
     def read_until_by_partition(self) -> dict[Partition, float]:
         """Return `read_until` of each partition that it follows."""
-        return {each: p.read_until for each, p in self._progress.items()}
+        return {
+            partition: progress.read_until
+            for partition, progress in self._progress.items()
+        }
 
     @property
     def positions(self) -> dict[Partition, int]:
@@ -258,16 +270,16 @@ class TopicReader:
     def read(self, timeout_s: float) -> list[TopicMessage]:
         """Return the next messages, at most 50, after a timeout none."""
         self._assign_new_partitions()
-        found = []
+        messages = []
         for message in self._receive(timeout_s):
             if message.error() is None:
-                found.append(self._read(message))
-                self.failures.pop(found[-1].topic, None)
+                messages.append(self._read(message))
+                self.failures.pop(messages[-1].topic, None)
             elif self._is_end(message):
                 self.failures.pop(message.topic() or "", None)
             else:
                 self._note_failure(message)
-        return found
+        return messages
 
     def _assign_new_partitions(self) -> None:
         if self._unassigned:
@@ -287,10 +299,10 @@ class TopicReader:
         first = self._consumer.poll(timeout_s)
         if first is None:
             return ()
-        found = [first, *self._consumer.consume(_MAX_AT_A_TIME - 1, timeout=0)]
+        messages = [first, *self._consumer.consume(_MAX_AT_A_TIME - 1, timeout=0)]
         # The library looks for the coordinator of the group, which is not joined: that
         # it may not, for want of a right, is an error of no topic.
-        return [each for each in found if each.topic() is not None]
+        return [message for message in messages if message.topic() is not None]
 
     def _read(self, message: Message) -> TopicMessage:
         topic, partition = _partition(message)
@@ -323,18 +335,18 @@ class TopicReader:
         ends = dict(_ends(statistics))
         answered = set(_answered(statistics))
         now = self._clock()
-        for each, progress in self._progress.items():
-            if each in answered and each in ends:
-                progress.note(now, self._next.get(each, 0), ends[each])
+        for partition, progress in self._progress.items():
+            if partition in answered and partition in ends:
+                progress.note(now, self._next.get(partition, 0), ends[partition])
         self.unanswered = tuple(self._progress.keys() - answered)
         self.is_connected = not self._progress or bool(self._progress.keys() & answered)
         if self._next:
             topics = {topic for topic, _ in self._next}
             self._unassigned = {p for p in ends.keys() - self._next if p[0] in topics}
         self.n_unread = sum(
-            max(0, end - self._next[each])
-            for each, end in ends.items()
-            if self._next.get(each, -1) >= 0  # else its end is not known yet
+            max(0, end - self._next[partition])
+            for partition, end in ends.items()
+            if self._next.get(partition, -1) >= 0  # else its end is not known yet
         )
 
 
@@ -358,7 +370,7 @@ class _Progress:
         self._end_seen_at = now
 
     def note(self, now: float, position: int, end: int) -> None:
-        if end < 0:  # no answer has told it yet
+        if end < 0:  # no broker has answered with it yet
             return
         if self._end is not None and position >= self._end:
             self.read_until = self._end_seen_at

@@ -6,20 +6,23 @@ from __future__ import annotations
 import dataclasses
 import enum
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from oslo_config import cfg
 
 from ...clock import now_s, utc_text
 from ...hosts import HostTable
-from ...instances import InstanceLocation, InstanceState
 from ...kafka_client import TopicNames, kafka_library, topic_settings
-from ..base import BaseHostSource
-from ..reported.hosts import ReportCounts, ReportedHosts
+from ..reported.hosts import ReportedHosts
 from ..reported.revisions import Route
+from ..reported.source import (
+    CHECK_CLAIMS_EVERY_S,
+    FORGET_EVERY_S,
+    Interval,
+    ReportedSource,
+)
 from .messages import (
     MessageApplier,
     MessageCounts,
@@ -27,8 +30,7 @@ from .messages import (
     TopicMessage,
     list_partitions,
 )
-from .missing import MissingHosts
-from .silence import BEHIND_S, ExcusedTime, RelayAbsence
+from .silence import BEHIND_S, MissingHosts, RelayAbsence, UncountedTime
 
 if TYPE_CHECKING:
     from .reader import TopicReader
@@ -42,10 +44,6 @@ _FOLLOWING_WAIT_MS: Final = 500
 #: After an unexpected error.
 _RETRY_S: Final = 1.0
 _CHECK_SILENCE_EVERY_S: Final = 1.0
-_FORGET_EVERY_S: Final = 10.0
-#: A running host reports the instances claimed on it well within this interval.
-_SETTLE_EVERY_S: Final = 30.0
-_STOP_S: Final = 10.0
 #: Aggregates that a text names.
 _MAX_NAMED: Final = 5
 
@@ -67,28 +65,7 @@ class _Outage(enum.Enum):
         return cls.SOME if reader.unanswered else cls.BEHIND
 
 
-class _Interval:
-    """Runs a function once in each interval.
-
-    Parameters
-    ----------
-    every_s : float
-        Also the time before the first run.
-    """
-
-    def __init__(self, every_s: float, run: Callable[[], object]) -> None:
-        self._every_s = every_s
-        self._run = run
-        self._due_at = time.monotonic() + every_s
-
-    def run_if_due(self) -> None:
-        """Run it if the interval is over."""
-        if time.monotonic() >= self._due_at:
-            self._due_at = time.monotonic() + self._every_s
-            self._run()
-
-
-class KafkaSource(BaseHostSource):
+class KafkaSource(ReportedSource):
     """Apply the whole reports, heartbeats and aggregates of three topics.
 
     It stores nothing: a restarted scheduler reads the topics again. While no broker is
@@ -108,19 +85,15 @@ class KafkaSource(BaseHostSource):
         confluent-kafka is not installed.
     """
 
-    are_zones_checked = False
-
     def __init__(
         self,
         conf: cfg.ConfigOpts | None = None,
         *,
         clock: Callable[[], float] = now_s,
     ) -> None:
-        super().__init__(conf)
+        super().__init__(conf, clock=clock)
         kafka_library()
-        self._clock = clock
         self._missing = MissingHosts(time.monotonic)
-        self._hosts: ReportedHosts | None = None
         self._relay: RelayAbsence | None = None
         self._applier: MessageApplier | None = None
         self._offsets: dict[Partition, int] = {}
@@ -128,10 +101,8 @@ class KafkaSource(BaseHostSource):
         #: Until when all was read, while it is behind; and what was logged about it.
         self._behind_since: float | None = None
         self._outage: _Outage | None = None
-        self._excused = ExcusedTime()
+        self._uncounted = UncountedTime()
         self._failure = ""
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
 
     # -- the start -----------------------------------------------------------------
 
@@ -181,27 +152,24 @@ class KafkaSource(BaseHostSource):
     def _read_all(
         self, reader: TopicReader, topics: TopicNames, applier: MessageApplier
     ) -> dict[Partition, int]:
-        found = reader.partitions(topic_settings(self.conf))
-        states = [(t, n) for t in (topics.hosts, topics.aggregates) for n in found[t]]
+        numbers = reader.partitions(topic_settings(self.conf))
+        states = [(t, n) for t in (topics.hosts, topics.aggregates) for n in numbers[t]]
         offsets = reader.read_to_end(states, applier.apply)
         # After the reports that they belong to; an older one only shows a host as down.
         since = self._clock() - self.conf.service_down_time
-        heartbeats = [(topics.heartbeats, n) for n in found[topics.heartbeats]]
+        heartbeats = [(topics.heartbeats, n) for n in numbers[topics.heartbeats]]
         return offsets | reader.read_to_end(heartbeats, applier.apply, since)
 
     def start_polling(self, table: HostTable) -> None:  # noqa: ARG002 - the base class's
         """Start following the topics."""
         if self._hosts is None or self._applier is None:
             raise RuntimeError("KafkaSource.start_polling: call start first")
-        self._reader = self._open(fetch_wait_ms=_FOLLOWING_WAIT_MS)
-        self._reader.follow(self._offsets)
-        self._thread = threading.Thread(
-            target=self._follow,
-            args=(self._reader, self._applier, self._hosts),
-            name="moorage-kafka",
-            daemon=True,
+        applier, hosts = self._applier, self._hosts
+        reader = self._reader = self._open(fetch_wait_ms=_FOLLOWING_WAIT_MS)
+        reader.follow(self._offsets)
+        self._start_thread(
+            "moorage-kafka", lambda: self._follow(reader, applier, hosts)
         )
-        self._thread.start()
 
     # -- following -----------------------------------------------------------------
 
@@ -211,12 +179,12 @@ class KafkaSource(BaseHostSource):
         steps: tuple[Callable[[], object], ...] = (
             lambda: _apply(applier, reader.read(_POLL_S)),
             lambda: self._check_progress(reader),
-            _Interval(
+            Interval(
                 _CHECK_SILENCE_EVERY_S,
                 lambda: self._check_silence(hosts, reader.read_until_by_partition()),
             ).run_if_due,
-            _Interval(_FORGET_EVERY_S, lambda: self._forget_lost(hosts)).run_if_due,
-            _Interval(_SETTLE_EVERY_S, hosts.settle_reported_claims).run_if_due,
+            Interval(FORGET_EVERY_S, lambda: self._forget_lost(hosts)).run_if_due,
+            Interval(CHECK_CLAIMS_EVERY_S, hosts.end_reported_claims).run_if_due,
         )
         try:
             while not self._stopping.is_set():
@@ -271,17 +239,17 @@ class KafkaSource(BaseHostSource):
         if hosts.last_relayed_at is not None:
             self._relay.check(hosts.last_relayed_at, now)
         is_behind = self._behind_since is not None
-        if not (is_behind or self._relay.since or self._excused.unread):
+        if not (is_behind or self._relay.since or self._uncounted.unread):
             return
         topics = TopicNames.of(self.conf)
         routes = {
             route: _read_until(route, topics, read_until, now)
             for route in hosts.routes()
         }
-        if excused := self._excused.find(routes, self._relay, now):
-            hosts.excuse_silence(excused)
+        if seconds := self._uncounted.find(routes, self._relay, now):
+            hosts.shorten_silence(seconds)
         relayed = {route for route in routes if route.is_relayed}
-        if relayed and relayed <= self._excused.unread and self._relay.since is None:
+        if relayed and relayed <= self._uncounted.unread and self._relay.since is None:
             hosts.last_relayed_at = now  # whether a relay writes is unknown
 
     def _note_outage(self, reader: TopicReader, now: float) -> None:
@@ -322,36 +290,21 @@ class KafkaSource(BaseHostSource):
 
     # -- what is known -------------------------------------------------------------
 
-    def locate_instance(self, instance_uuid: str) -> InstanceLocation:
-        """Return the host that reported an instance, or that it was deleted."""
-        if self._hosts is None:
-            return InstanceLocation(InstanceState.UNKNOWN)
-        return self._hosts.locate(instance_uuid)
-
-    def mark_deleted(self, instance_uuids: Iterable[str]) -> None:
-        """Remember that these instances were deleted for good."""
-        if self._hosts is not None:
-            self._hosts.mark_deleted(instance_uuids)
-
-    def seen_at(self) -> float | None:
-        """Return when the newest report or heartbeat of any host was sent."""
-        return None if self._hosts is None else self._hosts.last_report_at
-
     def troubles(self) -> Sequence[str]:
         """Return why topics or partitions cannot be read."""
         reader = self._reader
         if reader is None:
             return ()
-        found = [*reader.failures.copy().values()]
+        troubles = [*reader.failures.copy().values()]
         if self._failure:
-            found.append(self._failure)
+            troubles.append(self._failure)
         if self._outage is _Outage.SOME:
-            found.append(
+            troubles.append(
                 "no broker of Kafka answers for the partitions "
                 f"{list_partitions(reader.unanswered)}, since {self._behind_text}; "
                 "their hosts keep their last state"
             )
-        return found
+        return troubles
 
     @property
     def _behind_text(self) -> str:
@@ -389,9 +342,9 @@ class KafkaSource(BaseHostSource):
             return ()
         topic = TopicNames.of(self.conf).aggregates
         if ids := self._applier.aggregates_not_in_topic():
-            some = ", ".join(map(str, ids[:_MAX_NAMED]))
+            named = ", ".join(map(str, ids[:_MAX_NAMED]))
             return (
-                f"{len(ids)} aggregates, such as {some}, differ from those of the "
+                f"{len(ids)} aggregates, such as {named}, differ from those of the "
                 f"topic {topic!r}: casts changed them, which moorage-api and "
                 "schedulers that start later do not receive.",
             )
@@ -410,15 +363,8 @@ class KafkaSource(BaseHostSource):
 
     def report_counts(self) -> Mapping[str, int]:
         """Return the numbers of reports, and of other messages, by outcome."""
-        reports = ReportCounts() if self._hosts is None else self._hosts.counts
-        others = MessageCounts() if self._applier is None else self._applier.counts
-        return dataclasses.asdict(reports) | dataclasses.asdict(others)
-
-    def stop(self) -> None:
-        """Stop following, and close all connections."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(_STOP_S)
+        messages = MessageCounts() if self._applier is None else self._applier.counts
+        return dataclasses.asdict(self.counts) | dataclasses.asdict(messages)
 
 
 def _apply(applier: MessageApplier, messages: Sequence[TopicMessage]) -> None:
@@ -444,8 +390,8 @@ def _read_until(
 
     Its hosts may have messages in any partition of a topic that had none of them yet.
     """
-    known = {topic for topic, _ in route.partitions}
-    unknown = {topics.hosts, topics.heartbeats} - known
+    unknown = {topics.hosts, topics.heartbeats}
+    unknown -= {topic for topic, _ in route.partitions}
     return min(
         (
             until

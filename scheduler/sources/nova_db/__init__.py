@@ -8,8 +8,8 @@ it also writes host mappings (`discovery`) and the scheduler's own row in ``serv
 (`service_record`).
 """
 
-from .databases import CellStatus
 from .heartbeats import BaseHeartbeats
+from .polled_databases import CellStatus
 from .service_record import ServiceRecord
 from .source import NovaDBSource, from_conf
 

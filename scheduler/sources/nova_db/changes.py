@@ -106,41 +106,41 @@ class Instances:
 
     def _update(self, rows: ChangedRows) -> set[str]:
         """Update the known instances; return the hosts where they changed."""
-        left: defaultdict[str, set[str]] = defaultdict(set)
+        departed: defaultdict[str, set[str]] = defaultdict(set)
         arrived: defaultdict[str, set[str]] = defaultdict(set)
         for row_id, row in rows.items():
             before, now = self._known.get(row_id), _place(row)
             if before == now:
                 continue
             if before is not None:
-                left[before[1]].add(before[0])
+                departed[before[1]].add(before[0])
                 del self._known[row_id]
             if now is not None:
                 arrived[now[1]].add(now[0])
                 self._known[row_id] = now
-        changed = left.keys() | arrived.keys()
+        changed = departed.keys() | arrived.keys()
         for host in changed:
-            remaining = self._of_host.pop(host, _NO_UUIDS).difference(left[host])
+            remaining = self._of_host.pop(host, _NO_UUIDS).difference(departed[host])
             if uuids := remaining | arrived[host]:
                 self._of_host[host] = uuids
         return changed
 
     def _compare(self, connection: sa.Connection) -> set[str]:
         """Read the instances of the hosts whose number or checksum differs."""
-        ours: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        known: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
         for row_id, (_, host) in self._known.items():
-            count, total = ours[host]
-            ours[host] = count + 1, total + checksum_of(row_id, row_id)
-        theirs = {
+            count, total = known[host]
+            known[host] = count + 1, total + checksum_of(row_id, row_id)
+        stored = {
             host: (count, int(total))
             for host, count, total in connection.execute(_BY_HOST)
         }
-        hosts = theirs.keys() | ours.keys()
-        differing = {host for host in hosts if theirs.get(host) != ours.get(host)}
+        hosts = stored.keys() | known.keys()
+        differing = {host for host in hosts if stored.get(host) != known.get(host)}
         rows: ChangedRows = dict.fromkeys(self._ids_on(differing))
-        for some in chunks(differing):
-            found = connection.execute(_ON_HOSTS, {"hosts": some})
-            rows.update((row.id, row) for row in found)
+        for chunk in chunks(differing):
+            instances = connection.execute(_ON_HOSTS, {"hosts": chunk})
+            rows.update((row.id, row) for row in instances)
         return self._update(rows)
 
     def _ids_on(self, hosts: Collection[str]) -> Iterable[int]:

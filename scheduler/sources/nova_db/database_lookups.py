@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 from cachetools import TTLCache
+from oslo_config import cfg
 from oslo_utils import uuidutils
 
 from ....objects import Flavor
@@ -22,6 +23,7 @@ from ...errors import InvalidRequest
 from ...failures import Failure, cause_of
 from ...instances import InstanceLocation, InstanceState
 from ..base import (
+    BaseHostSource,
     BuildRequestUnavailable,
     FlavorsUnavailable,
     GroupsUnavailable,
@@ -29,7 +31,7 @@ from ..base import (
     ServiceState,
 )
 from . import schema
-from .databases import ApiDatabase, CellDatabase
+from .polled_databases import API_OPTION, AS_API_DATABASE, CellDatabase, PolledDatabases
 from .schema import (
     CELL0,
     cell_mappings,
@@ -130,18 +132,18 @@ def read_flavors(
 def _specs_of(
     connection: sa.Connection, ids: Iterable[int]
 ) -> defaultdict[int, dict[str, str]]:
-    found: defaultdict[int, dict[str, str]] = defaultdict(dict)
+    specs: defaultdict[int, dict[str, str]] = defaultdict(dict)
     for flavor_id, key, value in connection.execute(_SPECS_OF, {"ids": list(ids)}):
-        found[flavor_id][key] = value or ""
-    return found
+        specs[flavor_id][key] = value or ""
+    return specs
 
 
 #: Rows that are read for one request: more members than its hints may name.
 _MAX_ROWS: Final = 1000
 #: UUIDs that are no group of a project, and seconds for which they are remembered:
 #: most are those of instances, which never become groups.
-_MAX_OTHERS: Final = 10_000
-_OTHERS_S: Final = 300.0
+_MAX_NO_GROUPS: Final = 10_000
+_NO_GROUPS_S: Final = 300.0
 
 _GROUPS, _MEMBERS = instance_groups.c, instance_group_member.c
 _MAPPINGS: Final = instance_mappings.c
@@ -177,13 +179,13 @@ class GroupReader:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._lock = threading.Lock()
-        self._others: TTLCache[tuple[str, str], None]
-        self._others = TTLCache(_MAX_OTHERS, _OTHERS_S, clock)
+        self._no_groups: TTLCache[tuple[str, str], None]
+        self._no_groups = TTLCache(_MAX_NO_GROUPS, _NO_GROUPS_S, clock)
 
     def unread(self, uuids: Collection[str], project_id: str) -> list[str]:
         """Return those UUIDs that may be a group's of the project, sorted."""
         with self._lock:
-            return sorted(u for u in uuids if (project_id, u) not in self._others)
+            return sorted(u for u in uuids if (project_id, u) not in self._no_groups)
 
     def read(
         self,
@@ -200,41 +202,39 @@ class GroupReader:
             is_member = instance and (not is_leaving or is_placed(instance))
             members[uuid].update([instance] if is_member else ())
         if len(rows) < _MAX_ROWS:  # else a group may be among what was not read
-            others = [(project_id, uuid) for uuid in uuids if uuid not in members]
+            no_groups = [(project_id, uuid) for uuid in uuids if uuid not in members]
             with self._lock:
-                self._others.update(dict.fromkeys(others))
-        return {uuid: frozenset(some) for uuid, some in members.items()}
+                self._no_groups.update(dict.fromkeys(no_groups))
+        return {uuid: frozenset(of_group) for uuid, of_group in members.items()}
 
 
 LOG = logging.getLogger(__name__)
 
-#: The option of the API database's URL, and what is wrong with one that fails.
-API_OPTION: Final = "[api_database] connection"
-AS_API_DATABASE: Final = "It has to be that of nova's API database"
 #: States of an instance without a host and without a task in which nothing starts it on
 #: a host: only a new request does.
 _ON_NO_HOST: Final = ("error", "shelved_offloaded")
 
 
-class DatabaseLookups:
-    """Reads what the host table does not hold.
+class DatabaseLookups(BaseHostSource):
+    """Read from nova's databases what the host table does not hold.
 
     Parameters
     ----------
-    cells : callable
-        Returns the databases of the enabled cells.
+    conf : oslo_config.cfg.ConfigOpts, optional
+    databases : PolledDatabases
     clock : callable
         Seconds since the epoch.
     """
 
     def __init__(
         self,
-        api: ApiDatabase,
-        cells: Callable[[], Iterable[CellDatabase]],
+        conf: cfg.ConfigOpts | None,
+        databases: PolledDatabases,
         clock: Callable[[], float],
     ) -> None:
-        self._api = api
-        self._cells = cells
+        super().__init__(conf)
+        self._databases = databases
+        self._api = databases.api
         self._groups = GroupReader(clock)
 
     def service_states(
@@ -249,7 +249,7 @@ class DatabaseLookups:
             by_cell[cell_uuid].append(host)
         return {
             (cell.mapping.uuid, host): state
-            for cell in (self._cells() if by_cell else ())
+            for cell in (self._databases.cells() if by_cell else ())
             if cell.mapping.uuid in by_cell and cell.is_prompt
             for host, state in _states_of(cell, by_cell[cell.mapping.uuid]).items()
         }
@@ -271,7 +271,7 @@ class DatabaseLookups:
             rows.hidden.isnot(sa.true()),
         )
         state = InstanceState.PENDING
-        for cell in self._cells():
+        for cell in self._databases.cells():
             try:
                 with cell.engine().connect() as connection:
                     row = connection.execute(wanted).first()
@@ -283,12 +283,12 @@ class DatabaseLookups:
                 continue
             if row is None:
                 continue
-            is_settled = not row.task_state
+            has_no_task = not row.task_state
             if row.deleted:
                 return InstanceLocation(InstanceState.GONE)
             if row.host:
-                return InstanceLocation(InstanceState.ON_HOST, row.host, is_settled)
-            if is_settled and row.vm_state in _ON_NO_HOST:
+                return InstanceLocation(InstanceState.ON_HOST, row.host, has_no_task)
+            if has_no_task and row.vm_state in _ON_NO_HOST:
                 return InstanceLocation(InstanceState.GONE)
         if state is InstanceState.PENDING:
             state = self._state_without_host(instance_uuid)
@@ -331,7 +331,7 @@ class DatabaseLookups:
                 f"Reading a build request of nova failed: {cause_of(e)}"
             ) from e
 
-    def flavors(self, names: Collection[str] | None) -> Sequence[Flavor]:
+    def flavors(self, names: Collection[str] | None = None) -> Sequence[Flavor]:
         """Read flavors from the API database."""
         engine = self._api.engine()
         try:

@@ -112,10 +112,10 @@ class DirectoryReader:
 
 
 def _hosts_by_aggregate(connection: sa.Connection) -> dict[int, frozenset[str]]:
-    found: defaultdict[int, set[str]] = defaultdict(set)
+    hosts_of: defaultdict[int, set[str]] = defaultdict(set)
     for aggregate_id, host in connection.execute(_MEMBERS):
-        found[aggregate_id].add(sys.intern(host))
-    return {aggregate_id: frozenset(hosts) for aggregate_id, hosts in found.items()}
+        hosts_of[aggregate_id].add(sys.intern(host))
+    return {aggregate_id: frozenset(hosts) for aggregate_id, hosts in hosts_of.items()}
 
 
 # -- templates of database URLs -------------------------------------------------------

@@ -11,8 +11,8 @@ from typing import Final
 import sqlalchemy as sa
 from oslo_db.exception import DBDuplicateEntry
 
-from .databases import ApiDatabase, CellDatabase
 from .directory import CellMappingRow
+from .polled_databases import ApiDatabase, CellDatabase
 from .schema import compute_nodes, host_mappings
 
 LOG = logging.getLogger(__name__)
@@ -100,10 +100,10 @@ def discover_hosts(
         c.deleted == 0, c.mapped == 0, c.host.is_not(None)
     )
     with cell_engine.connect() as connection:
-        found = connection.execute(unmapped.order_by(c.id)).all()
-    hosts = sorted({host for _, host in found})
-    ours = {host for host in hosts if _is_mapped(api_engine, cell, host, now)}
-    mapped = [node_id for node_id, host in found if host in ours]
+        nodes = connection.execute(unmapped.order_by(c.id)).all()
+    hosts = sorted({host for _, host in nodes})
+    mapped_here = {host for host in hosts if _is_mapped(api_engine, cell, host, now)}
+    mapped = [node_id for node_id, host in nodes if host in mapped_here]
     if mapped:
         with cell_engine.begin() as connection:
             for node_id in mapped:
@@ -112,7 +112,7 @@ def discover_hosts(
         LOG.info(
             "Cell %s: mapped %s",
             cell.name or cell.uuid,
-            ", ".join(sorted(ours)),
+            ", ".join(sorted(mapped_here)),
         )
     return len(mapped)
 

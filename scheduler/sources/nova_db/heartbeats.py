@@ -78,8 +78,8 @@ def heartbeats_of(conf: cfg.ConfigOpts) -> BaseHeartbeats | None:
         conf.servicegroup_driver,
         option="[DEFAULT] servicegroup_driver",
     )
-    found: BaseHeartbeats | None = plugin(conf)
-    return found
+    heartbeats: BaseHeartbeats | None = plugin(conf)
+    return heartbeats
 
 
 class CellHeartbeats:
@@ -126,12 +126,12 @@ class CellHeartbeats:
         self._seen_at = {h: at for h, at in self._seen_at.items() if h in hosts}
         due = {h for h in hosts if not self._is_fresh(h, now)}
         try:
-            found = self._heartbeats.read(_TOPIC, due) if due else {}
+            times = self._heartbeats.read(_TOPIC, due) if due else {}
         except Exception as e:  # whatever a client raises; it is retried
             cause = cause_of(e)
         else:
             # A future time, of a host with a fast clock, counts as now.
-            beats = {host: min(at, now) for host, at in found.items()}
+            beats = {host: min(at, now) for host, at in times.items()}
             updated = {h for h, at in beats.items() if self._seen_at.get(h) != at}
             self._seen_at |= beats
             self._recovered()

@@ -56,8 +56,8 @@ def are_weighed(conf: cfg.ConfigOpts, table: HostTable) -> bool:
 
 def write_properties(table: HostTable, properties: PropertiesByInstance) -> None:
     """Write properties to the table, except those of instances it has on no host."""
-    for some in chunks(properties):  # decisions may run in between
-        table.set_image_properties({uuid: properties[uuid] for uuid in some})
+    for uuids in chunks(properties):  # decisions may run in between
+        table.set_image_properties({uuid: properties[uuid] for uuid in uuids})
 
 
 class ImagePropertiesReader:
@@ -137,22 +137,22 @@ class ImagePropertiesReader:
         return arrived
 
     def _read(self, connection: sa.Connection, ends_at: float) -> PropertiesByInstance:
-        found: dict[str, ImageProperties] = {}
-        while self._urgent and (not found or time.monotonic() < ends_at):
-            found.update(self._read_some(connection, self._urgent))
+        properties: dict[str, ImageProperties] = {}
+        while self._urgent and (not properties or time.monotonic() < ends_at):
+            properties.update(self._read_some(connection, self._urgent))
         if self._later and not self._urgent:
-            found.update(self._read_some(connection, self._later))
-        return found
+            properties.update(self._read_some(connection, self._later))
+        return properties
 
     def _read_some(
         self, connection: sa.Connection, wanted: set[str]
     ) -> PropertiesByInstance:
-        some = [wanted.pop() for _ in range(min(_CHUNK, len(wanted)))]
+        uuids = [wanted.pop() for _ in range(min(_CHUNK, len(wanted)))]
         items: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
-        for uuid, key, value in connection.execute(self._query, {"uuids": some}):
+        for uuid, key, value in connection.execute(self._query, {"uuids": uuids}):
             if value is not None:
                 items[uuid].append((key, value))
-        return {uuid: self._parse(uuid, tuple(items[uuid])) for uuid in some}
+        return {uuid: self._parse(uuid, tuple(items[uuid])) for uuid in uuids}
 
     def _parse(self, uuid: str, items: MetadataItems) -> ImageProperties:
         """Return the properties of an image, parsed once for all of its instances."""

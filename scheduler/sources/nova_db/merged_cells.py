@@ -40,26 +40,26 @@ class _Groups(Generic[K]):
     """Nodes by key: almost always one."""
 
     def __init__(self) -> None:
-        self._found: dict[K, tuple[Node, ...]] = {}
+        self._by_key: dict[K, tuple[Node, ...]] = {}
 
     def of(self, key: K) -> tuple[Node, ...]:
         """Return the nodes of a key."""
-        return self._found.get(key, ())
+        return self._by_key.get(key, ())
 
     def last(self, key: K) -> Node | None:
         """Return the node of a key that was written last; None: it has none."""
-        found = self.of(key)
-        return found[0] if len(found) == 1 else max(found, key=_order, default=None)
+        nodes = self.of(key)
+        return nodes[0] if len(nodes) == 1 else max(nodes, key=_order, default=None)
 
     def add(self, key: K, node: Node) -> None:
-        self._found[key] = (*self.of(key), node)
+        self._by_key[key] = (*self.of(key), node)
 
     def discard(self, key: K, node: Node) -> None:
-        left = tuple(each for each in self.of(key) if each is not node)
-        if left:
-            self._found[key] = left
+        remaining = tuple(other for other in self.of(key) if other is not node)
+        if remaining:
+            self._by_key[key] = remaining
         else:
-            self._found.pop(key, None)
+            self._by_key.pop(key, None)
 
 
 class MergedCells:
@@ -97,14 +97,14 @@ class MergedCells:
     # -- the state of a cell -----------------------------------------------------------
 
     def apply(self, table: HostTable, cell_uuid: str, changes: CellChanges) -> None:
-        """Apply what a poll of a cell found to the table, and settle claims."""
+        """Apply a poll of a cell to the table, and end the claims that it includes."""
         if changes.is_whole:
             changes = self._with_deletions(cell_uuid, changes)
         touched = self._update_nodes(cell_uuid, changes.nodes)
         hosts = self._update_services(cell_uuid, changes.services)
         self._write_instances(table, cell_uuid, changes.instances)
         self._write(table, touched, hosts)
-        self._settle_claims(table, cell_uuid, changes.began_at)
+        self._end_reported_claims(table, cell_uuid, changes.began_at)
 
     def drop_cell(self, table: HostTable, cell_uuid: str) -> None:
         """Drop the state of a cell, and its rows."""
@@ -146,7 +146,7 @@ class MergedCells:
                 self._of_names.add(node.names, node)
                 self._on_host.add(node.host, node)
         return touched.union(
-            each.uuid for key in names for each in self._of_names.of(key)
+            node.uuid for key in names for node in self._of_names.of(key)
         )
 
     def _update_services(
@@ -187,10 +187,10 @@ class MergedCells:
             )
 
     def _instances_on(self, host: str) -> frozenset[str]:
-        found = [
+        of_cells = [
             of_host[host] for of_host in self._instances.values() if host in of_host
         ]
-        return found[0] if len(found) == 1 else _NO_INSTANCES.union(*found)
+        return of_cells[0] if len(of_cells) == 1 else _NO_INSTANCES.union(*of_cells)
 
     def _write(
         self, table: HostTable, touched: Iterable[str], hosts: Iterable[str]
@@ -241,8 +241,8 @@ class MergedCells:
     def _service(self, node: Node) -> ComputeService | None:
         own = self._service_of[node.cell_uuid].get(node.host)
         if own is None:
-            found = (of_host.get(node.host) for of_host in self._service_of.values())
-            services = [service for service in found if service is not None]
+            of_cells = (of_host.get(node.host) for of_host in self._service_of.values())
+            services = [service for service in of_cells if service is not None]
             if not services:
                 self._warn_without_service(node)
                 return None
@@ -262,7 +262,9 @@ class MergedCells:
 
     # -- claims ------------------------------------------------------------------------
 
-    def _settle_claims(self, table: HostTable, cell_uuid: str, began_at: float) -> None:
+    def _end_reported_claims(
+        self, table: HostTable, cell_uuid: str, began_at: float
+    ) -> None:
         """Release the claims whose instance is included in the row as read.
 
         A row includes an instance for certain if it was written after the instance was
@@ -290,11 +292,11 @@ class MergedCells:
                 or node.seen_at < claim.claimed_at
             ):
                 continue
-            stood_s = began_at - max(node.seen_at, found_at)
+            unchanged_s = began_at - max(node.seen_at, found_at)
             if (
                 found_at < node.seen_at
                 or node.num_instances >= len(here)
-                or stood_s >= _WRITTEN_S
+                or unchanged_s >= _WRITTEN_S
             ):
                 table.claims.mark_reported(claim.node_uuid, [claim.instance_uuid])
                 del waiting[key]

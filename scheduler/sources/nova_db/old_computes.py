@@ -52,7 +52,9 @@ def read_old_computes(connection: sa.Connection) -> tuple[OldCompute, ...]:
 
 def describe_old_computes(computes: Sequence[OldCompute]) -> str:
     """Return a message that names the computes."""
-    named = [f"{each.host} ({each.version})" for each in computes[:_MAX_LISTED]]
+    named = [
+        f"{compute.host} ({compute.version})" for compute in computes[:_MAX_LISTED]
+    ]
     if len(computes) > _MAX_LISTED:
         named.append(f"and {len(computes) - _MAX_LISTED} more")
     return (

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import sqlalchemy as sa
 from oslo_config import cfg
@@ -15,16 +17,94 @@ from ...errors import ConfigurationError
 from ...failures import Failure
 from ...hosts import HostTable
 from ...polling.polled_database import Apply, PolledDatabase, Read
-from .database_lookups import API_OPTION, AS_API_DATABASE
-from .databases import ApiDatabase, CellDatabase
-from .directory import Directory
+from .changes import CellReader
+from .directory import CellMappingRow, Directory, DirectoryReader
 from .heartbeats import BaseHeartbeats, CellHeartbeats
-from .image_properties_reader import are_weighed, write_properties
+from .image_properties_reader import (
+    ImagePropertiesReader,
+    are_weighed,
+    write_properties,
+)
 from .merged_cells import MergedCells
-from .old_computes import read_old_computes
+from .old_computes import OldCompute, read_old_computes
 from .reading import Ratios
 
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CellStatus:
+    """The status of a cell, for operators and metrics.
+
+    Attributes
+    ----------
+    n_hosts : int
+        Its known compute nodes; 0 once it was unavailable for too long.
+    seen_at : float or None
+        When its database was last read, seconds since the epoch; None: never.
+    is_up : bool
+        Whether its database answered in time when it was last read.
+    """
+
+    uuid: str
+    name: str
+    n_hosts: int
+    seen_at: float | None
+    is_up: bool
+
+
+class ApiDatabase(PolledDatabase):
+    """The API database."""
+
+    may_be_unavailable = False
+
+    def __init__(
+        self, engine: sa.Engine, lock: threading.RLock, clock: Callable[[], float]
+    ) -> None:
+        super().__init__("the API database", lambda: engine, lock, clock)
+        self.local_connection: str | None = None
+        self.compared_at: float | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Replace the reader, so that the next attempt reads everything."""
+        self.reader = DirectoryReader(self.local_connection)
+
+
+class CellDatabase(PolledDatabase):
+    """A cell's database, whose readers are replaced after each failure."""
+
+    def __init__(
+        self,
+        mapping: CellMappingRow,
+        connect: Callable[[str], sa.Engine],
+        ratios: Ratios,
+        lock: threading.RLock,
+        clock: Callable[[], float],
+        heartbeats: Callable[[], CellHeartbeats | None],
+    ) -> None:
+        what = f"cell {mapping.name} ({mapping.uuid})" if mapping.name else mapping.uuid
+        super().__init__(what, lambda: connect(mapping.connection), lock, clock)
+        self.mapping = mapping
+        self.ratios = ratios
+        self._make_heartbeats = heartbeats
+        #: When all rows were last compared, and the errors of invalid rows.
+        self.compared_at: float | None = None
+        self.row_errors: tuple[str, ...] = ()
+        #: Computes that were too old at the first read; None: not read yet.
+        self.old_computes: tuple[OldCompute, ...] | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Replace the readers, so that the next attempt reads everything."""
+        self.reader = CellReader(self.mapping.uuid, self.ratios)
+        self.images = ImagePropertiesReader()
+        self.heartbeats = self._make_heartbeats()
+
+
 LOG = logging.getLogger(__name__)
+
+#: The option of the API database's URL, and what is wrong with one that fails.
+API_OPTION: Final = "[api_database] connection"
+AS_API_DATABASE: Final = "It has to be that of nova's API database"
 
 
 class PolledDatabases:
@@ -118,18 +198,25 @@ class PolledDatabases:
         """
 
         def databases() -> list[PolledDatabase]:
-            every = self.all()
-            return [each for each in every if each.is_in_memory or not only_in_memory]
+            return [
+                database
+                for database in self.all()
+                if database.is_in_memory or not only_in_memory
+            ]
 
-        at_once, were_on = databases(), are_weighed(self._conf(), table)
-        self._read(table, at_once, timeout_s)
+        already_read, were_on = databases(), are_weighed(self._conf(), table)
+        self._read(table, already_read, timeout_s)
         # The API database may have added cells, or an aggregate for which the image
         # properties of all cells are read.
         is_on = not were_on and are_weighed(self._conf(), table)
-        cells = [each for each in databases() if isinstance(each, CellDatabase)]
-        more = [cell for cell in cells if is_on or cell not in at_once]
-        if more:
-            self._read(table, more, timeout_s)
+        cells = [
+            database
+            for database in databases()
+            if isinstance(database, CellDatabase)
+            and (is_on or database not in already_read)
+        ]
+        if cells:
+            self._read(table, cells, timeout_s)
         self._drop_unavailable_cells(table)
 
     def start_polls(self, table: HostTable) -> None:
@@ -157,7 +244,7 @@ class PolledDatabases:
             running = database.attempt
             if running is not None:  # it may have begun before the caller's change
                 running.wait(deadline - time.monotonic())
-        # SQLite comes last: it is read in this thread, while others read the rest.
+        # SQLite comes last: it is read in this thread, servers in other threads.
         begun = {
             database: database.start_attempt(
                 self._read_factory(table, database, in_full=is_forced),

@@ -231,12 +231,12 @@ def _canonical(arch: str, hv_type: str, vm_mode: str) -> tuple[str, ...]:
 
 
 def _metrics(text: str) -> _HashableDict[float]:
-    found: _HashableDict[float] = _HashableDict()
+    metrics: _HashableDict[float] = _HashableDict()
     for metric in _loaded("metrics", text, list):
         if "value" in metric:  # bandwidths by NUMA node have no single value
             factor = 100 if metric["name"] in _PERCENTAGES else 1
-            found[metric["name"]] = int(metric["value"] * factor)
-    return found
+            metrics[metric["name"]] = int(metric["value"] * factor)
+    return metrics
 
 
 def _loaded(column: str, text: str, kind: type[V]) -> V:

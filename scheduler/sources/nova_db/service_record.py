@@ -149,11 +149,11 @@ class ServiceRecord:
 
     def _register(self, engine: sa.Engine) -> int | None:
         """Return the row's id; create the row if there is none."""
-        found = self._find(engine)
-        if found is None:
+        record_id = self._find(engine)
+        if record_id is None:
             self._insert(engine)
-            found = self._find(engine)
-        return found
+            record_id = self._find(engine)
+        return record_id
 
     def _insert(self, engine: sa.Engine) -> None:
         row = {

@@ -110,6 +110,6 @@ def read_states(
     """Return the states of these hosts' services, by host."""
     return {
         host: ServiceState(bool(disabled), bool(forced_down))
-        for some in chunks(hosts)
-        for host, disabled, forced_down in connection.execute(_STATES, {"hosts": some})
+        for chunk in chunks(hosts)
+        for host, disabled, forced_down in connection.execute(_STATES, {"hosts": chunk})
     }

@@ -13,21 +13,18 @@ from typing import Final
 import sqlalchemy as sa
 from oslo_config import cfg
 
-from ....objects import Flavor
 from ...clock import now_s
 from ...errors import ConfigurationError
 from ...failures import Failure
 from ...hosts import HostTable
-from ...instances import InstanceLocation
 from ...polling.polled_database import SharedRefresh
-from ..base import BaseHostSource, ServiceHost, ServiceState
-from .database_lookups import API_OPTION, DatabaseLookups
-from .databases import CellStatus
+from ..base import ServiceHost, ServiceState
+from .database_lookups import DatabaseLookups
 from .discovery import PeriodicDiscovery
 from .engines import Engines
 from .heartbeats import BaseHeartbeats, heartbeats_of
 from .old_computes import ADVICE, OldCompute, describe_old_computes
-from .polled_databases import PolledDatabases
+from .polled_databases import API_OPTION, CellStatus, PolledDatabases
 from .service_record import ServiceRecord, record_of
 
 LOG = logging.getLogger(__name__)
@@ -43,7 +40,7 @@ _AS_URL: Final = "It has to be such as mysql+pymysql://nova:PASSWORD@HOST/nova_a
 _STOP_S: Final = 5.0
 
 
-class NovaDBSource(BaseHostSource):
+class NovaDBSource(DatabaseLookups):
     """Fill the host table from nova's databases, and poll them for changes.
 
     Parameters
@@ -80,19 +77,17 @@ class NovaDBSource(BaseHostSource):
         record: ServiceRecord | None = None,
         heartbeats: BaseHeartbeats | None = None,
     ) -> None:
-        super().__init__(conf)
+        databases = PolledDatabases(
+            lambda: self.conf, api_engine, cell_engine, clock, heartbeats
+        )
+        super().__init__(conf, databases, clock)
         self._interval_s = refresh_interval or 0.0
         self._clock = clock
         self._engines = engines
         self._record = record
         self._heartbeats = heartbeats
-        self._databases = PolledDatabases(
-            lambda: self.conf, api_engine, cell_engine, clock, heartbeats
-        )
-        self._lock = self._databases.lock
-        self._api = self._databases.api
-        self._lookups = DatabaseLookups(self._api, self._databases.cells, clock)
-        self._discovery = PeriodicDiscovery(self._api, self._databases.cells, clock)
+        self._lock = databases.lock
+        self._discovery = PeriodicDiscovery(self._api, databases.cells, clock)
         self._shared = SharedRefresh()
         self._missing: dict[str, float] = {}
         self._stopping = threading.Event()
@@ -136,11 +131,11 @@ class NovaDBSource(BaseHostSource):
             A nova-compute is older than nova 34 supports; the message names the hosts.
         """
         cells = self._databases.cells()
-        old: list[OldCompute] = [each for c in cells for each in c.old_computes or ()]
+        old: list[OldCompute] = [old for c in cells for old in c.old_computes or ()]
         if not old:
             return
         text = describe_old_computes(
-            sorted(old, key=lambda each: (each.version, each.host))
+            sorted(old, key=lambda compute: (compute.version, compute.host))
         )
         if not self.conf.workarounds.disable_compute_service_check_for_ffu:
             raise ConfigurationError(f"{text}. {ADVICE}")
@@ -197,7 +192,7 @@ class NovaDBSource(BaseHostSource):
 
         A database that is unavailable, or slow to answer a poll, is not queried.
         """
-        return self._lookups.service_states(hosts if self._poller is not None else ())
+        return super().service_states(hosts if self._poller is not None else ())
 
     def is_gone(self, node_uuid: str, cell_uuid: str) -> bool:  # noqa: ARG002 - the base class's
         """Return whether the cell was read, or does not exist either."""
@@ -212,12 +207,12 @@ class NovaDBSource(BaseHostSource):
         """
         with self._lock:
             cells = filter(self._databases.n_hosts, self._databases.cells())
-            seen = [
+            times = [
                 database.seen_at
                 for database in (self._api, *cells)
                 if self._poller is not None or not database.is_up
             ]
-            return min((at for at in seen if at is not None), default=None)
+            return min((at for at in times if at is not None), default=None)
 
     def troubles(self) -> Sequence[str]:
         """Return why the API database, or all cells, cannot be read."""
@@ -233,35 +228,6 @@ class NovaDBSource(BaseHostSource):
         """Return which databases do not answer, and which rows are invalid."""
         with self._lock:
             return tuple(self._notes())
-
-    def locate_instance(self, instance_uuid: str) -> InstanceLocation:
-        """Look up the row of an instance in each cell's database.
-
-        An instance without a row or without a host is pending: it may still be built,
-        unless it was deleted or has failed. If a database does not answer, the location
-        is unknown.
-        """
-        return self._lookups.locate_instance(instance_uuid)
-
-    def boot_volumes(self, instance_uuid: str) -> Sequence[str]:
-        """Read the build request of an instance from the API database.
-
-        It exists until the instance is in a cell: one that is moved has none.
-        """
-        return self._lookups.boot_volumes(instance_uuid)
-
-    def flavors(self, names: Collection[str] | None = None) -> Sequence[Flavor]:
-        """Read flavors from the API database."""
-        return self._lookups.flavors(names)
-
-    def members_of_groups(
-        self,
-        uuids: Collection[str],
-        project_id: str,
-        is_placed: Callable[[str], bool],
-    ) -> Mapping[str, frozenset[str]]:
-        """Read the members of a project's groups from the API database."""
-        return self._lookups.members_of_groups(uuids, project_id, is_placed)
 
     @property
     def cells(self) -> tuple[CellStatus, ...]:
@@ -297,14 +263,14 @@ class NovaDBSource(BaseHostSource):
         for cell in self._databases.cells():
             n_rows = self._databases.n_hosts(cell)
             if not cell.is_up:
-                left = (
+                consequence = (
                     f"its {n_rows} hosts keep their last state"
                     if n_rows
                     else "it has no hosts"
                 )
-                notes.append(f"{cell.describe()}; {left}")
-            listed = cell.row_errors[:_MAX_LISTED]
-            notes += [f"{cell.what}: {error}" for error in listed]
+                notes.append(f"{cell.describe()}; {consequence}")
+            errors = cell.row_errors[:_MAX_LISTED]
+            notes += [f"{cell.what}: {error}" for error in errors]
             if len(cell.row_errors) > _MAX_LISTED:
                 n_more = len(cell.row_errors) - _MAX_LISTED
                 notes.append(f"{cell.what}: {n_more} more invalid rows")
@@ -343,14 +309,10 @@ class NovaDBSource(BaseHostSource):
     def _poll_loop(self, table: HostTable) -> None:
         while not self._stopping.wait(self._interval_s):
             try:
-                self._tick(table)
+                self._databases.start_polls(table)
+                self._discovery.start_if_due(self._discovery_interval)
             except Exception:  # the thread must survive; the next poll may succeed
                 LOG.exception("Polling nova's databases failed; retrying")
-
-    def _tick(self, table: HostTable) -> None:
-        """Start reading the databases that are due, without waiting."""
-        self._databases.start_polls(table)
-        self._discovery.start_if_due(self._discovery_interval)
 
 
 @contextlib.contextmanager

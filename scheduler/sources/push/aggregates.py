@@ -56,7 +56,7 @@ class StoredAggregates:
     @property
     def received_at(self) -> Mapping[int, float]:
         """When each aggregate was received, by id."""
-        return {id_: each.received_at for id_, each in self._known.items()}
+        return {id_: received.received_at for id_, received in self._known.items()}
 
     def note_changes(self) -> None:
         """Note what casts have changed in the table since the last call."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import oslo_messaging
@@ -15,26 +17,142 @@ from oslo_config import cfg
 
 from ...clock import now_s, utc_text
 from ...hosts import HostTable
-from ...instances import InstanceLocation, InstanceState
-from ..base import BaseHostSource
-from ..reported.hosts import ReportCounts, ReportedHosts
+from ..reported.hosts import ReportedHosts
+from ..reported.source import (
+    CHECK_CLAIMS_EVERY_S,
+    FORGET_EVERY_S,
+    Interval,
+    ReportedSource,
+)
 from .aggregates import StoredAggregates
-from .report_requests import ReportRequester, SendRequest
 from .store import HostStore
 from .write_behind import NO_AGGREGATES, WriteBehind
 
+#: Request a whole report of (node UUID) from the agent at (topic, server); False: no
+#: agent can be reached now.
+SendRequest = Callable[[str, str, str], bool]
+
+#: Seconds within which the first request is sent; another scheduler may send one
+#: sooner, and the agent's answer is received here as well.
+_FIRST_WITHIN_S: Final = 0.5
+_NEXT_AFTER_S: Final = 1.0
+_MAX_BACKOFF_S: Final = 60.0
+#: Requests a second to all agents together.
+_RATE: Final = 500.0
+#: Seconds of silence after which a node is not requested any more until it reports.
+_SILENT_S: Final = 300.0
+#: Most nodes with a pending request; others are added with their next message.
+_MAX_PENDING: Final = 100_000
+
+
+@dataclass(slots=True)
+class _PendingRequest:
+    topic: str
+    server: str
+    due_at: float
+    last_report_at: float
+    since: float
+    wait_s: float = _NEXT_AFTER_S
+
+
+class ReportRequester:
+    """The whole reports that are missing, and when each is requested next.
+
+    Parameters
+    ----------
+    rng : random.Random, optional
+        Adds jitter to the requests.
+    clock : callable, optional
+        Returns monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        rng: random.Random | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        # Not a generator with a state: forked workers would all send at the same time.
+        self._rng = rng or random.SystemRandom()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._pending: dict[str, _PendingRequest] = {}
+        self._send: SendRequest | None = None
+        self._allowance = 0.0
+        self._allowed_at = clock()
+        self.n_sent = 0
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def connect(self, send: SendRequest) -> None:
+        """Set the function that sends a request to an agent."""
+        self._send = send
+
+    def request(self, node_uuid: str, topic: str | None, server: str | None) -> None:
+        """Request a whole report of a node from the agent at that topic and server."""
+        if topic is None or server is None:
+            return  # it accepts no requests; its next whole report may still arrive
+        now = self._clock()
+        with self._lock:
+            pending = self._pending.get(node_uuid)
+            if pending is not None:
+                pending.topic, pending.server = topic, server
+                pending.last_report_at = now
+            elif len(self._pending) < _MAX_PENDING:
+                due_at = now + self._rng.uniform(0, _FIRST_WITHIN_S)
+                self._pending[node_uuid] = _PendingRequest(
+                    topic, server, due_at, now, now
+                )
+
+    def discard(self, node_uuid: str) -> None:
+        """Drop a node's request: its whole report was received, or the node is gone."""
+        with self._lock:
+            self._pending.pop(node_uuid, None)
+
+    def longest_wait_s(self) -> float:
+        """Return the age of the oldest pending request, in seconds."""
+        with self._lock:
+            first = min((p.since for p in self._pending.values()), default=None)
+        return 0.0 if first is None else self._clock() - first
+
+    def send_due(self) -> None:
+        """Send the requests that are due, as many as the rate limit allows."""
+        if self._send is None or not self._pending:
+            return
+        for node_uuid, topic, server in self._due():
+            if not self._send(topic, server, node_uuid):
+                return  # the others are sent when they are due again
+            self.n_sent += 1
+
+    def _due(self) -> list[tuple[str, str, str]]:
+        now = self._clock()
+        due = []
+        with self._lock:
+            earned = (now - self._allowed_at) * _RATE
+            self._allowance, self._allowed_at = (
+                min(_RATE, self._allowance + earned),
+                now,
+            )
+            for node_uuid, pending in list(self._pending.items()):
+                if now - pending.last_report_at > _SILENT_S:
+                    del self._pending[node_uuid]
+                elif pending.due_at <= now and self._allowance >= 1:
+                    self._allowance -= 1
+                    pending.due_at = now + pending.wait_s * self._rng.uniform(1, 1.5)
+                    pending.wait_s = min(2 * pending.wait_s, _MAX_BACKOFF_S)
+                    due.append((node_uuid, pending.topic, pending.server))
+        return due
+
+
 LOG = logging.getLogger(__name__)
 
-_TICK_S: Final = 0.1
-_FORGET_EVERY_S: Final = 10.0
-#: A running host reports the instances claimed on it well within this interval.
-_SETTLE_EVERY_S: Final = 30.0
+_REQUEST_EVERY_S: Final = 0.1
 #: Wait for a requested report, in seconds, that is mentioned in `notes`.
 _LATE_S: Final = 30.0
-_STOP_S: Final = 10.0
 
 
-class PushSource(BaseHostSource):
+class PushSource(ReportedSource):
     """Apply whole reports and deltas, request missing reports, and store all hosts.
 
     The store also keeps the aggregates that nova's API, or an agent, has cast.
@@ -47,7 +165,6 @@ class PushSource(BaseHostSource):
         Returns now, seconds since the epoch.
     """
 
-    are_zones_checked = False
     has_aggregates = False
 
     def __init__(
@@ -56,19 +173,10 @@ class PushSource(BaseHostSource):
         *,
         clock: Callable[[], float] = now_s,
     ) -> None:
-        super().__init__(conf)
-        self._clock = clock
+        super().__init__(conf, clock=clock)
         self._requester = ReportRequester()
-        self._hosts: ReportedHosts | None = None
         self._writer: WriteBehind | None = None
         self._aggregates: StoredAggregates | None = None
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    @property
-    def counts(self) -> ReportCounts:
-        """The numbers of reports received, by outcome."""
-        return ReportCounts() if self._hosts is None else self._hosts.counts
 
     def connect(self, send: SendRequest) -> None:
         """Set the function that sends requests to agents.
@@ -81,17 +189,6 @@ class PushSource(BaseHostSource):
             get lost: it is repeated. It must not raise.
         """
         self._requester.connect(send)
-
-    def locate_instance(self, instance_uuid: str) -> InstanceLocation:
-        """Return the host that reported an instance, or that it was deleted."""
-        if self._hosts is None:
-            return InstanceLocation(InstanceState.UNKNOWN)
-        return self._hosts.locate(instance_uuid)
-
-    def mark_deleted(self, instance_uuids: Iterable[str]) -> None:
-        """Remember that these instances were deleted for good."""
-        if self._hosts is not None:
-            self._hosts.mark_deleted(instance_uuids)
 
     def start(self, table: HostTable) -> None:
         """Put the stored hosts into the table; warn if the store is unavailable.
@@ -118,26 +215,20 @@ class PushSource(BaseHostSource):
         """Start writing to the store, requesting reports and forgetting hosts."""
         if self._hosts is None or self._writer is None:
             raise RuntimeError("PushSource.start_polling: call start first")
-        self._writer.start()
-        self._thread = threading.Thread(
-            target=self._tick,
-            args=(self._hosts, self._writer),
-            name="moorage-push",
-            daemon=True,
-        )
-        self._thread.start()
+        hosts, writer = self._hosts, self._writer
+        writer.start()
+        self._start_thread("moorage-push", lambda: self._maintain(hosts, writer))
 
-    def _tick(self, hosts: ReportedHosts, writer: WriteBehind) -> None:
-        forget_at = time.monotonic() + _FORGET_EVERY_S
-        settle_at = time.monotonic() + _SETTLE_EVERY_S
-        while not self._stopping.wait(_TICK_S):
+    def _maintain(self, hosts: ReportedHosts, writer: WriteBehind) -> None:
+        """Request missing reports, forget silent hosts and end reported claims."""
+        intervals = (
+            Interval(FORGET_EVERY_S, lambda: writer.mark_deleted(hosts.forget_lost())),
+            Interval(CHECK_CLAIMS_EVERY_S, hosts.end_reported_claims),
+        )
+        while not self._stopping.wait(_REQUEST_EVERY_S):
             self._requester.send_due()
-            if time.monotonic() >= forget_at:
-                forget_at = time.monotonic() + _FORGET_EVERY_S
-                writer.mark_deleted(hosts.forget_lost())
-            if time.monotonic() >= settle_at:
-                settle_at = time.monotonic() + _SETTLE_EVERY_S
-                hosts.settle_reported_claims()
+            for interval in intervals:
+                interval.run_if_due()
 
     def apply(self, reports: Iterable[object]) -> None:
         """Apply reports and deltas in wire format, in order.
@@ -155,14 +246,6 @@ class PushSource(BaseHostSource):
     def is_gone(self, node_uuid: str, cell_uuid: str) -> bool:  # noqa: ARG002 - the base class's
         """Return False: a node that is silent, or was never seen, may still run."""
         return False
-
-    def seen_at(self) -> float | None:
-        """Return when the newest report of any host was received.
-
-        A single silent host counts as down after ``service_down_time``; if all are
-        silent, this scheduler receives nothing.
-        """
-        return None if self._hosts is None else self._hosts.last_report_at
 
     def troubles(self) -> Sequence[str]:
         """Return since when the store cannot be used, and why."""
@@ -203,9 +286,7 @@ class PushSource(BaseHostSource):
 
     def stop(self) -> None:
         """Stop the threads, after writing the remaining reports to the store."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(_STOP_S)
+        super().stop()
         if self._writer is not None:
             self._writer.stop()
 

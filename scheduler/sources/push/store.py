@@ -141,10 +141,10 @@ class HostStore:
         """
         with self._database.translated_errors(), self._engine.connect() as connection:
             rows = connection.execute(sa.select(HOSTS)).all()
-        found, invalid = [], []
+        hosts, invalid = [], []
         for row in rows:
             try:
-                found.append(_read(self._columns, *row))
+                hosts.append(_read(self._columns, *row))
             except (ValueError, RecursionError) as e:
                 invalid.append(f"row '{row.node_uuid}': {e}")
         for message in invalid[:_MAX_LOGGED]:
@@ -155,7 +155,7 @@ class HostStore:
                 self.name,
                 len(invalid) - _MAX_LOGGED,
             )
-        return found
+        return hosts
 
     def disabled_hosts(self) -> dict[str, str]:
         """Return the service hosts that an operator has disabled, with the reasons.
@@ -215,12 +215,14 @@ class HostStore:
                 id_ for id_, at in connection.execute(times) if known.get(id_) != at
             ]
             for chunk in _chunks(sorted(changed)):
-                some = sa.select(AGGREGATES).where(AGGREGATES.c.id.in_(chunk))
-                rows += connection.execute(some)
-        found = {}
+                query = sa.select(AGGREGATES).where(AGGREGATES.c.id.in_(chunk))
+                rows += connection.execute(query)
+        aggregates = {}
         for row in rows:
             try:
-                found[row.id] = _read_aggregate(row.id, row.received_at, row.aggregate)
+                aggregates[row.id] = _read_aggregate(
+                    row.id, row.received_at, row.aggregate
+                )
             except (ValueError, RecursionError) as e:
                 self._invalid_aggregates[row.id] = row.received_at
                 LOG.warning(
@@ -229,7 +231,7 @@ class HostStore:
                     row.id,
                     e,
                 )
-        return found
+        return aggregates
 
     def write_aggregates(self, aggregates: Mapping[int, ReceivedAggregate]) -> None:
         """Write aggregates by id, unless the store has what was received later.
@@ -239,9 +241,9 @@ class HostStore:
         StoreUnavailable
         """
         for chunk in _chunks(sorted(aggregates)):
-            some = {id_: aggregates[id_] for id_ in chunk}
+            written = {id_: aggregates[id_] for id_ in chunk}
             with self._database.translated_errors():
-                self._retried(functools.partial(_write_aggregates, aggregates=some))
+                self._retried(functools.partial(_write_aggregates, aggregates=written))
 
     def write(self, hosts: Mapping[str, ReportedNode]) -> None:
         """Write hosts, unless the store has a newer state of them.
@@ -257,9 +259,9 @@ class HostStore:
         """
         # Sorted: writers that lock rows in one order cannot deadlock.
         for chunk in _chunks(sorted(hosts)):
-            some = {uuid: hosts[uuid] for uuid in chunk}
+            written = {uuid: hosts[uuid] for uuid in chunk}
             with self._database.translated_errors():
-                self._retried(functools.partial(_write, hosts=some))
+                self._retried(functools.partial(_write, hosts=written))
 
     def _retried(self, write: Callable[[Connection], None]) -> None:
         """Write in a transaction; retry if another scheduler has inserted a row."""
@@ -363,8 +365,8 @@ def _read_aggregate(
             "metadata": {**items},
         } if all(isinstance(each, str) for each in (*hosts, *items.values())):
             metadata = {str(key): str(value) for key, value in items.items()}
-            found = HostAggregate(id_, uuid, name, frozenset(hosts), metadata)
-            return ReceivedAggregate(found, received_at)
+            aggregate = HostAggregate(id_, uuid, name, frozenset(hosts), metadata)
+            return ReceivedAggregate(aggregate, received_at)
     raise ValueError("uuid, name, hosts and metadata are needed")
 
 

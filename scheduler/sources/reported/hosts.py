@@ -147,7 +147,7 @@ class ReportedHosts:
         applied.
         """
         now = self._clock()
-        self.apply_received(ReceivedReport(each, now) for each in reports)
+        self.apply_received(ReceivedReport(report, now) for report in reports)
 
     def apply_received(self, reports: Iterable[ReceivedReport]) -> None:
         """Apply reports that were received at any time until now; as `apply`."""
@@ -560,7 +560,7 @@ class ReportedHosts:
         with self._lock:
             return {node.route for node in self._nodes.values()}
 
-    def excuse_silence(self, seconds: Mapping[Route, float]) -> None:
+    def shorten_silence(self, seconds: Mapping[Route, float]) -> None:
         """Do not count seconds in which no report of some hosts could be received.
 
         Parameters
@@ -578,7 +578,7 @@ class ReportedHosts:
                 changes[uuid] = {"last_seen_up": node.seen_at}
             self._table.change_many(changes)
 
-    def settle_reported_claims(self) -> None:
+    def end_reported_claims(self) -> None:
         """Release the claims whose instances are already in their hosts' reports.
 
         Another scheduler's claim may be received only after the host has reported the
@@ -588,7 +588,7 @@ class ReportedHosts:
         """
         now = self._clock()
         with self._lock:
-            found: set[UnreportedClaim] = set()
+            reported_claims: set[UnreportedClaim] = set()
             for claim in self._table.claims.unreported():
                 node = self._nodes.get(claim.node_uuid)
                 if node is None or claim.instance_uuid not in node.instances:
@@ -598,13 +598,13 @@ class ReportedHosts:
                         claim.node_uuid, [claim.instance_uuid]
                     )
                 else:
-                    found.add(claim)
-            self._reported_claims, self._checked_at = found, now
+                    reported_claims.add(claim)
+            self._reported_claims, self._checked_at = reported_claims, now
 
     def snapshot(self, node_uuids: Iterable[str]) -> dict[str, ReportedNode]:
         """Return copies of the state of these nodes; column values are shared."""
         with self._lock:
-            found = {uuid: self._nodes.get(uuid) for uuid in node_uuids}
+            nodes = {uuid: self._nodes.get(uuid) for uuid in node_uuids}
             return {
                 uuid: replace(
                     node,
@@ -612,7 +612,7 @@ class ReportedHosts:
                     instances=set(node.instances),
                     image_properties=dict(node.image_properties),
                 )
-                for uuid, node in found.items()
+                for uuid, node in nodes.items()
                 if node is not None
             }
 
@@ -636,7 +636,7 @@ def _read_instances(data: Mapping[str, Any], node: ReportedNode) -> set[str]:
     if type(reported) is list:
         with contextlib.suppress(TypeError):  # one is no text: it is refused below
             known = node.instances.intersection(reported)
-            data = {"instances": [each for each in reported if each not in known]}
+            data = {"instances": [uuid for uuid in reported if uuid not in known]}
     return known | set(read_field(data, "instances", read_uuids, node.host))
 
 

@@ -87,6 +87,6 @@ class Refusals:
         refused = list(self._by_name.values())
         if not refused:
             return []
-        since = utc_text(min(each.since for each in refused))
+        since = utc_text(min(refusal.since for refusal in refused))
         n = len(refused)
         return [f"reports of {n} hosts cannot be used, the first since {since}"]

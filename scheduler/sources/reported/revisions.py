@@ -97,8 +97,8 @@ class ReportedNode:
         Another partition of a topic has a node's messages once partitions were added.
         """
         if partition not in self.partitions:
-            others = {each for each in self.partitions if each[0] != partition[0]}
-            self.partitions = frozenset({*others, partition})
+            other_topics = {p for p in self.partitions if p[0] != partition[0]}
+            self.partitions = frozenset({*other_topics, partition})
 
     @property
     def route(self) -> Route:

@@ -76,8 +76,10 @@ class TableUpdate:
             table.put_many(self.records.values(), instances)
         if self.changes:
             table.change_many(self.changes)
-        if others := self.hosts - hosts:
-            table.set_instances_of({host: instances_of(host) for host in others})
+        if only_instances := self.hosts - hosts:
+            table.set_instances_of(
+                {host: instances_of(host) for host in only_instances}
+            )
         if self.images:
             table.set_image_properties(self.images)
         for uuid, added in self.added.items():

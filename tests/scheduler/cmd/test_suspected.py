@@ -36,13 +36,13 @@ def test_suspected_orphan_is_listed_with_its_providers(
         )
         assert run(arguments) == 0
         assert "No suspected orphans." in capsys.readouterr().out
-        notes[one].mark_suspected()
+        journal.record_suspicion(notes[one])
         assert run(arguments) == 1
         printed = capsys.readouterr().out
         assert one in printed
         assert "host" in printed
         assert two not in printed
-        journal.settle(notes.values())
+        journal.resolve(notes.values())
         journal.close()
 
 

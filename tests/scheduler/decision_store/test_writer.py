@@ -211,7 +211,7 @@ def test_old_decisions_are_removed(
     found = [each.request_id for each in decisions_in(store)]
     assert found == [f"req-{number}" for number in left]
     [(n_keys,)] = statement(database, "SELECT count(*) FROM decision_keys")
-    assert n_keys == 4 * len(left), "request, project, instance and host"
+    assert n_keys == 5 * len(left), "request, project, instance, host and flavor"
     store.stop()
 
 

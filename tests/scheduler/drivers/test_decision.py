@@ -402,14 +402,14 @@ def test_claim_whose_thread_is_killed_is_released_once_its_instance_is_gone(
 ) -> None:
     source = InformedSource()
     scheduler = make(*THREE, source=source)
-    put = scheduler.placement.put_allocations
+    write = scheduler.placement.write
 
-    def put_and_be_killed(*args: Any, **more: Any) -> Any:
-        put(*args, **more)
-        scheduler.placement.put_allocations = put
+    def write_and_be_killed(*args: Any, **more: Any) -> Any:
+        write(*args, **more)
+        scheduler.placement.write = write
         raise KeyboardInterrupt
 
-    scheduler.placement.put_allocations = put_and_be_killed
+    scheduler.placement.write = write_and_be_killed
     [instance] = new_uuids()
     source.answered.add(instance)  # by another request, as far as it can be known
     with pytest.raises(KeyboardInterrupt):
@@ -555,17 +555,17 @@ def test_evacuation_in_doubt_is_released_and_the_source_stays(
     scheduler = make(*THREE, source=evidence)
     [[source, *_]] = _select(scheduler, request(), [instance])
     placement = scheduler.placement
-    put, allocations = placement.put_allocations, placement.allocations
-    n_puts = iter(range(9))
+    write, allocations = placement.write, placement.allocations
+    n_writes = iter(range(9))
 
-    def put_and_lose(*args: Any, **more: Any) -> Any:
-        answer = put(*args, **more)
-        if next(n_puts) == 1:  # the first reads what the instance holds
+    def write_and_lose(*args: Any, **more: Any) -> Any:
+        answer = write(*args, **more)
+        if next(n_writes) == 1:  # the first reads what the instance holds
             placement.allocations = _refuse
             raise AnswerLost("lost", is_in_flight=True)
         return answer
 
-    placement.put_allocations = put_and_lose
+    placement.write = write_and_lose
     spec = request(ignore_hosts=[source.service_host], instance_uuid=instance)
     with pytest.raises(PlacementUnavailable, match=instance):
         _select(scheduler, spec, [instance])

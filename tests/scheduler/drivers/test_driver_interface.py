@@ -118,7 +118,7 @@ def test_first_fit_selects_the_first_host_and_alternates_follow(
 def test_instances_of_a_request_are_counted_and_published(driven: Driven) -> None:
     fixture = driven(FIRST_FIT.read_text(), "FirstFit", *_hosts())
     published: list[str] = []
-    fixture.scheduler.selector.publish_claims = lambda claims: published.extend(
+    fixture.scheduler.publish_claims = lambda claims: published.extend(
         each.instance_uuid for each in claims
     )
     uuids = new_uuids(3)

@@ -434,7 +434,7 @@ def test_query_that_is_not_covered_goes_to_placement(cloud: FollowedCloud) -> No
 def test_claims_of_peers_count_at_once(cloud: FollowedCloud) -> None:
     cloud.seed(host("a"), host("b"))
     one, other = cloud.scheduler(), cloud.scheduler()
-    one.selector.publish_claims = lambda claims: other.selector.apply_peer_claims(
+    one.publish_claims = lambda claims: other.apply_peer_claims(
         [claim.to_wire() for claim in claims]
     )
     follower_of(other).stop()

@@ -140,8 +140,8 @@ class Pair:
         self._adapter = adapter
         self._url = f"sqlite:///{folder / 'placement.sqlite'}"
         self.queried, self.in_memory = map(self._made, ("placement", "memory"))
-        self.in_memory.selector.publish_claims = lambda claims: (
-            self.queried.selector.apply_peer_claims([c.to_wire() for c in claims])
+        self.in_memory.publish_claims = lambda claims: self.queried.apply_peer_claims(
+            [c.to_wire() for c in claims]
         )
 
     def _made(self, candidates: str) -> Scheduler:

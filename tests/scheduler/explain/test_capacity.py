@@ -136,6 +136,6 @@ def test_volume_backed_boots_of_a_flavor_need_no_root_disk() -> None:
 
 def test_it_needs_the_providers_in_memory() -> None:
     with packed_cloud(0) as scheduler:
-        explainer = Explainer(lambda: scheduler.selector.parts)
+        explainer = Explainer(lambda: scheduler.parts)
         with pytest.raises(NoProviders, match="placement_database"):
             explainer.capacity([FlavorRequest(request())])

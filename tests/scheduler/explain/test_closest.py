@@ -91,7 +91,7 @@ def _enabled(scheduler: Scheduler, names: list[str]) -> Iterator[None]:
 def _admits(
     scheduler: Scheduler, spec: RequestSpec, group: ClosestGroup, name: str
 ) -> bool:
-    made, parts = copy.deepcopy(spec), scheduler.selector.parts
+    made, parts = copy.deepcopy(spec), scheduler.parts
     with contextlib.ExitStack() as stack:
         for change in group.changes:
             if change.check == "ComputeFilter":
@@ -156,7 +156,7 @@ def test_providers_read_from_placement_give_the_same_groups(
     clouds: ExplainedClouds, seed: int, spec: RequestSpec
 ) -> None:
     scheduler, explainer = clouds.of(seed)
-    from_placement = Explainer(lambda: scheduler.selector.parts)
+    from_placement = Explainer(lambda: scheduler.parts)
     read, expected = (e.closest(CONTEXT, spec) for e in (from_placement, explainer))
     assert read.groups == expected.groups
     if expected.providers_from is ProvidersFrom.MEMORY:

@@ -66,7 +66,7 @@ def _rejecting_filters(
     host = scheduler.table.batch([verdict.node_uuid])
     return {
         type(each).__name__
-        for each in scheduler.selector.parts.filters
+        for each in scheduler.parts.filters
         if not each.prepare(spec).passing(host, spec)[0]
     }
 
@@ -136,7 +136,7 @@ def test_providers_read_from_placement_give_the_same_verdicts(
 ) -> None:
     cloud = clouds.of(seed)
     scheduler = cloud[0]
-    from_placement = Explainer(lambda: scheduler.selector.parts)
+    from_placement = Explainer(lambda: scheduler.parts)
     for name in NAMES:
         verdict = _verdict(cloud, spec, name)
         read = _verdict((scheduler, from_placement), spec, name)

@@ -50,4 +50,4 @@ def test_compaction_keeps_what_the_rows_hold(
     rows = data.draw(st.lists(st.sampled_from(codes), max_size=10))
     renamed, smaller = compacted(np.array(rows, np.int32), interner.values)
     assert [smaller.values[c] for c in renamed] == [interner.values[c] for c in rows]
-    assert len(smaller) == len(set(rows))
+    assert len(smaller.values) == len(set(rows))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from moorage.scheduler.locality import Masks, Standing
+from moorage.scheduler.locality import Masks, Resolution
 from moorage.scheduler.request.locality import AtMost, Rule, Spread, WithInstances
 
 from ...conftest import batch, host
@@ -18,10 +18,10 @@ LOW, LOWER, MINE, HIGHER, HIGH = (f"{n}" * 8 + "-0000" * 3 for n in range(1, 6))
 EVERYONE = frozenset({LOW, LOWER, MINE, HIGHER, HIGH})
 
 
-def _standing(
+def _resolution(
     rule: Rule, located: Mapping[str, str], known: Mapping[str, list[str]]
-) -> Standing:
-    """The standing of an instance that claims host a."""
+) -> Resolution:
+    """The resolution of an instance that claims host a."""
     hosts = batch(
         *(host(host=name, places=(("rack", rack),)) for name, rack in RACKS.items()),
         instances={name: list(uuids) for name, uuids in known.items()},
@@ -30,7 +30,7 @@ def _standing(
     nodes = {uuid: [node_of[name]] for uuid, name in located.items()}
     [index] = [i for i, each in enumerate(hosts) if each.host == "a"]
     masks = Masks([rule], hosts, ["rack"], MINE, nodes)
-    return masks.standing([rule], index, MINE)
+    return masks.resolution([rule], index, MINE)
 
 
 def _at_most(limit: int) -> AtMost:
@@ -42,24 +42,24 @@ SAME = WithInstances("", "rack", EVERYONE, is_group=True)
 
 
 @pytest.mark.parametrize(
-    ("rule", "located", "known", "standing"),
+    ("rule", "located", "known", "resolution"),
     [
-        (_at_most(1), {}, {}, Standing.STAYS),
-        (_at_most(1), {LOW: "b"}, {}, Standing.STAYS),
-        (_at_most(1), {LOW: "a"}, {}, Standing.LEAVES),
-        (_at_most(1), {HIGH: "a"}, {}, Standing.WAITS),
-        (_at_most(2), {LOW: "a", HIGH: "a"}, {}, Standing.WAITS),
-        (_at_most(2), {LOW: "a", LOWER: "a"}, {}, Standing.LEAVES),
-        (_at_most(1), {}, {"a": [HIGH]}, Standing.LEAVES),
-        (_at_most(2), {HIGHER: "a"}, {"a": [HIGH]}, Standing.WAITS),
-        (_at_most(1), {HIGHER: "a"}, {"a": [HIGH]}, Standing.LEAVES),
-        (SPREAD, {HIGH: "a"}, {}, Standing.WAITS),
-        (SPREAD, {LOW: "a", HIGH: "b"}, {}, Standing.LEAVES),
-        (SPREAD, {LOW: "a", HIGH: "b"}, {"c": [LOWER]}, Standing.STAYS),
-        (SAME, {HIGH: "b"}, {}, Standing.WAITS),
-        (SAME, {LOW: "b"}, {}, Standing.LEAVES),
-        (SAME, {}, {"b": [HIGH]}, Standing.LEAVES),
-        (SAME, {LOW: "b"}, {"a": [HIGH]}, Standing.STAYS),
+        (_at_most(1), {}, {}, Resolution.KEEP),
+        (_at_most(1), {LOW: "b"}, {}, Resolution.KEEP),
+        (_at_most(1), {LOW: "a"}, {}, Resolution.MOVE),
+        (_at_most(1), {HIGH: "a"}, {}, Resolution.WAIT),
+        (_at_most(2), {LOW: "a", HIGH: "a"}, {}, Resolution.WAIT),
+        (_at_most(2), {LOW: "a", LOWER: "a"}, {}, Resolution.MOVE),
+        (_at_most(1), {}, {"a": [HIGH]}, Resolution.MOVE),
+        (_at_most(2), {HIGHER: "a"}, {"a": [HIGH]}, Resolution.WAIT),
+        (_at_most(1), {HIGHER: "a"}, {"a": [HIGH]}, Resolution.MOVE),
+        (SPREAD, {HIGH: "a"}, {}, Resolution.WAIT),
+        (SPREAD, {LOW: "a", HIGH: "b"}, {}, Resolution.MOVE),
+        (SPREAD, {LOW: "a", HIGH: "b"}, {"c": [LOWER]}, Resolution.KEEP),
+        (SAME, {HIGH: "b"}, {}, Resolution.WAIT),
+        (SAME, {LOW: "b"}, {}, Resolution.MOVE),
+        (SAME, {}, {"b": [HIGH]}, Resolution.MOVE),
+        (SAME, {LOW: "b"}, {"a": [HIGH]}, Resolution.KEEP),
     ],
     ids=lambda value: getattr(value, "name", ""),  # sets have no fixed order
 )
@@ -67,6 +67,6 @@ def test_as_many_leave_as_must_and_those_with_the_highest_uuids(
     rule: Rule,
     located: Mapping[str, str],
     known: Mapping[str, list[str]],
-    standing: Standing,
+    resolution: Resolution,
 ) -> None:
-    assert _standing(rule, located, known) is standing
+    assert _resolution(rule, located, known) is resolution

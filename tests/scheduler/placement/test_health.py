@@ -16,7 +16,7 @@ from moorage.scheduler.errors import (
     PlacementRejected,
     PlacementUnavailable,
 )
-from moorage.scheduler.placement.adapter import AnswerLost
+from moorage.scheduler.placement.adapter import AnswerLost, Verb
 from moorage.scheduler.placement.allocations.limits import (
     CIRCUIT_FIRST_PAUSE_S,
     CIRCUIT_MAX_FAILURES,
@@ -144,7 +144,7 @@ def test_refused_connections_open_it(clock: Clock) -> None:
     "call",
     [
         lambda client: client.put_allocations(CONSUMER, EMPTY),
-        lambda client: client.post_allocations({CONSUMER: EMPTY}),
+        lambda client: client.write(Verb.POST, "/allocations", {CONSUMER: EMPTY}),
         lambda client: client.delete_allocations(CONSUMER),
         lambda client: client.allocation_candidates(vcpu_query()),
         lambda client: client.probe(),

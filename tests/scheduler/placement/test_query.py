@@ -22,11 +22,7 @@ from moorage.objects import (
 )
 from moorage.scheduler.candidates import CandidatesQuery
 from moorage.scheduler.errors import InvalidRequest, NoValidHost
-from moorage.scheduler.placement.query import (
-    Requirements,
-    build_fallback_query,
-    build_query,
-)
+from moorage.scheduler.placement.query import Requirements, build_query
 from moorage.scheduler.request import Request
 
 NODE = "3f1f6a8e-6f0f-4a0b-9d3b-0c6a8f6f7f10"
@@ -435,9 +431,11 @@ def test_fallback_is_for_dedicated_guests(
     extra_specs: dict[str, str], path: str | None
 ) -> None:
     request = Request.validated(spec(extra_specs))
-    query = build_fallback_query(request, Requirements(), limit=1000)
-
-    assert (query and query.path) == path
+    groups = request.fallback_groups
+    assert (groups is None) == (path is None)
+    if groups is not None:
+        query = build_query(request, Requirements(), limit=1000, groups=groups)
+        assert query.path == path
 
 
 ALL_IN_GROUPS = {
@@ -566,7 +564,7 @@ def test_fallback_without_requirements_is_not_queried() -> None:
 
     assert params_for(spec(extra_specs))["resources"] == ["PCPU:4"]
     request = Request.validated(spec(extra_specs))
-    assert build_fallback_query(request, Requirements(), limit=1) is None
+    assert request.fallback_groups is None
 
 
 def test_group_of_traits_alone_stays_in_the_subtree_that_names_it() -> None:
@@ -708,7 +706,7 @@ def test_building_writes_nothing_to_the_request(
 
     request = Request.validated(spec_obj)
     first = build_query(request, requirements, limit=10)
-    build_fallback_query(request, requirements, limit=10)
+    build_query(request, requirements, limit=10, groups=request.fallback_groups)
 
     assert written(spec_obj) == before
     assert requirements.member_of == [frozenset({"x"})]

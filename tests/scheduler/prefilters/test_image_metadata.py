@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from moorage.scheduler.placement.query import Requirements
-from moorage.scheduler.prefilters.image import transform_image_metadata
+from moorage.scheduler.prefilters.guest_features import transform_image_metadata
 
 from ...conftest import image
 from .surroundings import required, root
@@ -41,8 +41,3 @@ def test_property(properties: dict[str, Any], traits: list[str]) -> None:
 
 def test_no_image_names_nothing() -> None:
     assert required(transform_image_metadata, on=(GATE,), image=None) == Requirements()
-
-
-def test_off_by_default() -> None:
-    meta = image(hw_disk_bus="virtio")
-    assert required(transform_image_metadata, image=meta) == Requirements()

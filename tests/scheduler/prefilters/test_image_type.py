@@ -9,7 +9,7 @@ import pytest
 
 from moorage.objects import ImageMeta
 from moorage.scheduler.placement.query import Requirements
-from moorage.scheduler.prefilters.image import require_image_type_support
+from moorage.scheduler.prefilters.guest_features import require_image_type_support
 
 from .surroundings import required, root
 
@@ -40,7 +40,3 @@ def test_format_without_a_trait_is_logged_and_not_required(
     found = required(require_image_type_support, on=(GATE,), image=odd)
     assert found == Requirements()
     assert "COMPUTE_IMAGE_TYPE_ODD" in caplog.text
-
-
-def test_off_by_default() -> None:
-    assert required(require_image_type_support, image=QCOW2) == Requirements()

@@ -40,7 +40,3 @@ AGGREGATES = {
 def test_traits(fields: dict[str, Any], forbidden: set[str]) -> None:
     found = required(isolate_aggregates, aggregates=AGGREGATES, on=(GATE,), **fields)
     assert found == Requirements(forbidden_aggregates=forbidden)
-
-
-def test_off_by_default() -> None:
-    assert required(isolate_aggregates, aggregates=AGGREGATES) == Requirements()

@@ -13,7 +13,7 @@ from moorage.objects import (
     NetworkRequest,
     NetworkRequestList,
 )
-from moorage.scheduler.prefilters.remote_managed_ports import (
+from moorage.scheduler.prefilters.ports import (
     remote_managed_ports_filter,
 )
 

@@ -11,7 +11,7 @@ from moorage.objects import NetworkRequest, NetworkRequestList
 from moorage.scheduler.errors import ConfigurationError, NoValidHost
 from moorage.scheduler.placement.query import Requirements
 from moorage.scheduler.prefilters.networks import check_network
-from moorage.scheduler.prefilters.routed_networks import routed_networks_filter
+from moorage.scheduler.prefilters.ports import routed_networks_filter
 
 from ...conftest import instance_uuid, options
 from .surroundings import Neutron, required
@@ -96,15 +96,6 @@ def test_segment_without_aggregate_fits_nowhere(
 def test_request_of_an_old_conductor_has_no_networks() -> None:
     found = required(routed_networks_filter, neutron=neutron(), on=(GATE,))
     assert found == Requirements()
-
-
-def test_prefilter_is_off_by_default() -> None:
-    counting = neutron()
-    wanted = {**request_fields({"port_id": BOUND}), "on": ()}
-    assert required(routed_networks_filter, neutron=counting, **wanted) == (
-        Requirements()
-    )
-    assert counting.queried == []
 
 
 def test_gate_without_neutron_stops_the_start() -> None:

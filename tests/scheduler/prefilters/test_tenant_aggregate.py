@@ -38,10 +38,3 @@ def test_project(project_id: str, member_of: list[set[str]]) -> None:
 def test_project_of_no_aggregate_goes_nowhere_if_one_is_required() -> None:
     with pytest.raises(NoValidHost, match="No hosts available for tenant"):
         required(require_tenant_aggregate, on=(GATE, STRICT), project_id="p3")
-
-
-def test_off_by_default() -> None:
-    found = required(
-        require_tenant_aggregate, aggregates=AGGREGATES, on=(STRICT,), project_id="p1"
-    )
-    assert found == Requirements()

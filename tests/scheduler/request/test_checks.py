@@ -23,11 +23,11 @@ from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import InvalidRequest
 from moorage.scheduler.request import Request
 from moorage.scheduler.request.checks import (
-    MAX_AMOUNT,
     MAX_HOST_NAMES,
     MAX_TEXT,
     MAX_TOTAL_TEXT,
 )
+from moorage.scheduler.request.groups import MAX_AMOUNT
 from moorage.scheduler.service import Scheduler, build
 
 from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory

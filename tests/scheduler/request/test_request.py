@@ -17,7 +17,7 @@ from moorage.objects import CellMapping, Destination
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import InvalidRequest
 from moorage.scheduler.request import Request
-from moorage.scheduler.request.checks import check_bounds, check_fields, check_query
+from moorage.scheduler.request.checks import check_fields, check_groups, check_query
 from moorage.scheduler.request.flavor_and_image import FlavorAndImage
 from moorage.scheduler.request.groups import flavor_groups, query_groups
 from moorage.scheduler.service import Scheduler, build
@@ -51,8 +51,8 @@ def test_plain_request_is_read_once(scheduler: Scheduler) -> None:
         )
     )
     readers: list[Any] = [
-        check_bounds,
         check_fields,
+        check_groups,
         check_query,
         FlavorAndImage.of,
         flavor_groups,

@@ -34,7 +34,7 @@ from moorage.scheduler.rpc import (
     get_transport,
 )
 from moorage.scheduler.service import Scheduler, build
-from moorage.scheduler.sources.push.report_requests import ReportRequester
+from moorage.scheduler.sources.push.source import ReportRequester
 from moorage.scheduler.sources.reported.hosts import ReportedHosts
 
 from ...fixtures.clouds import (

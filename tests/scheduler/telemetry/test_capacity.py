@@ -81,7 +81,7 @@ def test_a_failed_computation_exports_nothing_and_is_logged_once(
     def view() -> object:
         return cloud.candidates.provider_view() if has_providers else None
 
-    explainer = Explainer(lambda: cloud.selector.parts, view)  # type: ignore[arg-type]
+    explainer = Explainer(lambda: cloud.parts, view)  # type: ignore[arg-type]
     gauge = _gauge(explainer, "small")
     gauge.refresh()
     assert _exported(cloud, gauge)

@@ -144,7 +144,7 @@ def test_read_only_folder_fails_no_request(
 def test_orphan_of_a_read_only_folder_is_settled(cloud: Cloud) -> None:
     cloud.disk.read_only.add(cloud.claims)
     uuid = cloud.leave_orphan()
-    cloud.scheduler.selector.parts.source.locate_instance = _gone
+    cloud.scheduler.parts.source.locate_instance = _gone
     wait_until(lambda: not cloud.placement.allocations(uuid).resources)
     cloud.scheduler.stop()
     assert cloud.scheduler.status.n_orphans == 0
@@ -162,7 +162,7 @@ def test_scheduler_without_threads_serves_and_settles_orphans_once_it_has_some(
     assert cloud.faults("thread") >= 2
 
     cloud.threads.has_some = True
-    cloud.scheduler.selector.parts.source.locate_instance = _gone
+    cloud.scheduler.parts.source.locate_instance = _gone
     cloud.select()
     assert cloud.ready() == "Ready.\n"
     wait_until(lambda: not cloud.placement.allocations(first).resources)
@@ -172,7 +172,7 @@ def test_scheduler_without_threads_serves_and_settles_orphans_once_it_has_some(
 def test_orphan_whose_check_fails_is_survived_and_checked_again(
     cloud: Cloud, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source: BaseHostSource = cloud.scheduler.selector.parts.source
+    source: BaseHostSource = cloud.scheduler.parts.source
     broken, other = cloud.leave_orphan(), ""
     is_broken = True
 

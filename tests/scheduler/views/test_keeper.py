@@ -11,8 +11,6 @@ import pytest
 
 from moorage.scheduler.drivers.record import DecisionRecord
 from moorage.scheduler.errors import NoValidHost
-from moorage.scheduler.notifications import Notifier, make_publishers
-from moorage.scheduler.selector import Selector
 from moorage.scheduler.service import Scheduler
 from moorage.scheduler.views import ViewKeeper
 
@@ -28,11 +26,7 @@ class Kept:
         self.encoders: list[Callable[[], bytes]] = []
         self.scheduler = scheduler
         keeper = ViewKeeper(self._add, clock=self._clock, share=share)
-        published = Notifier(
-            make_publishers(scheduler.conf, None), scheduler.table, lambda: False
-        )
-        parts = dataclasses.replace(scheduler.selector.parts, views=keeper)
-        scheduler.selector = Selector(scheduler.conf, parts, published)
+        scheduler.parts = dataclasses.replace(scheduler.parts, views=keeper)
 
     def _clock(self) -> float:
         self.now += self.ticks
@@ -115,7 +109,7 @@ def test_a_view_that_cannot_be_captured_fails_no_decision(
     def broken(_encode: Callable[[], bytes]) -> str:
         raise OSError("no memory")
 
-    monkeypatch.setattr(kept.scheduler.selector.parts.views, "_add", broken)
+    monkeypatch.setattr(kept.scheduler.parts.views, "_add", broken)
     assert kept.view_of(memory_mb=64) is None
     assert kept.scheduler.decisions.newest(1)[0].instances
     assert "The view of a decision was not captured" in caplog.text

@@ -77,6 +77,15 @@ def test_decisions_are_listed_newest_first(client: Client) -> None:
     assert _ids(_get(client, "/v1/decisions")) == [FAILED, TWO, SELECTED]
 
 
+def test_whole_decision_says_what_was_requested(client: Client) -> None:
+    [decision] = _get(client, f"/v1/decisions/{SELECTED}")["decisions"]
+    asked = decision["request"]
+    assert asked["flavor"]["vcpus"] > 0
+    assert "force_hosts" not in asked
+    page = client.get(f"/decisions/{SELECTED}").text
+    assert f"{asked['flavor']['vcpus']} vCPU" in page
+
+
 @pytest.mark.parametrize(
     ("args", "expected"),
     [

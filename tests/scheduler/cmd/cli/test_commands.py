@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
@@ -119,6 +121,58 @@ def test_hosts_are_listed(call: Call) -> None:
     assert "GiB" in text
 
 
+def test_decisions_are_chosen_by_time_flavor_and_outcome(call: Call) -> None:
+    def chosen(*args: str) -> list[str]:
+        listed = json.loads(call("decisions", "--json", *args).stdout)["decisions"]
+        return [decision["request_id"] for decision in listed]
+
+    everything = chosen()
+    assert chosen("--outcome", "no valid host") == [FAILED]
+    assert chosen("--from", "2020-01-01") == everything
+    assert chosen("--to", "2020-01-01") == []
+    assert chosen("--from", "2020-01-01T10:00", "--to", "2999-01-01") == everything
+    decisions = json.loads(call("decisions", "--json").stdout)["decisions"]
+    flavor = decisions[0]["flavor"]
+    of_flavor = [d["request_id"] for d in decisions if d["flavor"] == flavor]
+    assert chosen("--flavor", flavor) == of_flavor
+    assert chosen("--flavor", "none-such") == []
+    assert not any(decision["is_stale"] for decision in decisions)
+
+
+def test_failures_are_counted_by_cause_and_flavor(call: Call) -> None:
+    answer = json.loads(call("decisions", "--group", "--json").stdout)
+    [group] = answer["groups"]
+    assert (group["n_decisions"], group["example"]) == (1, FAILED)
+    assert group["cause"].partition(":")[0] in call("explain", FAILED).stdout
+    assert FAILED in call("decisions", "--group", "--since", "1h").stdout
+    assert "No stored" in call("decisions", "--group", "--to", "2020-01-01").stdout
+
+
+def _hosts(call: Call, *args: str) -> list[str]:
+    rows = csv.DictReader(io.StringIO(call("hosts", "--csv", *args).stdout))
+    return [row["host"] for row in rows]
+
+
+def test_hosts_are_chosen_and_sorted_by_their_values(call: Call) -> None:
+    rows = list(csv.DictReader(io.StringIO(call("hosts", "--csv").stdout)))
+    for name in ("vcpu", "free_ram", "instances"):
+        wanted = sorted((float(row[name]) for row in rows), reverse=True)
+        order = _hosts(call, "--sort", f"-{name}")
+        value = {row["host"]: float(row[name]) for row in rows}
+        assert [value[host] for host in order] == wanted
+    states = {row["host"]: row["state"] for row in rows}
+    for state in ("up", "disabled"):
+        assert set(_hosts(call, "--state", state)) == {
+            host for host, is_in in states.items() if is_in == state
+        }
+    some = _hosts(call, "--where", "vcpu<=100 and host=h[01]", "--sort", "-host")
+    assert some == ["h1", "h0"]
+    assert _hosts(call, "--where", "host!=h*") == []
+    assert "No host matches" in call("hosts", "--where", "claims>1000").stdout
+    assert len(_hosts(call, "--sort", "host", "--limit", "2")) == 2
+    assert "No host has colour" in call("hosts", "--sort", "colour", status=2).stderr
+
+
 @pytest.mark.parametrize(
     "args",
     [
@@ -191,6 +245,12 @@ def test_an_api_that_cannot_be_asked_is_one_line(
         (["schedule", "--vcpus", "1"], "add --dry-run"),
         (["schedule", "--dry-run", "--vcpus", "1"], "Pass --request"),
         (["schedule", "--dry-run", "--hint", "x"], "is not KEY=VALUE"),
+        (["hosts", "--where", "vcpu"], "is no comparison"),
+        (["decisions", "--from", "noon"], "is not a time"),
+        (["decisions", "--from", "10:00", "--since", "1h"], "not both"),
+        (["hosts", "--where", "vcpu>many"], "is no number"),
+        (["hosts", "--where", "zone<a"], "zone is a text"),
+        (["request", "--vcpus", "1"], "Pass --vcpus and --ram"),
         (["capacity", "--flavors", "x", "--from", "nova"], "not both"),
         (["decisions", "--since", "soon"], "is not an age"),
     ],

@@ -67,14 +67,14 @@ class Post:
         self._sent: list[Callable[[], None]] = []
         self.states: list[str] = []
         for each in schedulers:
-            each.scheduler.selector.publish_claims = partial(self._publish, each)
+            each.scheduler.publish_claims = partial(self._publish, each)
 
     def _publish(self, origin: FaultyScheduler, claims: Sequence[PeerClaim]) -> None:
         self.states += [each.state.value for each in claims]
         wire = [each.to_wire() for each in claims]
         for other in self._schedulers:
             if other is not origin:
-                apply = other.scheduler.selector.apply_peer_claims
+                apply = other.scheduler.apply_peer_claims
                 self._sent.append(partial(apply, wire))
 
     def deliver(self) -> None:

@@ -358,7 +358,7 @@ def test_shared_storage_does_not_make_two_hosts_one(make: MakeScheduler) -> None
     spec = request(instance_group=_group(members, "affinity"))
     prepared = PreparedRequest(
         dataclasses.replace(
-            scheduler.selector.parts,
+            scheduler.parts,
             filters=[ServerGroupAffinityFilter(scheduler.conf)],
             waiter=HandTime(),
         ),
@@ -374,9 +374,12 @@ def test_shared_storage_does_not_make_two_hosts_one(make: MakeScheduler) -> None
         u: {"root_provider_uuid": u, "resources": {n: {"capacity": 9, "used": 0}}}
         for u, [n] in amounts.items()
     }
+    group = prepared.request.server_group
+    assert group is not None
     check = GroupCheck(
         prepared,
         offer({"allocation_requests": [granted], "provider_summaries": summaries}),
+        group,
     )
     hosts = scheduler.table.batch([node, other])
     on_node, on_other = (

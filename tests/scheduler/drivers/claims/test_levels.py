@@ -126,7 +126,7 @@ def _announce(
         resources={},
         state=state,
     )
-    scheduler.selector.apply_peer_claims([claim.to_wire()])
+    scheduler.apply_peer_claims([claim.to_wire()])
 
 
 def _host_in_another_rack(rack: str) -> str:

@@ -155,7 +155,7 @@ def _decided(
     conf.set_override("driver", driver, group="moorage")
     conf.set_override("time_limit", 60.0, group="solver")
     parts = dataclasses.replace(
-        cloud.scheduler.selector.parts, driver=load_driver(conf), **parts_changes
+        cloud.scheduler.parts, driver=load_driver(conf), **parts_changes
     )
     caller = Caller(project_id="project", user_id="user")
     return dry_run(parts, caller, asked.spec(), asked.n)

@@ -124,7 +124,7 @@ def test_pools_describe_themselves() -> None:
 
 
 def given_back(pool: Pool, count: int) -> Pool:
-    return Pool(pool.kind, count, pool.rp_uuid, pool.place)
+    return Pool(pool.kind, count, pool.rp_uuid, pool.index)
 
 
 def test_devices_return_to_their_pool() -> None:

@@ -15,10 +15,10 @@ from moorage.scheduler.errors import (
 from moorage.scheduler.placement.allocations.claims import (
     ClaimResult,
     claim,
-    release,
 )
 from moorage.scheduler.placement.allocations.engine import AllocationsInDoubt
 from moorage.scheduler.placement.allocations.limits import MAX_WRITES
+from moorage.scheduler.placement.allocations.releases import release
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.waiting import SystemWaiter
@@ -383,7 +383,11 @@ def test_late_claim_is_reported_where_another_request_was_faster(client, server)
         )
     assert len(pauses) == 2, "before the second write, and before it is read"
     left = raised.value.unresolved[consumer]
-    assert (left.request, left.named, left.is_late) == (_request(HOSTS[0]), None, True)
+    assert (left.request, left.named_generation, left.is_in_flight) == (
+        _request(HOSTS[0]),
+        None,
+        True,
+    )
 
 
 def test_generation_of_a_deleted_consumer_is_not_named(client):

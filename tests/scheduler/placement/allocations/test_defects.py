@@ -581,7 +581,7 @@ def test_cost_of_an_entry_does_not_grow_with_open_entries(
 def _announced(a: FaultyScheduler, uuid: str) -> Sequence[dict[str, Any]]:
     """Have a scheduler select for an instance; return what it announces to peers."""
     claims: list[dict[str, Any]] = []
-    a.scheduler.selector.publish_claims = lambda news: claims.extend(
+    a.scheduler.publish_claims = lambda news: claims.extend(
         each.to_wire() for each in news
     )
     assert isinstance(a.answer(uuid), Selection)
@@ -605,7 +605,7 @@ def test_claim_of_a_peer_counts_once(cloud_of: CloudOf, is_known: bool) -> None:
     hosts = [str(b.select([y])[0].service_host)]
     if not is_known:
         claims = _announced(a, x)
-    b.scheduler.selector.apply_peer_claims(claims)
+    b.scheduler.apply_peer_claims(claims)
     hosts += [str(b.select([uuid])[0].service_host) for uuid in (z, last)]
     assert hosts == ["h1", "h1", "h2"], f"on {hosts}, and h1 has capacity for three"
     assert len(b.adapter.seen(candidates)) == 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from moorage.scheduler.errors import PlacementUnavailable
-from moorage.scheduler.placement.adapter import AnswerLost
+from moorage.scheduler.placement.adapter import AnswerLost, Verb
 from moorage.scheduler.placement.client import PlacementClient
 
 from ....fixtures.allocations import OWNER
@@ -116,7 +116,7 @@ def test_releases_are_distinguished_from_claims(adapter: FaultyAdapter) -> None:
     client = PlacementClient(adapter)
     client.put_allocations(CONSUMER, _body())
     client.put_allocations(CONSUMER, {**_body(1), "allocations": {}})
-    client.post_allocations({CONSUMER: _body()})
+    client.write(Verb.POST, "/allocations", {CONSUMER: _body()})
     client.delete_allocations(CONSUMER)
     assert [call.verb for call in adapter.seen(writes(CONSUMER))] == ["PUT", "POST"]
     assert [call.verb for call in adapter.seen(releases(CONSUMER))] == ["PUT", "DELETE"]

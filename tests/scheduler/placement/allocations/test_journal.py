@@ -73,17 +73,17 @@ class Process:
         def before_write(generations: Any, held: Any) -> None:
             named, mine = generations[consumer], held[consumer]
             if named is not None and mine.matches(
-                note.to_orphan().claim.combined_request
+                self.journal.orphan_of(note).claim.combined_request
             ):
-                note.record_rewrite(named)
+                self.journal.record_rewrite(note, named)
             elif named is not None:
-                note.record_retry(named, mine)
+                self.journal.record_retry(note, named, mine)
 
         answer = claim_one(
             self.client, consumer, request, before_write=before_write, **more
         )
         if is_answered:
-            note.record_grant(answer.claims[consumer].generation)
+            self.journal.record_grant(note, answer.claims[consumer].generation)
 
     @property
     def path(self) -> Path:
@@ -168,7 +168,7 @@ def test_claim_that_was_granted_before_another_boot_needs_evidence(
         journal.open(tmp_path)
         [(_, orphan)] = kept.orphans
         assert orphan.claim.is_ours is (boot == "this")
-        assert orphan.claim.newest == 1
+        assert orphan.claim.max_generation == 1
         process.journal = journal
     process.kill()
     after = Process(placement, tmp_path, state)
@@ -233,18 +233,18 @@ def test_every_entry_of_an_instance_is_handled(
     assert not _files(tmp_path)
 
 
-def test_suspected_orphan_is_listed_until_it_is_settled(
+def test_suspected_orphan_is_listed_until_it_is_resolved(
     placement: EmbeddedPlacementFixture, tmp_path: Path
 ) -> None:
     suspect, other = _consumer(), _consumer()
     process = Process(placement, tmp_path)
     requests = dict.fromkeys((suspect, other), request_of(HOST))
     notes = process.journal.record(requests, OWNER)
-    notes[suspect].to_orphan().on_suspected()
+    process.journal.orphan_of(notes[suspect]).on_suspected()
     assert [note.consumer_uuid for note in suspected_in(tmp_path)] == [suspect]
-    notes[suspect].to_orphan().on_settled()
+    process.journal.orphan_of(notes[suspect]).on_resolved()
     assert list(suspected_in(tmp_path)) == []
-    notes[other].settle()
+    process.journal.resolve([notes[other]])
     process.journal.close()
 
 
@@ -320,8 +320,8 @@ def test_grant_is_forgotten_once_it_is_released_with_a_write_still_late(
     killed = Process(placement, tmp_path)
     note = killed.journal.record({consumer: request}, OWNER)[consumer]
     granted = claim_one(killed.client, consumer, request).claims[consumer]
-    note.record_grant(granted.generation)
-    killed.orphans.add(consumer, note.to_orphan(replace(granted, is_late=True)))
+    killed.journal.record_grant(note, granted.generation)
+    killed.journal.hand_to_orphans(note, replace(granted, is_in_flight=True))
     wait_until(lambda: not killed.held(consumer))
     wait_until(lambda: b"granted" not in killed.path.read_bytes().splitlines()[-1])
     killed.kill()
@@ -342,12 +342,12 @@ def test_suspected_orphan_is_listed_while_a_file_is_replaced(
     consumer = _consumer()
     process = Process(placement, tmp_path)
     notes = process.journal.record({consumer: request_of(HOST)}, OWNER)
-    notes[consumer].to_orphan().on_suspected()
+    process.journal.orphan_of(notes[consumer]).on_suspected()
     is_over = threading.Event()
 
     def replace_files() -> None:
         while not is_over.wait(0.0005):
-            notes[consumer].mark_suspected()
+            process.journal.record_suspicion(notes[consumer])
 
     thread = threading.Thread(target=replace_files)
     thread.start()
@@ -361,13 +361,13 @@ def test_suspected_orphan_is_listed_while_a_file_is_replaced(
     process.journal.close()
 
 
-def test_what_is_handed_on_is_noted_until_it_is_settled(
+def test_what_is_handed_on_is_noted_until_it_is_resolved(
     placement: EmbeddedPlacementFixture, tmp_path: Path
 ) -> None:
     consumer = _consumer()
     process = Process(placement, tmp_path)
     note = process.journal.record({consumer: request_of(HOST)}, OWNER)[consumer]
-    process.orphans.add(consumer, process.journal.detach_from_answer(note).to_orphan())
+    process.journal.hand_to_orphans(note)
     assert consumer in process.path.read_text()
     process.orphans.stop()
     process.journal.close()
@@ -415,7 +415,7 @@ def test_file_is_kept_and_locked_while_threads_may_answer(
     process.journal.close()
     other = Process(placement, tmp_path)
     assert not len(other.orphans)
-    note.settle()
+    process.journal.resolve([note])
     for each in (process, other):
         each.journal.close()
     assert not _files(tmp_path)
@@ -575,7 +575,9 @@ def _of(orphan: Orphan) -> tuple[Claim, bool]:
 @given(
     data=st.data(),
     ends=st.lists(
-        st.sampled_from(["settled", "kept", "again", "rests", "granted", "watched"]),
+        st.sampled_from(
+            ["resolved", "kept", "again", "rewritten", "granted", "watched"]
+        ),
         max_size=8,
     ),
 )
@@ -592,7 +594,7 @@ def test_file_truncated_anywhere_keeps_its_open_entries(
     under_way: dict[str, Any] = {}
 
     def done(note: JournalEntry) -> None:
-        under_way[note.consumer_uuid] = _of(note.to_orphan())
+        under_way[note.consumer_uuid] = _of(journal.orphan_of(note))
         written.append((path.stat().st_size, dict(under_way)))
 
     before = ConsumerAllocations({OTHER: {"VCPU": 1}}, 1, "p", "u")
@@ -601,18 +603,20 @@ def test_file_truncated_anywhere_keeps_its_open_entries(
         [note] = journal.record({consumer: request_of(HOST)}, OWNER).values()
         done(note)
         if end == "again":
-            note.record_retry(3, before)
-        elif end == "rests":
-            note.record_rewrite(3)
+            journal.record_retry(note, 3, before)
+        elif end == "rewritten":
+            journal.record_rewrite(note, 3)
         elif end == "granted":
-            note.record_grant(5)
+            journal.record_grant(note, 5)
         elif end == "watched":
-            late = Claim(request_of(HOST), generation=3, is_ours=True, is_late=True)
+            late = Claim(
+                request_of(HOST), generation=3, is_ours=True, is_in_flight=True
+            )
             in_use = "1" * 32
             under_way[in_use] = _of(journal.watch(in_use, late, OWNER))
             written.append((path.stat().st_size, dict(under_way)))
-        elif end == "settled":
-            note.settle()
+        elif end == "resolved":
+            journal.resolve([note])
             del under_way[consumer]
             written.append((path.stat().st_size, dict(under_way)))
             continue

@@ -62,6 +62,11 @@ def _orphaned(claim: Claim, **more: Any) -> Orphan:
     return Orphan(claim, OWNER, **more)
 
 
+def _unanswered(named_generation: int) -> Claim:
+    """A claim of which a write that named a generation got no answer."""
+    return Claim(request_of(HOST), named_generation=named_generation, is_in_flight=True)
+
+
 def _doubted(claim: Claim) -> Claim:
     """The same claim, of a process that does not know whether it was granted."""
     return replace(claim, generation=None, is_ours=False)
@@ -111,7 +116,7 @@ class Watched:
         self._threads = HandThreads(self.time)
         self.state = InstanceState.UNKNOWN
         self.queried: set[tuple[str, ...]] = set()
-        self.settled: list[str] = []
+        self.resolved: list[str] = []
         self.orphans = _orphans(
             client,
             locate=self._locate,
@@ -125,8 +130,8 @@ class Watched:
         return InstanceLocation(self.state)
 
     def add(self, consumer: str, claim: Claim, **more: Any) -> None:
-        on_settled = lambda: self.settled.append(consumer)  # noqa: E731 - it is one
-        self.orphans.add(consumer, _orphaned(claim, on_settled=on_settled, **more))
+        on_resolved = lambda: self.resolved.append(consumer)  # noqa: E731 - it is one
+        self.orphans.add(consumer, _orphaned(claim, on_resolved=on_resolved, **more))
 
     def run_for(self, seconds: float) -> None:
         self._threads.run_for(seconds)
@@ -164,7 +169,7 @@ def test_what_another_request_has_taken_over_needs_evidence(
     watched.add(consumer, claim if is_ours else _doubted(claim))
     watched.run_for(2 * TIMEOUT_S)
     is_known = state in (*NOT_IN_USE, InstanceState.ON_HOST)
-    assert watched.settled == ([consumer] if is_known else [])
+    assert watched.resolved == ([consumer] if is_known else [])
     assert watched.orphans.suspected == ([] if is_known else [consumer])
     is_released = state in NOT_IN_USE
     assert _held(placement, consumer) == ({} if is_released else {HOST: {"VCPU": 1}})
@@ -178,7 +183,7 @@ def test_what_is_taken_over_while_it_is_released_needs_evidence(
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
     other, client = placement.client, PlacementClient(placement.adapter)
-    put = client.put_allocations
+    write = client.write
     takes_over = iter([True])
     watched = Watched(client)
 
@@ -186,14 +191,14 @@ def test_what_is_taken_over_while_it_is_released_needs_evidence(
         if next(takes_over, False):
             assert claim_one(other, consumer, request_of(HOST)).is_found
             watched.state = state
-        return put(*args, **more)
+        return write(*args, **more)
 
-    client.put_allocations = after_a_takeover
+    client.write = after_a_takeover
     watched.state = InstanceState.PENDING
     watched.add(consumer, claim)
     watched.run_for(2 * TIMEOUT_S)
     is_pending = state is InstanceState.PENDING
-    assert watched.settled == ([] if is_pending else [consumer])
+    assert watched.resolved == ([] if is_pending else [consumer])
     assert watched.orphans.suspected == ([consumer] if is_pending else [])
     is_released = state is InstanceState.GONE
     assert _held(placement, consumer) == ({} if is_released else {HOST: {"VCPU": 1}})
@@ -238,17 +243,17 @@ def test_release_whose_answer_is_lost_spares_a_later_claim(
     consumer, claim = _claimed(placement, HOST)
     with MisbehavingServer(placement.placement.wsgi_app) as server:
         client = server.client()
-        put, n_puts = client.put_allocations, itertools.count(1)
+        write, n_writes = client.write, itertools.count(1)
 
         def and_claim_anew(*args: Any, **more: Any) -> Any:
-            number = next(n_puts)
+            number = next(n_writes)
             try:
-                return put(*args, **more)
+                return write(*args, **more)
             finally:
                 if number == 2:
                     claim_one(placement.client, consumer, request_of(HOST))
 
-        client.put_allocations = and_claim_anew
+        client.write = and_claim_anew
         server.misbehave_second(Misbehaviour.LOST, verb="PUT")
         orphans = _orphans(client, waiter=HandTime())
         orphans.add(consumer, _orphaned(claim))
@@ -271,7 +276,7 @@ def test_write_of_a_release_that_arrives_late_replaces_no_later_claim(
         assert _held(placement, consumer) == {}
         late = watched.orphans.late_generations([consumer])
         claimed = claim_one(
-            placement.client, consumer, request_of(OTHER), rest_above=late
+            placement.client, consumer, request_of(OTHER), final_above=late
         )
         assert claimed.claims
         server.let_late_ones_go()
@@ -323,7 +328,7 @@ def test_late_claim_for_a_known_consumer_that_is_empty_is_watched_for(
     body = {**request_of(HOST), "consumer_generation": None, **OWNER}
     refused = client.put_allocations(consumer, body)
     named = int(refused.detail.partition("expected ")[2].split()[0])
-    watched.add(consumer, Claim(request_of(HOST), named=named, is_late=True))
+    watched.add(consumer, _unanswered(named))
     watched.run_for(100)
     assert len(watched.orphans) == 1
     body["consumer_generation"] = named
@@ -332,7 +337,7 @@ def test_late_claim_for_a_known_consumer_that_is_empty_is_watched_for(
     watched.run_for(100)
     assert _held(placement, consumer) == {}
     watched.run_for(LATE_WRITE_S)
-    assert watched.settled == [consumer]
+    assert watched.resolved == [consumer]
 
 
 def test_known_consumer_that_is_empty_is_forgotten_once_no_write_may_be_late(
@@ -341,7 +346,7 @@ def test_known_consumer_that_is_empty_is_forgotten_once_no_write_may_be_late(
     consumer = _consumer()
     nothing = {"allocations": {}, "consumer_generation": None, **OWNER}
     assert placement.client.put_allocations(consumer, nothing).is_done
-    watched.add(consumer, Claim(request_of(HOST), named=1, is_late=True))
+    watched.add(consumer, _unanswered(1))
     watched.run_for(LATE_WRITE_S - 1)
     assert len(watched.orphans) == 1
     watched.run_for(62)
@@ -355,7 +360,7 @@ def test_empty_consumer_is_forgotten_if_no_write_is_in_transit(
     release_all(placement.client, {consumer: claim})
     watched.add(consumer, claim)
     watched.run_for(2)
-    assert watched.settled == [consumer]
+    assert watched.resolved == [consumer]
     assert claim_one(placement.client, consumer, request_of(HOST)).n_attempts == 1, (
         "the write did not reach Placement"
     )
@@ -366,15 +371,15 @@ def test_released_claim_is_not_restored_by_a_late_write(
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
     watched.state = InstanceState.GONE
-    watched.add(consumer, replace(_doubted(claim), is_late=True))
+    watched.add(consumer, replace(_doubted(claim), is_in_flight=True))
     watched.run_for(2)
     assert _held(placement, consumer) == {}
     late = {**request_of(HOST), "consumer_generation": None, **OWNER}
     assert not placement.client.put_allocations(consumer, late).is_done
     assert not watched.orphans
-    assert watched.settled == [], "it is watched for as long as it may come"
+    assert watched.resolved == [], "it is watched for as long as it may come"
     watched.run_for(LATE_WRITE_S + 62)
-    assert watched.settled == [consumer]
+    assert watched.resolved == [consumer]
 
 
 # -- what is held as it was claimed ----------------------------------------------------
@@ -398,7 +403,7 @@ def test_interrupted_release_of_ours_continues(
     _write_again(placement.client, consumer)
     watched.add(consumer, claim)
     watched.run_for(2)
-    assert watched.settled == [consumer]
+    assert watched.resolved == [consumer]
     assert _held(placement, consumer) == {}
 
 
@@ -411,7 +416,7 @@ def test_what_placement_granted_us_is_released_unless_it_is_in_use(
     watched.state = state
     watched.add(consumer, claim)
     watched.run_for(2)
-    assert watched.settled == [consumer]
+    assert watched.resolved == [consumer]
     is_in_use = state is InstanceState.ON_HOST
     assert _held(placement, consumer) == ({HOST: {"VCPU": 1}} if is_in_use else {})
 
@@ -448,7 +453,7 @@ def test_what_is_in_doubt_is_released_once_its_instance_is_not_there(
     watched.state = state
     watched.run_for(4)
     assert watched.queried == {(consumer, HOST)}
-    assert watched.settled == [consumer]
+    assert watched.resolved == [consumer]
     assert _held(placement, consumer) == {}
 
 
@@ -461,7 +466,7 @@ def test_what_is_in_doubt_is_kept_once_its_instance_is_on_a_host(
     watched.run_for(TIMEOUT_S - 1)
     watched.state = InstanceState.ON_HOST
     watched.run_for(2)
-    assert watched.settled == [consumer]
+    assert watched.resolved == [consumer]
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
 
@@ -485,7 +490,7 @@ def test_what_no_evidence_explains_is_reported_once_and_kept(
     assert HOST in caplog.text
     assert f"resource provider allocation delete {consumer}" in caplog.text
     assert len(watched.orphans) == 1
-    assert watched.settled == []
+    assert watched.resolved == []
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
 
@@ -511,7 +516,7 @@ def test_evacuation_in_doubt_is_settled_by_where_the_instance_is(
     watched.state = state
     watched.run_for(TIMEOUT_S - 1)
     is_known = state in (*NOT_IN_USE, InstanceState.ON_HOST)
-    assert watched.settled == ([consumer] if is_known else [])
+    assert watched.resolved == ([consumer] if is_known else [])
     is_released = state in NOT_IN_USE
     assert (_held(placement, consumer) == source) is is_released
 
@@ -550,7 +555,7 @@ def test_orphan_of_an_instance_that_was_claimed_for_since_is_forgotten(
     consumer, claim = _claimed(placement, HOST)
     watched.add(consumer, claim if is_ours else _doubted(claim))
     watched.orphans.forget_claimed([_consumer(), consumer])
-    assert watched.settled == [consumer]
+    assert watched.resolved == [consumer]
     watched.state = InstanceState.GONE
     watched.run_for(2)
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
@@ -566,7 +571,7 @@ def in_use(placement: EmbeddedPlacementFixture, watched: Watched) -> Any:
         client = server.client()
         answer = claim_one(client, consumer, request_of(HOST), waiter=HandTime())
         claim = answer.claims[consumer]
-        assert claim.is_late
+        assert claim.is_in_flight
         watched.add(consumer, claim, is_watched=True)
         yield consumer, server
         server.let_late_ones_go()
@@ -579,9 +584,9 @@ def test_what_is_in_use_is_no_orphan_and_stays(
     assert not watched.orphans
     server.let_late_ones_go()
     watched.run_for(LATE_WRITE_S - 1)
-    assert watched.settled == []
+    assert watched.resolved == []
     watched.run_for(62)
-    assert watched.settled == [consumer]
+    assert watched.resolved == [consumer]
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
 
@@ -594,7 +599,7 @@ def test_late_write_is_refused_once_its_instance_was_deleted(
     server.let_late_ones_go()
     assert _held(placement, consumer) == {}
     watched.run_for(LATE_WRITE_S + 62)
-    assert watched.settled == [consumer]
+    assert watched.resolved == [consumer]
 
 
 @pytest.mark.parametrize("state", InstanceState, ids=lambda state: state.name)
@@ -609,7 +614,7 @@ def test_late_write_for_a_deleted_instance_is_released_where_that_is_known(
     server.let_late_ones_go()
     watched.state = state
     watched.run_for(LATE_WRITE_S + 62)
-    assert watched.settled == [consumer]
+    assert watched.resolved == [consumer]
     is_released = state is InstanceState.GONE
     assert bool(_held(placement, consumer)) is not is_released
 
@@ -621,7 +626,7 @@ def test_late_write_does_not_replace_a_later_claim_that_is_in_use(
     """Generations restart with a deleted consumer: both name generation 1."""
     consumer, _ = _claimed(placement, OTHER)
     late = {**request_of(HOST), "consumer_generation": 1, **OWNER}
-    watched.add(consumer, Claim(request_of(HOST), named=1, is_late=True))
+    watched.add(consumer, _unanswered(1))
     watched.state = state
     watched.run_for(100)
     held = placement.client.allocations(consumer)
@@ -658,10 +663,10 @@ def test_new_claim_ends_above_the_generation_of_a_late_write(
 ) -> None:
     consumer, client = _consumer(), placement.client
     late = {**request_of(HOST), "consumer_generation": 1, **OWNER}
-    watched.add(consumer, Claim(request_of(HOST), named=1, is_late=True))
+    watched.add(consumer, _unanswered(1))
     above = watched.orphans.late_generations([consumer, "another"])
     assert above == {consumer: 1}
-    answer = claim_one(client, consumer, request_of(OTHER), rest_above=above)
+    answer = claim_one(client, consumer, request_of(OTHER), final_above=above)
     assert not client.put_allocations(consumer, late).is_done
     assert _held(placement, consumer) == {OTHER: {"VCPU": 1}}
     release_all(client, answer.claims)
@@ -672,12 +677,12 @@ def test_orphan_with_a_late_write_is_watched_once_its_claim_is_in_use(
     placement: EmbeddedPlacementFixture, watched: Watched
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
-    watched.add(consumer, replace(_doubted(claim), is_late=True))
+    watched.add(consumer, replace(_doubted(claim), is_in_flight=True))
     watched.orphans.forget_claimed([consumer])
     assert not watched.orphans
-    assert watched.settled == []
+    assert watched.resolved == []
     watched.run_for(LATE_WRITE_S + 62)
-    assert watched.settled == [consumer]
+    assert watched.resolved == [consumer]
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
 

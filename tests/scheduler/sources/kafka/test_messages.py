@@ -19,7 +19,7 @@ from moorage.scheduler.sources.kafka.messages import (
     MessageApplier,
     TopicMessage,
 )
-from moorage.scheduler.sources.kafka.missing import MissingHosts
+from moorage.scheduler.sources.kafka.silence import MissingHosts
 from moorage.scheduler.sources.reported.hosts import ReportedHosts
 from moorage.scheduler.sources.reported.revisions import Route
 from moorage.testing.builders import NOW, host, instance_uuid, node_uuid
@@ -467,10 +467,10 @@ def test_excused_silence_makes_no_host_newer_than_now() -> None:
     log.report("h1")
     reading = Reading(log.messages)
     [route] = reading.hosts.routes()
-    reading.hosts.excuse_silence({route: 100})
+    reading.hosts.shorten_silence({route: 100})
     assert reading.value("last_seen_up") == NOW + 100
     assert reading.hosts.last_report_at == NOW, "the state is as old as before"
-    reading.hosts.excuse_silence({route: 1e6})
+    reading.hosts.shorten_silence({route: 1e6})
     assert reading.value("last_seen_up") == APPLIED_AT
 
 
@@ -485,7 +485,7 @@ def test_silence_is_excused_only_of_hosts_whose_messages_take_that_route() -> No
     assert reading.hosts.routes() == {of_h1, of_h2}
     h1, h2 = node_uuid("h1"), node_uuid("h2")
     before = {node: reading.value("last_seen_up", node) for node in (h1, h2)}
-    reading.hosts.excuse_silence({of_h1: 5})
+    reading.hosts.shorten_silence({of_h1: 5})
     assert reading.value("last_seen_up", h1) == before[h1] + 5
     assert reading.value("last_seen_up", h2) == before[h2]
 

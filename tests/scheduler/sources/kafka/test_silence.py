@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from moorage.scheduler.sources.kafka.silence import ExcusedTime, RelayAbsence
+from moorage.scheduler.sources.kafka.silence import RelayAbsence, UncountedTime
 from moorage.scheduler.sources.reported.revisions import Route
 from moorage.testing.builders import NOW
 
@@ -29,7 +29,7 @@ def excused_s(
     read_until: Callable[[float], float] = lambda now: now,
 ) -> float:
     """The seconds after NOW that do not count as silence, away_s seconds later."""
-    absence, excused, found = RelayAbsence(LATE_S, grace_s), ExcusedTime(), 0.0
+    absence, excused, found = RelayAbsence(LATE_S, grace_s), UncountedTime(), 0.0
     for passed in range(0, away_s + 1, step_s):
         now = NOW + passed
         absence.check(written_at(now), now)
@@ -54,7 +54,7 @@ def test_time_without_a_relay_is_silence_of_hosts_that_are_not_behind_it() -> No
 
 
 def test_absence_ends_with_a_message_and_the_next_one_has_its_own_grace() -> None:
-    absence, excused = RelayAbsence(LATE_S, GRACE_S), ExcusedTime()
+    absence, excused = RelayAbsence(LATE_S, GRACE_S), UncountedTime()
 
     def found(written_at: float, now: float) -> float:
         absence.check(written_at, now)
@@ -108,13 +108,13 @@ def test_each_second_is_excused_once_if_a_partition_and_the_relay_are_away(
 
 
 def test_clock_that_is_set_back_excuses_the_next_outage() -> None:
-    absence, excused = RelayAbsence(LATE_S, GRACE_S), ExcusedTime()
+    absence, excused = RelayAbsence(LATE_S, GRACE_S), UncountedTime()
     assert excused.find({OWN: NOW}, absence, NOW + 60) == {OWN: 60}
     assert excused.find({OWN: NOW - 3600}, absence, NOW - 3590) == {OWN: 10}
 
 
 def test_routes_that_no_host_has_any_more_are_forgotten() -> None:
-    absence, excused = RelayAbsence(LATE_S, GRACE_S), ExcusedTime()
+    absence, excused = RelayAbsence(LATE_S, GRACE_S), UncountedTime()
     excused.find({OWN: NOW}, absence, NOW + 60)
     assert excused.unread == {OWN}
     assert excused.find({}, absence, NOW + 61) == {}

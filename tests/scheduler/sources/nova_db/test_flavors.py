@@ -91,9 +91,7 @@ class _WithFlavors(BaseHostSource):
 @pytest.fixture
 def answers(source: NovaDBSource) -> Iterator[Answers]:
     with explained_cloud(2) as (scheduler, _):
-        parts = dataclasses.replace(
-            scheduler.selector.parts, source=_WithFlavors(source)
-        )
+        parts = dataclasses.replace(scheduler.parts, source=_WithFlavors(source))
         explainer = Explainer(lambda: parts, scheduler.candidates.provider_view)
         yield Answers(explainer, None)
 

@@ -284,7 +284,7 @@ def test_lost_database_refuses_rules_and_leaves_out_wishes(
     with pytest.raises(NoValidHost, match="different_rack may name cannot be read now"):
         _hosts(scheduler, _spec(different_rack=MINE))
     assert _hosts(scheduler, _spec(near=MINE)) == {"a", "b", "c"}
-    source = scheduler.selector.parts.source
+    source = scheduler.parts.source
     assert isinstance(source, _FileWithGroups)
     with pytest.raises(GroupsUnavailable, match="no such table"):
         _members(source.nova, MINE)

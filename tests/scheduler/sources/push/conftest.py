@@ -15,7 +15,7 @@ from moorage.agent.reporter import Reply, Reporter
 from moorage.scheduler.conf import load
 from moorage.scheduler.hosts import COLUMNS, HostTable
 from moorage.scheduler.sources.push import PushSource
-from moorage.scheduler.sources.push.report_requests import ReportRequester
+from moorage.scheduler.sources.push.source import ReportRequester
 from moorage.scheduler.sources.reported.hosts import ReportedHosts
 from moorage.testing.builders import NOW
 

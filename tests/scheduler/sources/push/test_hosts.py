@@ -546,15 +546,15 @@ def test_claim_received_after_the_report_counts_once(
     # It comes from another scheduler, late, whose clock is wrong.
     scheduler.table.claims.consume(NODE, A, Consumption(1, 1, 2), NOW - 1e6)
     scheduler.table.claims.consume(NODE, B, Consumption(1, 1, 3), NOW - 1e6)
-    hosts.settle_reported_claims()
+    hosts.end_reported_claims()
     assert scheduler.value(NODE, "vcpus_used") == 7, "it may be a resize in place"
     clock.now += 30
-    hosts.settle_reported_claims()
+    hosts.end_reported_claims()
     assert scheduler.value(NODE, "vcpus_used") == 7, "nothing was heard of it since"
     clock.now += 5
     wire.reporter.report(host(host="h1", vcpus_used=2), [A])
     scheduler.receive(*wire.casts())
-    hosts.settle_reported_claims()
+    hosts.end_reported_claims()
     assert scheduler.value(NODE, "vcpus_used") == 5, "no report has the other one"
     assert scheduler.table.instances.of_host("h1") == {A, B}
 

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from moorage.scheduler.sources.push.report_requests import ReportRequester
+from moorage.scheduler.sources.push.source import ReportRequester
 
 
 class AgentRequests:

@@ -155,7 +155,7 @@ def test_without_a_store_the_cloud_is_shown(api: ExplainingAPI) -> None:
 def test_without_providers_in_memory_the_capacity_says_what_to_set(
     api: ExplainingAPI,
 ) -> None:
-    parts = api.scheduler.selector.parts
+    parts = api.scheduler.parts
     client = Client(make_app(Answers(Explainer(lambda: parts), api.store)))
     answer = client.get("/capacity")
     assert answer.status_code == 503

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances that are placed together: the hosts for them, their rules and wishes."""
+"""The hosts for instances that are placed at once, with their rules and preferences."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .filtering import filter_hosts
 from .instances import spec_of_instance
 from .record import DecisionRecord, FilterStep
 
-_Found = TypeVar("_Found", JointRule, PlacesUsed)
+_Answer = TypeVar("_Answer", JointRule, PlacesUsed)
 
 
-def eligible_together(
+def eligible_jointly(
     request: Request,
     filters: Sequence[BaseHostFilter],
     weighers: Sequence[BaseHostWeigher],
@@ -44,10 +44,10 @@ def eligible_together(
         A filter or weigher failed, or what it returned is not about these hosts.
     """
     spec_obj = spec_of_instance(request.spec_obj, uuid)
-    run = without_joint_rules(filters)
+    applied = without_joint_rules(filters)
     with record.timed("filters"):
         hosts = filter_hosts(
-            run,
+            applied,
             hosts,
             spec_obj,
             index=0,
@@ -62,26 +62,26 @@ def eligible_together(
             for rule in _asked(filter_, filter_.joint_rules, hosts, spec_obj):
                 allowed &= rule.allowed
                 rules.append(rule)
-            if filter_ not in run:
+            if filter_ not in applied:
                 name, n_out = type(filter_).__name__, int(allowed.sum())
                 at = record.position_of(uuid, 0)
                 record.steps.append(FilterStep(name, n_in, n_out, filter_.REASON, at))
     with record.timed("weighers"):
-        wishes = [
-            wish.take(allowed)
+        preferences = [
+            preference.take(allowed)
             for weigher in weighers
-            for wish in _asked(weigher, weigher.joint_wishes, hosts, spec_obj)
+            for preference in _asked(weigher, weigher.joint_wishes, hosts, spec_obj)
         ]
-    left = [rule.take(allowed) for rule in rules]
-    return Eligible(hosts.take(allowed), left, wishes)
+    rules = [rule.take(allowed) for rule in rules]
+    return Eligible(hosts.take(allowed), rules, preferences)
 
 
 def without_joint_rules(filters: Sequence[BaseHostFilter]) -> list[BaseHostFilter]:
-    """Return the filters that run for instances placed together.
+    """Return the filters that run for instances that are placed at once.
 
-    For those that may pass a host later, rules stand where a filter has some.
+    The rules of a filter that may pass a host later are applied instead of it.
     """
-    return [e for e in filters if not (e.may_pass_later and _has_rules(e))]
+    return [f for f in filters if not (f.may_pass_later and _has_rules(f))]
 
 
 def _has_rules(filter_: BaseHostFilter) -> bool:
@@ -90,15 +90,15 @@ def _has_rules(filter_: BaseHostFilter) -> bool:
 
 def _asked(
     plugin: BaseHostFilter | BaseHostWeigher,
-    ask: Callable[[HostBatch, RequestSpec], Sequence[_Found]],
+    ask: Callable[[HostBatch, RequestSpec], Sequence[_Answer]],
     hosts: HostBatch,
     spec_obj: RequestSpec,
-) -> Sequence[_Found]:
-    """Return the rules or wishes of a plugin, which must be about these hosts."""
+) -> Sequence[_Answer]:
+    """Return the rules or preferences of a plugin, which must be about these hosts."""
     name = type(plugin).__name__
     try:
-        found = ask(hosts, spec_obj)
-        shapes = {each.places.shape for each in found}
+        answers = ask(hosts, spec_obj)
+        shapes = {answer.places.shape for answer in answers}
     except SchedulerError:
         raise
     except Exception as e:
@@ -109,4 +109,4 @@ def _asked(
             f"{name} returned rules or wishes about places of shape {sorted(shapes)}; "
             f"it must be ({len(hosts)},)"
         )
-    return found
+    return answers

@@ -12,8 +12,8 @@ import pytest
 from moorage.filters import BaseHostFilter
 from moorage.objects import RequestSpec
 from moorage.scheduler.drivers.base import Eligible
+from moorage.scheduler.drivers.joint import eligible_jointly
 from moorage.scheduler.drivers.record import DecisionRecord
-from moorage.scheduler.drivers.together import eligible_together
 from moorage.scheduler.errors import PluginError
 from moorage.scheduler.hosts import HostBatch
 from moorage.scheduler.locality import JointRule
@@ -50,7 +50,7 @@ def _eligible(cls: type[BaseHostFilter]) -> tuple[Eligible, DecisionRecord]:
     record = DecisionRecord("req", (ONE,), 1, 0.0)
     rows = batch(*hosts("free_ram_mb", [1, 2, 3, 4]))
     filters = [cls(options())]
-    return eligible_together(request, filters, [], rows, ONE, record), record
+    return eligible_jointly(request, filters, [], rows, ONE, record), record
 
 
 def test_filter_without_rules_runs() -> None:

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from moorage.objects import ImageMetaProps
 from moorage.scheduler.errors import InvalidRequest
-from moorage.scheduler.request.features import (
+from moorage.scheduler.request.flavor_and_image import (
+    FlavorAndImage,
     feature_resources,
     feature_traits,
 )
-from moorage.scheduler.request.flavor_and_image import FlavorAndImage
 
 UEFI = {"hw_firmware_type": "uefi"}
 STATELESS = UEFI | {"hw_firmware_stateless": True}
@@ -23,7 +22,7 @@ def encrypted(model: str | None, properties: dict[str, Any]) -> FlavorAndImage:
     extra_specs = {"hw:mem_encryption": "true"}
     if model:
         extra_specs["hw:mem_encryption_model"] = model
-    return FlavorAndImage(1, extra_specs, ImageMetaProps(**properties))
+    return FlavorAndImage(1, extra_specs, properties)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +66,7 @@ def test_image_that_cannot_be_encrypted_is_refused(
 
 
 def test_guest_without_features_requires_nothing() -> None:
-    guest = FlavorAndImage(1, {"hw:mem_encryption": "no"}, None)
+    guest = FlavorAndImage(1, {"hw:mem_encryption": "no"}, {})
 
     assert feature_traits(guest) == set()
     assert feature_resources(guest) == {}

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Require hosts in the segments of the requested routed networks."""
+"""Prefilters by the requested ports and networks, which they look up in Neutron."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import os_traits
+from oslo_utils import strutils
+
 from ..errors import ConfigurationError
+from ..request import Request, set_field
 from .base import PrefilterRequest, no_valid_host
 from .networks import NetworkLookup
 
@@ -13,9 +17,43 @@ if TYPE_CHECKING:
     from ...objects import NetworkRequest
 
 _GATE = "query_placement_for_routed_network_aggregates"
-
 #: Not network IDs: "use one of the project's", "use none".
 _NO_NETWORK = frozenset({"auto", "none"})
+#: Of the port of a SmartNIC's DPU: in the spec of its PCI request, and of its VNIC.
+_REMOTE_TAG = "remote_managed"
+_REMOTE_VNIC_TYPE = "remote-managed"
+
+
+def remote_managed_ports_filter(request: PrefilterRequest) -> None:
+    """Require ``COMPUTE_REMOTE_MANAGED_PORTS`` if a port is remote-managed.
+
+    nova's API adds a PCI request for each such port, so that no query is needed for
+    those. Ports without one are fetched from Neutron if it is configured, each once;
+    nova 34 fetches every port of every request.
+
+    Raises
+    ------
+    NetworkError
+        Neutron does not answer.
+    """
+    pci_requests = set_field(request.spec_obj, "pci_requests")
+    ports, is_remote = set[str | None](), False
+    for pci_request in set_field(pci_requests, "requests") or ():
+        if pci_request.source == pci_request.NEUTRON_PORT:
+            ports.add(set_field(pci_request, "requester_id"))
+            is_remote |= any(
+                strutils.bool_from_string(spec.get(_REMOTE_TAG))
+                for spec in pci_request.spec
+            )
+    if not is_remote and (lookup := request.network) is not None:
+        networks = Request.of(request.spec_obj).requested_networks
+        is_remote = any(
+            lookup.port(network.port_id).get("binding:vnic_type") == _REMOTE_VNIC_TYPE
+            for network in networks
+            if network.port_id and network.port_id not in ports
+        )
+    if is_remote:
+        request.requirements.root_required.add(os_traits.COMPUTE_REMOTE_MANAGED_PORTS)
 
 
 def routed_networks_filter(request: PrefilterRequest) -> None:
@@ -36,11 +74,9 @@ def routed_networks_filter(request: PrefilterRequest) -> None:
     NetworkError, PlacementError
         Neutron or Placement do not answer.
     """
-    if not request.conf.scheduler[_GATE]:
-        return
     if request.network is None:
         raise ConfigurationError(f"[scheduler] {_GATE} needs a Neutron client")
-    for requested in request.parsed.field("requested_networks") or ():
+    for requested in Request.of(request.spec_obj).requested_networks:
         if uuids := _aggregates(request.network, requested):
             request.requirements.member_of.append(uuids)
 
@@ -63,7 +99,7 @@ def _aggregates(network: NetworkLookup, requested: NetworkRequest) -> frozenset[
 def _in_aggregates(
     network: NetworkLookup, segments: frozenset[str], of: str
 ) -> frozenset[str]:
-    found = [network.aggregates_of_segment(segment) for segment in sorted(segments)]
-    if not all(found):
+    aggregates = [network.aggregates_of_segment(uuid) for uuid in sorted(segments)]
+    if not all(aggregates):
         raise no_valid_host(f"Aggregates not found for the {of}")
-    return frozenset().union(*found)
+    return frozenset().union(*aggregates)

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which hosts `moorage hosts` lists, in which order, and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import fnmatch
+import glob
+import io
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from .tables import Answer
+from .text import safe
+
+#: Names of texts and of numbers that a host has, besides its levels of places.
+TEXTS: Final = ("host", "node", "cell", "zone", "state")
+_AMOUNTS: Final = {"vcpu": "vcpus", "ram": "memory_mb", "disk": "disk_gb"}
+NUMBERS: Final = (
+    *_AMOUNTS,
+    *(f"free_{name}" for name in _AMOUNTS),
+    "seen",
+    "instances",
+    "claims",
+)
+_COMPARISON: Final = re.compile(r"\s*([\w-]+)\s*(<=|>=|!=|=|<|>)\s*(.*?)\s*")
+_COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "=": operator.eq,
+    "!=": operator.ne,
+}
+
+
+def host_values(host: Answer) -> dict[str, str | float]:
+    """Return a host's values by name: `TEXTS`, `NUMBERS`, and its places by level.
+
+    vcpu, ram and disk are the used share of the capacity, in percent; free_vcpu,
+    free_ram and free_disk what is left of it, in vCPUs, MiB and GB; seen is in seconds.
+    A number that is not known is NaN, which no comparison but != matches.
+    """
+    values: dict[str, str | float] = {
+        "host": host["host"],
+        "node": host["node"],
+        "cell": host["cell_uuid"],
+        "zone": host["zone"],
+        "state": host["condition"],
+        "seen": math.nan if host["seen_s"] is None else host["seen_s"],
+        "instances": host["n_instances"],
+        "claims": host["n_claims"],
+    }
+    for (name, key), ratio in zip(
+        _AMOUNTS.items(), host["allocation_ratios"], strict=True
+    ):
+        used, capacity = host[key][0], host[key][1] * ratio
+        values[name] = 100 * used / capacity if capacity else math.nan
+        values[f"free_{name}"] = capacity - used
+    for level, names in host["places"].items():
+        values.setdefault(level, ", ".join(names))
+    return values
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Condition:
+    """One comparison: text patterns with * for = and !=, or numbers."""
+
+    name: str
+    sign: str
+    expected: str | float
+
+    def holds(self, values: Mapping[str, str | float]) -> bool:
+        """Return whether a host's values match."""
+        value = values.get(self.name, "")
+        if isinstance(self.expected, str):
+            matches = fnmatch.fnmatchcase(str(value), self.expected)
+            return matches is (self.sign == "=")
+        return _COMPARE[self.sign](value, self.expected)
+
+
+def equals(name: str, text: str) -> _Condition:
+    """Return the condition that a text is just this, without patterns."""
+    return _Condition(name, "=", glob.escape(text))
+
+
+def parse_where(text: str) -> list[_Condition]:
+    """Return the conditions of an expression: comparisons joined by ``and``.
+
+    Raises
+    ------
+    click.BadParameter
+        It is none, or compares a text with < or >.
+    """
+    return [_parsed(part) for part in re.split(r"\s+and\s+", text.strip())]
+
+
+def _parsed(text: str) -> _Condition:
+    parts = _COMPARISON.fullmatch(text)
+    if parts is None:
+        raise click.BadParameter(
+            f"{safe(text, 50)!r} is no comparison such as vcpu>80 or zone=z*"
+        )
+    name, sign, value = parts.groups()
+    if name in NUMBERS:
+        try:
+            return _Condition(name, sign, float(value.removesuffix("%")))
+        except ValueError:
+            raise click.BadParameter(
+                f"{name}: {safe(value, 50)!r} is no number"
+            ) from None
+    if sign not in ("=", "!="):
+        raise click.BadParameter(
+            f"{name} is a text: use = or !=; numbers are {', '.join(NUMBERS)}"
+        )
+    return _Condition(name, sign, value.strip("'\""))
+
+
+def select_hosts(
+    hosts: Iterable[Answer], conditions: Sequence[_Condition], sort: str | None
+) -> list[Answer]:
+    """Return the hosts that match all conditions, sorted by a value.
+
+    Parameters
+    ----------
+    sort : str or None
+        A name; with ``-`` before it the largest first. Unknown numbers are the last.
+
+    Raises
+    ------
+    click.BadParameter
+        No host has a value of a name.
+    """
+    valued = [(host, host_values(host)) for host in hosts]
+    known = {name for _, values in valued for name in values}
+    wanted = {condition.name for condition in conditions}
+    if sort:
+        wanted.add(sort.removeprefix("-"))
+    if valued and (unknown := sorted(wanted - known)):
+        raise click.BadParameter(
+            f"No host has {safe(unknown[0], 50)}; there are {', '.join(sorted(known))}"
+        )
+    chosen = [
+        (host, values)
+        for host, values in valued
+        if all(condition.holds(values) for condition in conditions)
+    ]
+    if sort:
+        name, is_descending = sort.removeprefix("-"), sort.startswith("-")
+        sign = -1 if is_descending else 1
+
+        def key(pair: tuple[Answer, Mapping[str, str | float]]) -> tuple[bool, Any]:
+            value = pair[1].get(name, "")
+            if isinstance(value, str):
+                return False, value
+            return math.isnan(value), 0.0 if math.isnan(value) else sign * value
+
+        is_text = any(isinstance(values.get(name, 0), str) for _, values in chosen)
+        chosen.sort(key=key, reverse=is_descending and is_text)
+    return [host for host, _ in chosen]
+
+
+def hosts_csv(hosts: Sequence[Answer]) -> str:
+    """Return hosts as CSV with a head: one column a value, numbers unrounded."""
+    rows = [host_values(host) for host in hosts]
+    levels = {name for row in rows for name in row} - {*TEXTS, *NUMBERS}
+    columns = [*TEXTS, *sorted(levels), *NUMBERS]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow(
+            {
+                name: "" if isinstance(value, float) and math.isnan(value) else value
+                for name, value in row.items()
+            }
+        )
+    return text.getvalue()

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a request asked for, as plain data for people: flavor, image, hints, group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...objects import RequestSpec
+from ..request import set_field
+
+#: Members of a server group, hosts of a list and attempts that are given.
+_MAX_LISTED: Final = 50
+
+
+def describe_request(spec_obj: RequestSpec) -> dict[str, Any]:
+    """Return the parts of a request that decide about hosts, for operators.
+
+    Parts that are not set, and empty ones, are left out.
+
+    Returns
+    -------
+    dict
+        flavor (name, vcpus, memory_mb, root_gb, ephemeral_gb, swap_mb, extra_specs),
+        image (id, name, properties), availability_zone, hints, server_group (uuid,
+        policy, rules, members, n_members), is_volume_backed, ports, networks,
+        destination (host, node, cell), ignore_hosts, force_hosts, force_nodes,
+        attempted_hosts, numa_cells and pci_devices (numbers).
+    """
+    hints = set_field(spec_obj, "scheduler_hints") or {}
+    requests = set_field(set_field(spec_obj, "pci_requests"), "requests") or ()
+    networks = set_field(set_field(spec_obj, "requested_networks"), "objects") or ()
+    attempts = set_field(set_field(spec_obj, "retry"), "hosts") or ()
+    numa_cells = set_field(set_field(spec_obj, "numa_topology"), "cells") or ()
+    parts = {
+        "flavor": _flavor(spec_obj),
+        "image": _image(spec_obj),
+        "availability_zone": set_field(spec_obj, "availability_zone"),
+        "hints": {name: _texts(hint) for name, hint in hints.items()},
+        "server_group": _server_group(spec_obj),
+        "is_volume_backed": set_field(spec_obj, "is_bfv"),
+        "ports": _texts([set_field(network, "port_id") for network in networks]),
+        "networks": _texts([set_field(network, "network_id") for network in networks]),
+        "destination": _destination(spec_obj),
+        "ignore_hosts": _texts(set_field(spec_obj, "ignore_hosts")),
+        "force_hosts": _texts(set_field(spec_obj, "force_hosts")),
+        "force_nodes": _texts(set_field(spec_obj, "force_nodes")),
+        "attempted_hosts": _texts([set_field(attempt, "host") for attempt in attempts]),
+        "numa_cells": len(numa_cells),
+        "pci_devices": sum(set_field(request, "count") or 0 for request in requests),
+    }
+    return _set_only(parts)
+
+
+def _flavor(spec_obj: RequestSpec) -> dict[str, Any]:
+    flavor = set_field(spec_obj, "flavor")
+    names = ("name", "vcpus", "memory_mb", "root_gb", "ephemeral_gb")
+    return {
+        **{name: set_field(flavor, name) for name in names},
+        "swap_mb": set_field(flavor, "swap"),
+        "extra_specs": dict(set_field(flavor, "extra_specs") or {}),
+    }
+
+
+def _image(spec_obj: RequestSpec) -> dict[str, Any]:
+    image = set_field(spec_obj, "image")
+    properties = set_field(image, "properties")
+    described = {
+        "id": set_field(image, "id"),
+        "name": set_field(image, "name"),
+        "properties": {
+            name: str(value)
+            for name, value in (properties.to_dict() if properties else {}).items()
+        },
+    }
+    return _set_only(described)
+
+
+def _server_group(spec_obj: RequestSpec) -> dict[str, Any]:
+    group = set_field(spec_obj, "instance_group")
+    members = set_field(group, "members") or ()
+    policies = set_field(group, "policies") or ()
+    described = {
+        "uuid": set_field(group, "uuid"),
+        "policy": set_field(group, "policy") or ", ".join(policies),
+        "rules": dict(set_field(group, "_rules") or {}),
+        "members": _texts(members),
+        "n_members": len(members),
+    }
+    return _set_only(described) if group is not None else {}
+
+
+def _destination(spec_obj: RequestSpec) -> dict[str, Any]:
+    destination = set_field(spec_obj, "requested_destination")
+    described = {
+        "host": set_field(destination, "host"),
+        "node": set_field(destination, "node"),
+        "cell": set_field(set_field(destination, "cell"), "uuid"),
+    }
+    return _set_only(described)
+
+
+def _texts(listed: Any) -> list[str]:  # noqa: ANN401 - a hint may be a text or a list
+    """Return what is listed, at most `_MAX_LISTED` texts; None is left out."""
+    texts = [listed] if isinstance(listed, str) else listed or ()
+    return [str(text) for text in texts if text is not None][:_MAX_LISTED]
+
+
+def _set_only(parts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: part for name, part in parts.items() if part}

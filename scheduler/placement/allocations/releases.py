@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Release a claim, unless another request has taken it over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...waiting import Rng, SystemWaiter, Waiter
+from ..answers import DesiredAllocations
+from ..client import PlacementClient
+from .claims import Claim
+from .engine import AllocationsByConsumer, Rewrite
+
+
+def release(
+    client: PlacementClient,
+    consumer_uuid: str,
+    claimed: Claim,
+    *,
+    rng: Rng,
+    watch: Callable[[Claim], None],
+    waiter: Waiter | None = None,
+    global_request_id: str | None = None,
+) -> bool:
+    """Release a claim, if the consumer still holds it and nothing was written since.
+
+    What the consumer held before the claim stays.
+
+    Parameters
+    ----------
+    watch : callable
+        Called with the claim if a write that raises its generation got no answer: it
+        may arrive late, and make the claim again.
+
+    Returns
+    -------
+    bool
+        Whether the claim was held and is now released.
+
+    Raises
+    ------
+    AllocationsInDoubt
+        Placement did not answer; calling again continues from there.
+    AllocationUpdateFailed
+        Other writers kept changing the consumer or its providers.
+    PlacementError
+        Placement could not be used.
+    """
+    plan = _ReleasePlan(consumer_uuid, claimed)
+    rewrite = Rewrite(
+        client,
+        [consumer_uuid],
+        plan,
+        waiter=waiter or SystemWaiter(),
+        rng=rng,
+        global_request_id=global_request_id,
+        ends_final=False,
+    )
+    try:
+        answer = rewrite.run().answer
+        if not answer.is_done and not answer.is_concurrent_update:
+            # The provider has shrunk: Placement refuses to write the same amounts
+            # again.
+            plan.may_bump = False
+            rewrite.run()
+    finally:
+        # The generations of a consumer that keeps what it held before do not restart.
+        if claimed.before is None:
+            unanswered = rewrite.unanswered.get(consumer_uuid, [])
+            bumps = [
+                generation for generation in unanswered if generation and generation % 2
+            ]
+            if bumps:
+                bump = max(bumps)
+                watch(Claim(claimed.request, named_generation=bump, is_in_flight=True))
+    rewrite.raise_unless_done(f"Consumer {consumer_uuid} was not released")
+    return plan.was_held
+
+
+@dataclass(slots=True)
+class _ReleasePlan:
+    """Raises the generation to an even one, then writes the remaining allocations."""
+
+    uuid: str
+    claimed: Claim
+    was_held: bool = False
+    may_bump: bool = True
+    #: The highest generation read so far. A lower one belongs to a new claim: the
+    #: consumer was deleted in between.
+    max_generation: int = 0
+
+    def __call__(self, held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
+        consumer = held[self.uuid]
+        generation = consumer.consumer_generation
+        if generation is None or not consumer.matches(self.claimed.combined_request):
+            return {}
+        if generation < self.max_generation:
+            return {}
+        self.max_generation = generation
+        if not self.claimed.is_still_ours(generation):
+            self.was_held = False
+            return {}  # another request has taken it over
+        self.was_held = True
+        if generation % 2 == 0 or not self.may_bump:
+            return {self.uuid: DesiredAllocations(self.claimed.base_request, consumer)}
+        return {self.uuid: DesiredAllocations.unchanged(consumer)}
