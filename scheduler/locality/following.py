@@ -22,10 +22,11 @@ from oslo_config import cfg
 
 from ..errors import ConfigurationError, PlacementError
 from ..hosts import HostTable, PlacementPlace
+from ..periodic import Outage, Periodic
 from ..placement.client import PlacementClient
 from ..placement.members import root_providers
 from ..placement.providers import ProviderView
-from ..waiting import Spawner, Task, Waiter
+from ..waiting import Spawner, Waiter
 from .places_file import read_places
 
 LOG = logging.getLogger(__name__)
@@ -116,15 +117,22 @@ class PlaceFollower:
         self._placement = placement
         self._provider_view = provider_view
         self._clock = waiter.monotonic
-        self._spawner = spawner
         self._places = places_of_conf(conf)
         self._aggregates_of: AggregatesOf = {}
         #: The trees in memory, and the places, that were read last.
         self._last_read: tuple[object, object] = (None, None)
-        self._is_away = False
-        self._first, self._wake = spawner.event(), spawner.event()
-        self._stopping = spawner.event()
-        self._thread: Task | None = None
+        self._outage = Outage(LOG)
+        self._first = spawner.event()
+        self._pause_s = _API_INTERVAL_S
+        self._reading = Periodic(
+            self.refresh,
+            lambda: self._pause_s,
+            log=LOG,
+            what="Reading the hosts of [locality] places",
+            name="moorage places",
+            spawner=spawner,
+            is_immediate=True,
+        )
 
     @property
     def is_waiting(self) -> bool:
@@ -138,8 +146,8 @@ class PlaceFollower:
 
     def start(self) -> None:
         """Follow the members in the background; wait a little for the first reading."""
-        if self._places and self._thread is None:
-            self._thread = self._spawner.spawn(self._run, name="moorage places")
+        if self._places and not self._reading.is_started:
+            self._reading.start()
             self._first.wait(_FIRST_S)
 
     def reload(self) -> None:
@@ -152,33 +160,30 @@ class PlaceFollower:
         """
         self._places = places_of_conf(self._conf)
         self._write()
-        self._wake.set()
+        self._reading.wake()
         self.start()
 
     def stop(self) -> None:
         """Stop; wait for a call to Placement in progress, but at most 3 s."""
-        self._stopping.set()
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join(_STOP_S)
+        self._reading.stop(_STOP_S)
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            pause_s = self.refresh()
-            self._wake.wait(pause_s)
-            self._wake.clear()
-
-    def refresh(self) -> float:
-        """Read the members once; return the seconds until they should be read again."""
+    def refresh(self) -> None:
+        """Read the members once; if that fails, the known places are kept."""
         if (view := self._provider_view()) is not None:
             self._read_view(view)
-            return _MEMORY_INTERVAL_S
+            self._pause_s = _MEMORY_INTERVAL_S
+            return
         began = self._clock()
         try:
             self._read_api()
         except PlacementError as e:
-            self._report_away(e)
-        return max(_API_INTERVAL_S, _API_PAUSE * (self._clock() - began))
+            self._outage.fail(
+                e,
+                "Reading the hosts of [locality] places from Placement failed: %s; "
+                "the known ones are kept, and reading is retried every %d s",
+                e, _API_INTERVAL_S,
+            )  # fmt: skip
+        self._pause_s = max(_API_INTERVAL_S, _API_PAUSE * (self._clock() - began))
 
     def _read_view(self, view: ProviderView) -> None:
         trees, places = view.state.trees, self._places
@@ -193,12 +198,10 @@ class PlaceFollower:
     def _read_api(self) -> None:
         members: dict[str, Collection[str]] = {}
         for place in self._places:
-            if self._stopping.is_set():
+            if self._reading.is_stopping:
                 return
             members[place.aggregate] = root_providers(self._placement, place.aggregate)
-        if self._is_away:
-            self._is_away = False
-            LOG.info("Placement answers again: the places of hosts were read")
+        self._outage.end("Placement answers again: the places of hosts were read")
         self._put(aggregates_of_members(members))
 
     def _put(self, aggregates_of: AggregatesOf) -> None:
@@ -209,13 +212,3 @@ class PlaceFollower:
     def _write(self) -> None:
         places = places_by_node(self._places, self._aggregates_of)
         self._table.put_placement_places(places)
-
-    def _report_away(self, e: PlacementError) -> None:
-        """Log it once; the places that are known stay."""
-        if not self._is_away:
-            self._is_away = True
-            LOG.warning(
-                "Reading the hosts of [locality] places from Placement failed: %s; "
-                "the known ones are kept, and reading is retried every %d s",
-                e, _API_INTERVAL_S,
-            )  # fmt: skip

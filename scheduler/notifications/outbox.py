@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Any, Final
 
+from ..periodic import Outage
 from .publishers import MessagingNotifier
 
 LOG = logging.getLogger(__name__)
@@ -42,8 +43,7 @@ class Outbox:
         self._queue: queue.Queue[Notification | None] = queue.Queue(max_waiting)
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
-        self._is_failing = False
-        self._n_lost = 0
+        self._outage = Outage(LOG)
 
     def put(self, notification: Notification) -> None:
         """Queue a notification; drop it if the queue is full."""
@@ -54,18 +54,8 @@ class Outbox:
 
     def failed(self, why: str, *details: object) -> None:
         """Count a lost notification, and log the first of a series."""
-        self._n_lost += 1
-        if not self._is_failing:
-            self._is_failing = True
-            LOG.warning(
-                f"Notifications are lost, decisions are not affected: {why}",
-                *details,
-            )
-
-    def _succeeded(self) -> None:
-        if self._is_failing:
-            LOG.warning("Notifications are sent again; %d were lost", self._n_lost)
-            self._is_failing, self._n_lost = False, 0
+        text = f"Notifications are lost, decisions are not affected: {why}"
+        self._outage.fail(why, text, *details)
 
     def _started(self) -> queue.Queue[Notification | None]:
         with self._lock:
@@ -94,7 +84,10 @@ class Outbox:
                 # A notifier that is handed in may raise anything; the next may succeed.
                 self.failed("%s: %s", type(e).__name__, e)
             else:
-                self._succeeded()
+                self._outage.end(
+                    "Notifications are sent again; %d were lost",
+                    self._outage.n_failures, level=logging.WARNING,
+                )  # fmt: skip
 
     def stop(self, timeout_s: float = 5.0) -> bool:
         """Send what is queued, if the bus accepts it in time.

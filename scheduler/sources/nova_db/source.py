@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -17,6 +16,7 @@ from ...clock import now_s
 from ...errors import ConfigurationError
 from ...failures import Failure
 from ...hosts import HostTable
+from ...periodic import Periodic
 from ...polling.polled_database import SharedRefresh
 from ..base import ServiceHost, ServiceState
 from .database_lookups import DatabaseLookups
@@ -90,8 +90,7 @@ class NovaDBSource(DatabaseLookups):
         self._discovery = PeriodicDiscovery(self._api, databases.cells, clock)
         self._shared = SharedRefresh()
         self._missing: dict[str, float] = {}
-        self._stopping = threading.Event()
-        self._poller: threading.Thread | None = None
+        self._poller: Periodic | None = None
 
     # -- called by the scheduler -------------------------------------------------------
 
@@ -151,8 +150,12 @@ class NovaDBSource(DatabaseLookups):
             self._record.start()
         if self._interval_s <= 0:
             return
-        self._poller = threading.Thread(
-            target=self._poll_loop, args=(table,), name="moorage nova_db", daemon=True
+        self._poller = Periodic(
+            lambda: self._start_polls(table),
+            self._interval_s,
+            log=LOG,
+            what="Polling nova's databases",
+            name="moorage nova_db",
         )
         self._poller.start()
 
@@ -246,11 +249,10 @@ class NovaDBSource(DatabaseLookups):
 
     def stop(self) -> None:
         """Stop the polling thread, and close the connections of `engines`."""
-        self._stopping.set()
+        if self._poller is not None:
+            self._poller.stop(_STOP_S)
         for database in self._databases.all():
             database.abandon()
-        if self._poller is not None:
-            self._poller.join(_STOP_S)
         if self._record is not None:
             self._record.stop()
         if self._engines is not None:
@@ -306,13 +308,9 @@ class NovaDBSource(DatabaseLookups):
 
     # -- in the background -------------------------------------------------------------
 
-    def _poll_loop(self, table: HostTable) -> None:
-        while not self._stopping.wait(self._interval_s):
-            try:
-                self._databases.start_polls(table)
-                self._discovery.start_if_due(self._discovery_interval)
-            except Exception:  # the thread must survive; the next poll may succeed
-                LOG.exception("Polling nova's databases failed; retrying")
+    def _start_polls(self, table: HostTable) -> None:
+        self._databases.start_polls(table)
+        self._discovery.start_if_due(self._discovery_interval)
 
 
 @contextlib.contextmanager
