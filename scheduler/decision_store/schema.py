@@ -18,6 +18,7 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
+from ...objects import RequestSpec
 from ..database import StoreSchema
 from ..drivers.record import DecisionRecord, Outcome
 from ..request import set_field
@@ -113,7 +114,8 @@ def _values(record: DecisionRecord) -> Iterator[tuple[str, str | None]]:
     yield "project", record.project_id
     yield from (("instance", uuid) for uuid in instances_of(record))
     yield from (("host", host) for host in hosts_of(record))
-    yield "flavor", set_field(set_field(record.request, "flavor"), "name")
+    if isinstance(record.request, RequestSpec):
+        yield "flavor", set_field(set_field(record.request, "flavor"), "name")
 
 
 def instances_of(record: DecisionRecord) -> tuple[str, ...]:

@@ -195,7 +195,7 @@ def request(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Request hosts for new instances over the message bus, as a conductor does.
+    """Request hosts over the message bus, as a conductor does.
 
     THIS CLAIMS: the scheduler allocates the instances in Placement. No instance is
     built, so nobody else deletes the allocations: pass --release, or delete them with
