@@ -116,7 +116,7 @@ class Decision:
             raise NoValidHost(NOT_ENOUGH)  # nova's answer to a request for none
         record.n_instances = len(self._uuids)
         self._request = request
-        self._arrived = parts.candidates.tick()
+        self._arrived = parts.candidates.next_sequence()
         may_change_cell = request.destination.preferred_cell is not None
         if may_change_cell and not request.is_rebuild:
             # Otherwise it may change cells because the last poll missed a host.
@@ -162,7 +162,7 @@ class Decision:
             try:
                 return self._decide(may_give_up=n_attempts == 1)
             except StaleOffer:
-                self._arrived = self._parts.candidates.tick()
+                self._arrived = self._parts.candidates.next_sequence()
                 self._query_again(is_stale=True)
             except NoValidHost:
                 if self._offer is None or n_attempts == MAX_QUERIES:

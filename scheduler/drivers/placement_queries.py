@@ -65,7 +65,8 @@ def query_candidates(
     queries : sequence of CandidatesQuery
         As `build_queries` returns them.
     arrived : int
-        The tick at which the request arrived, as `CandidatesSource.tick` returned it.
+        The sequence number at which the request arrived, of
+        `CandidatesSource.next_sequence`.
     n_instances : int
         For many, a new query costs less than a check of each host's candidate.
     is_current : bool

@@ -104,8 +104,11 @@ class CandidatesSource(Protocol):
     def start(self) -> None:
         """Start the work in the background."""
 
-    def tick(self) -> int:
-        """Advance the logical clock and return it, for `get` and `count_claim`."""
+    def next_sequence(self) -> int:
+        """Return the next sequence number, for `get` and `count_claim`.
+
+        It orders answers, claims and requests of this process, as a logical clock.
+        """
 
     def invalidate_older_than(self, supply_revision: int) -> None:
         """Stop using answers from before a change of the hosts' supply.
@@ -132,9 +135,9 @@ class CandidatesSource(Protocol):
         Parameters
         ----------
         since : int, optional
-            A tick: the offer must not be older. Before a caller raises NoValidHost it
-            must query with the tick at which the request arrived, and every candidate
-            that may still be free is then offered.
+            A sequence number: the offer must not be older. Before a caller raises
+            NoValidHost it must query with the sequence number at which the request
+            arrived, and every candidate that may still be free is then offered.
         max_age_s : float, optional
             The offer must not be older.
         rejected : Offer, optional
@@ -165,7 +168,7 @@ class CandidatesSource(Protocol):
         requests : iterable of mapping
             The allocation requests that were claimed.
         began : int, optional
-            The tick before the claim was sent; None: unknown, long ago.
+            The sequence number before the claim was sent; None: unknown, long ago.
         age_s : float, optional
             Seconds since another scheduler was granted it.
 

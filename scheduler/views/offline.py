@@ -168,7 +168,7 @@ class ViewCandidates(CandidatesSource):
     def stop(self) -> None:
         """Do nothing."""
 
-    def tick(self) -> int:
+    def next_sequence(self) -> int:
         """Return 0: every offer is as new as a view can be."""
         return 0
 

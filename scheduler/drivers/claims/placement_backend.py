@@ -115,7 +115,7 @@ class PlacementBackend:
         PlacementError
             It is in doubt, or Placement does not answer.
         """
-        parts, began = self._parts, self._parts.candidates.tick()
+        parts, began = self._parts, self._parts.candidates.next_sequence()
         self._n_writes = 0
         with (
             self._record.timed("claim"),

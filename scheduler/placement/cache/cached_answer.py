@@ -65,7 +65,7 @@ class CachedAnswer:
     Parameters
     ----------
     received : int
-        The tick after the answer had arrived.
+        The sequence number after the answer had arrived.
     refresh_at : float
         When a lookup starts a refresh, seconds of the cache's clock; infinite once one
         was started, even if it failed.

@@ -77,7 +77,7 @@ class CandidatesCache(CandidatesSource):
         self._clock = clock
         self._spawner = spawner or ThreadSpawner()
         self._lock = self._spawner.lock()
-        self._ticks = itertools.count(1)
+        self._sequence = itertools.count(1)
         self._stats = CacheStats()
         self._answers = self._new_answers(max_age_s, max_requests)
         self._in_flight: dict[CandidatesQuery, InFlightGet] = {}
@@ -105,16 +105,16 @@ class CandidatesCache(CandidatesSource):
     def start(self) -> None:
         """Start nothing: refreshes start as they are needed."""
 
-    def tick(self) -> int:
-        """Advance the logical clock and return it, for `get` and `count_claim`."""
-        return next(self._ticks)
+    def next_sequence(self) -> int:
+        """Return the next sequence number."""
+        return next(self._sequence)
 
     def invalidate_older_than(self, supply_revision: int) -> None:
         """Invalidate all answers if the hosts' supply has changed since then."""
         if supply_revision != self._supply_revision:
             with self._lock:
                 self._supply_revision = supply_revision
-                self._invalid_before = self.tick()
+                self._invalid_before = self.next_sequence()
 
     def get(
         self,
@@ -168,7 +168,7 @@ class CandidatesCache(CandidatesSource):
         """
         amounts = amounts_of(requests)
         with self._lock:
-            claim = CountedClaim(amounts, began or 0, self.tick())
+            claim = CountedClaim(amounts, began or 0, self.next_sequence())
             since = math.inf if age_s is None else self._clock() - age_s
             for pending in self._in_flight.values():
                 if pending.began_at < since:
@@ -267,7 +267,7 @@ class CandidatesCache(CandidatesSource):
 
     def _begin(self, query: CandidatesQuery) -> InFlightGet:
         event = self._spawner.event()
-        pending = InFlightGet(query, self.tick(), self._clock(), event)
+        pending = InFlightGet(query, self.next_sequence(), self._clock(), event)
         if self._answers.ttl > 0:
             self._in_flight[query] = pending
         return pending
@@ -297,7 +297,9 @@ class CandidatesCache(CandidatesSource):
         now_s, lifetime_s = self._clock(), float(self._answers.ttl)
         margin_s = refresh_margin_s(now_s - pending.began_at, lifetime_s)
         # Too slow to be done under the lock.
-        cached = CachedAnswer(answer, self.tick(), now_s + lifetime_s - margin_s)
+        cached = CachedAnswer(
+            answer, self.next_sequence(), now_s + lifetime_s - margin_s
+        )
         with self._lock:
             for claim in pending.claims:
                 cached.count_claim(claim)

@@ -45,7 +45,7 @@ class InFlightGet:
     Attributes
     ----------
     began : int
-        The tick before it was sent.
+        The sequence number before it was sent.
     began_at : float
         The same on the cache's clock, seconds.
     done : Event

@@ -97,7 +97,7 @@ _MEMORY: Final = "memory"
 _NOT_COVERED: Final = "not_covered"
 _STALE: Final = "stale"
 
-#: A tick before any request: the table was read in the background.
+#: A sequence number before any request: the table was read in the background.
 _LONG_AGO: Final = 0
 
 
@@ -167,9 +167,9 @@ class ProviderCandidatesSource(CandidatesSource):
         self.follower.stop()
         self._cache.stop()
 
-    def tick(self) -> int:
+    def next_sequence(self) -> int:
         """Advance the logical clock of the cache and return it."""
-        return self._cache.tick()
+        return self._cache.next_sequence()
 
     def invalidate_older_than(self, supply_revision: int) -> None:
         """Invalidate cached answers, and poll before the table is used again.
@@ -260,7 +260,7 @@ class ProviderCandidatesSource(CandidatesSource):
         self, query: CandidatesQuery, parsed: ProviderQuery
     ) -> TableOffer | None:
         """Read what changed, and what lacks only room; return what is offered then."""
-        began = self.tick()
+        began = self.next_sequence()
         if not self._reread(parsed):
             self._counts[_STALE] += 1
             return None

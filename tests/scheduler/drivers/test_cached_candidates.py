@@ -249,7 +249,7 @@ def test_claim_that_counts_twice_is_no_reason_for_no_valid_host(make: Any) -> No
     def rush() -> None:
         # Another decision of this scheduler claims while Placement is being asked.
         cache, root = cloud.scheduler.candidates_cache, node_uuid("a")
-        began = cache.tick()
+        began = cache.next_sequence()
         cloud.take("a", vcpus=4)
         cache.count_claim(
             [{"allocations": {root: {"resources": {"VCPU": 4}}}}], began=began

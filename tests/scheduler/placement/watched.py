@@ -118,7 +118,7 @@ class Cloud(fixtures.Fixture):
         return self.claim_request(offer.request(index))
 
     def claim_request(self, request: Any) -> tuple[str, CountedClaim | None]:
-        consumer, began = str(uuid.uuid4()), self.cache.tick()
+        consumer, began = str(uuid.uuid4()), self.cache.next_sequence()
         if not self.claim_unseen(consumer, request):
             return consumer, None
         return consumer, self.cache.count_claim([request], began=began)

@@ -97,10 +97,10 @@ def test_claim_before_the_answer_counts_except_for_a_fresh_query(
     cloud.watched.before.append(
         lambda: cloud.claim_request(request_of(HOSTS[0], VCPU=2))
     )
-    tick = cloud.cache.tick()
+    sequence = cloud.cache.next_sequence()
     offer = cloud.cache.get(vcpu_query(2))
     assert open_hosts(offer) == set(HOSTS[1:])  # counted by Placement and by us
-    again = cloud.cache.get(vcpu_query(2), since=tick)
+    again = cloud.cache.get(vcpu_query(2), since=sequence)
     assert open_hosts(again) == set(HOSTS)
     assert again.has_more_than(offer)
     assert not again.has_more_than(again)
@@ -111,20 +111,20 @@ def test_claim_before_the_answer_counts_except_for_a_fresh_query(
 def test_claim_that_was_sent_before_a_get_and_answered_after_it_is_unsure(
     cloud: Cloud,
 ) -> None:
-    began = cloud.cache.tick()
+    began = cloud.cache.next_sequence()
     assert cloud.claim_unseen(HOSTS[1], request_of(HOSTS[0], VCPU=2))
-    tick = cloud.cache.tick()
+    sequence = cloud.cache.next_sequence()
     cloud.cache.get(vcpu_query(2))
     cloud.cache.count_claim([request_of(HOSTS[0], VCPU=2)], began=began)
     assert open_hosts(cloud.cache.get(vcpu_query(2))) == set(HOSTS[1:])
-    assert open_hosts(cloud.cache.get(vcpu_query(2), since=tick)) == set(HOSTS)
+    assert open_hosts(cloud.cache.get(vcpu_query(2), since=sequence)) == set(HOSTS)
 
 
 def test_claim_after_the_answer_counts_for_a_fresh_query_too(cloud: Cloud) -> None:
-    tick = cloud.cache.tick()
+    sequence = cloud.cache.next_sequence()
     offer = cloud.cache.get(vcpu_query(3))
     cloud.claim(offer, _index(offer, HOSTS[0]))
-    assert open_hosts(cloud.cache.get(vcpu_query(3), since=tick)) == set(HOSTS[1:])
+    assert open_hosts(cloud.cache.get(vcpu_query(3), since=sequence)) == set(HOSTS[1:])
     assert cloud.n_gets == 1
 
 
@@ -141,12 +141,12 @@ def test_release_of_an_unsure_claim_counts_once(cloud: Cloud) -> None:
     cloud.watched.after.append(
         lambda: made.append(cloud.claim_request(request_of(HOSTS[0], VCPU=2)))
     )
-    tick = cloud.cache.tick()
+    sequence = cloud.cache.next_sequence()
     cloud.cache.get(vcpu_query(2))
     cloud.release(*made[0])
     for offer in (
         cloud.cache.get(vcpu_query(2)),
-        cloud.cache.get(vcpu_query(2), since=tick),
+        cloud.cache.get(vcpu_query(2), since=sequence),
     ):
         assert offer.free(HOSTS[0], "VCPU") == N_VCPUS
 
@@ -171,7 +171,9 @@ def test_refused_candidate_is_left_out_until_a_fresh_query(cloud: Cloud) -> None
     assert open_hosts(offer) == set(HOSTS)
     assert open_hosts(cache.get(vcpu_query())) == set(HOSTS[:2])
     assert open_hosts(cache.get(vcpu_query(2))) == set(HOSTS)
-    assert open_hosts(cache.get(vcpu_query(), since=cache.tick())) == set(HOSTS)
+    assert open_hosts(cache.get(vcpu_query(), since=cache.next_sequence())) == set(
+        HOSTS
+    )
 
 
 def test_give_back_does_not_open_what_was_refused(cloud: Cloud) -> None:
@@ -304,12 +306,12 @@ class Claiming(RuleBasedStateMachine):
         before: list[tuple[str, int]],
         after: list[tuple[str, int]],
     ) -> object:
-        known, tick = set(self.counted), self.cloud.cache.tick()
+        known, sequence = set(self.counted), self.cloud.cache.next_sequence()
         self.in_air.clear()
         watched = self.cloud.watched
         watched.before += [functools.partial(self._claim, *c) for c in before]
         watched.after += [functools.partial(self._claim, *c) for c in after]
-        whole = self.cloud.cache.get(vcpu_query(amount), since=tick)
+        whole = self.cloud.cache.get(vcpu_query(amount), since=sequence)
         assert whole.is_open.all()  # what ended by now may be in it already
         self.model[amount] = whole, list(self.in_air), set()
         return self._new_claims(known)

@@ -195,11 +195,11 @@ def test_waiter_of_a_killed_sender_sends_its_own_query(
 def test_fresh_answer_was_queried_after_the_request_arrived(cloud: Cloud) -> None:
     cache = cloud.cache
     old = cache.get(vcpu_query())
-    mine = cache.tick()
-    again = cache.get(vcpu_query(), since=mine)
+    began = cache.next_sequence()
+    again = cache.get(vcpu_query(), since=began)
     assert again.candidates is not old.candidates
-    assert again.began > mine > old.began
-    assert cache.get(vcpu_query(), since=mine).candidates is again.candidates
+    assert again.began > began > old.began
+    assert cache.get(vcpu_query(), since=began).candidates is again.candidates
     assert cache.get(vcpu_query()).candidates is again.candidates
     assert cloud.n_gets == 2
 
@@ -211,7 +211,7 @@ def test_fresh_queries_wait_for_the_old_get_and_share_the_next(
     with ThreadPoolExecutor(N_CALLERS + 1) as pool:
         old = pool.submit(cache.get, vcpu_query())
         assert server.arrived.acquire(timeout=WAIT_S)
-        calls = _call_all(cache, pool, since=cache.tick())
+        calls = _call_all(cache, pool, since=cache.next_sequence())
         wait_until(lambda: n_waiting() == N_CALLERS)
         assert server.n_gets == 1
         server.go.set()
@@ -229,7 +229,7 @@ def test_fresh_query_does_not_share_an_older_gets_failure(
     with ThreadPoolExecutor(2) as pool:
         old = pool.submit(cache.get, vcpu_query())
         assert server.arrived.acquire(timeout=WAIT_S)
-        fresh = pool.submit(cache.get, vcpu_query(), since=cache.tick())
+        fresh = pool.submit(cache.get, vcpu_query(), since=cache.next_sequence())
         wait_until(lambda: n_waiting() == 1)
         server.go.set()
         assert isinstance(old.exception(), PlacementUnavailable)
@@ -243,14 +243,14 @@ def test_threads_claim_everything_and_get_right_answers(cloud: Cloud) -> None:
     """12 VCPUs, 16 callers: 12 get one, and 4 get no candidate from Placement."""
 
     def decide(_: int) -> bool:
-        tick = cloud.cache.tick()
+        sequence = cloud.cache.next_sequence()
         offer = cloud.cache.get(vcpu_query())
         while True:
             for index in offer.is_open.nonzero()[0].tolist():
                 if cloud.claim(offer, index)[1] is not None:
                     return True
                 cloud.cache.exclude(offer, index)
-            again = cloud.cache.get(vcpu_query(), since=tick)
+            again = cloud.cache.get(vcpu_query(), since=sequence)
             if not again.has_more_than(offer):
                 return False
             offer = again
@@ -274,5 +274,5 @@ def test_fresh_query_includes_claims_of_others(cloud: Cloud) -> None:
     cloud.cache.get(vcpu_query())
     assert cloud.claim_unseen(HOSTS[1], request_of(HOSTS[0], VCPU=N_VCPUS))
     assert open_hosts(cloud.cache.get(vcpu_query())) == set(HOSTS)
-    fresh = cloud.cache.get(vcpu_query(), since=cloud.cache.tick())
+    fresh = cloud.cache.get(vcpu_query(), since=cloud.cache.next_sequence())
     assert open_hosts(fresh) == set(HOSTS[1:])
