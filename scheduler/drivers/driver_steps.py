@@ -162,14 +162,15 @@ class DriverSteps(Attempt):
     ) -> PlacedInstance:
         """Return an instance on a host that the driver chose, with its last weight."""
         ranking = _in_order(hosts)
-        placed = placed_instance(assignment, ranking, index, n_before=n_before)
+        n_top_hosts = self._parts.n_top_hosts if n_before < TOP_INSTANCES else 0
+        placed = placed_instance(assignment, ranking, index, n_top_hosts)
         weighed = self._weighed
         if weighed is None or hosts.rows[index] not in weighed.hosts.rows:
             return placed
         return dataclasses.replace(
             placed,
             weight=float(weighed.total[index_in(weighed.hosts, hosts, index)]),
-            top_hosts=weighed.top() if n_before < TOP_INSTANCES else (),
+            top_hosts=weighed.top(n_top_hosts) if n_top_hosts else (),
         )
 
     def selections(self, alternates: HostBatch) -> Selections:
