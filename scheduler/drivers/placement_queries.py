@@ -24,7 +24,7 @@ from ..errors import (
 from ..placement.conditions import conditions_of
 from ..placement.health import NO_PROVIDERS
 from ..placement.query import Requirements, build_query
-from ..prefilters import NetworkLookup, PrefilterRequest
+from ..prefilters import NetworkLookup, PrefilterRequest, is_enabled
 from ..request import Request
 from .attachment_finder import apply_attachments, check_required
 from .claims.checks import FRESH_S, MAX_RECHECKED
@@ -197,6 +197,8 @@ def run_prefilters(
         with record.timed("prefilters"):
             for name, prefilter in parts.prefilters:
                 step = name
+                if not is_enabled(name, parts.conf):
+                    continue
                 try:
                     prefilter(argument)
                 except SchedulerError:

@@ -19,7 +19,7 @@ from ...filters import BaseHostFilter
 from ...weighers import BaseHostWeigher
 from ..entry_points import listed, load_plugin, load_plugins
 from ..errors import ConfigurationError, PluginError
-from ..prefilters import DEFAULT_PREFILTERS, ENABLED_BY
+from ..prefilters import DEFAULT_PREFILTERS
 from ..prefilters.base import Prefilter
 from .base import BaseSchedulerDriver
 from .nova_plugins import make_filter, make_weigher
@@ -91,7 +91,7 @@ def load_plugin_set(conf: cfg.ConfigOpts, clock: Clock) -> PluginSet:
     return PluginSet(
         conf=conf,
         driver=load_driver(conf),
-        prefilters=load_prefilters(conf),
+        prefilters=load_prefilters(),
         filters=load_filters(conf, clock),
         weighers=load_weighers(conf, clock),
     )
@@ -233,10 +233,8 @@ def _origin(plugin: type) -> str:
     return ", of ".join([plugin.__module__, *sorted(versions)])
 
 
-def load_prefilters(conf: cfg.ConfigOpts) -> list[tuple[str, Prefilter]]:
-    """Return our prefilters that the options enable, in order, then third parties'.
-
-    Those of third parties are sorted by name.
+def load_prefilters() -> list[tuple[str, Prefilter]]:
+    """Return our prefilters in order, then those of third parties sorted by name.
 
     Raises
     ------
@@ -250,8 +248,4 @@ def load_prefilters(conf: cfg.ConfigOpts) -> list[tuple[str, Prefilter]]:
         raise PluginError(
             f"moorage.prefilters: {', '.join(map(repr, wrong))} cannot be called"
         )
-    return [
-        (name, known[name])
-        for name in names
-        if name not in ENABLED_BY or conf.scheduler[ENABLED_BY[name]]
-    ]
+    return [(name, known[name]) for name in names]

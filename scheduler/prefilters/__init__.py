@@ -4,6 +4,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from oslo_config import cfg
+
 from .base import (
     AggregateFacts,
     Aggregates,
@@ -42,6 +44,13 @@ ENABLED_BY: Mapping[str, str] = MappingProxyType(
     }
 )
 
+
+def is_enabled(name: str, conf: cfg.ConfigOpts) -> bool:
+    """Return whether the options enable a prefilter, which may change at any time."""
+    option = ENABLED_BY.get(name)
+    return option is None or bool(conf.scheduler[option])
+
+
 __all__ = [
     "DEFAULT_PREFILTERS",
     "ENABLED_BY",
@@ -51,5 +60,6 @@ __all__ = [
     "NetworkLookup",
     "Prefilter",
     "PrefilterRequest",
+    "is_enabled",
     "no_valid_host",
 ]

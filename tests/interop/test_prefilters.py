@@ -36,6 +36,7 @@ from moorage.scheduler.prefilters import (
     DEFAULT_PREFILTERS,
     NetworkLookup,
     PrefilterRequest,
+    is_enabled,
 )
 from moorage.scheduler.request import Request
 
@@ -307,7 +308,8 @@ def ours(spec_obj: RequestSpec, around: Surroundings) -> Any:
         network=NetworkLookup(Neutron(), lambda uuid: frozenset(SEGMENTS[uuid])),
         min_service_version=around.min_version,
     )
-    for _, prefilter in load_prefilters(conf):
+    enabled = [p for name, p in load_prefilters() if is_enabled(name, conf)]
+    for prefilter in enabled:
         prefilter(request)
     parsed = Request.validated(spec_obj)
     queries = [build_query(parsed, requirements, limit=1000)]

@@ -22,7 +22,11 @@ from moorage.scheduler.drivers.plugins import (
 )
 from moorage.scheduler.entry_points import load_plugin, load_plugins
 from moorage.scheduler.errors import PluginError
-from moorage.scheduler.prefilters import DEFAULT_PREFILTERS, ENABLED_BY
+from moorage.scheduler.prefilters import (
+    DEFAULT_PREFILTERS,
+    ENABLED_BY,
+    is_enabled,
+)
 from moorage.scheduler.sources.file import FileSource
 
 from ...conftest import batch, host, options, spec
@@ -155,19 +159,18 @@ def test_unknown_plugin_is_reported_with_those_that_exist() -> None:
 
 
 def test_our_prefilters_are_in_order() -> None:
-    conf = options()
-    for option in ENABLED_BY.values():
-        conf.set_override(option, True, group="scheduler")
-    names = [name for name, _ in load_prefilters(conf)]
+    names = [name for name, _ in load_prefilters()]
     assert names[: len(DEFAULT_PREFILTERS)] == list(DEFAULT_PREFILTERS)
 
 
 @pytest.mark.parametrize(("prefilter", "option"), ENABLED_BY.items())
-def test_prefilter_runs_only_if_its_option_is_set(prefilter: str, option: str) -> None:
+def test_prefilter_is_enabled_by_its_option_at_any_time(
+    prefilter: str, option: str
+) -> None:
     conf = options()
-    assert prefilter not in dict(load_prefilters(conf))
+    assert not is_enabled(prefilter, conf)
     conf.set_override(option, True, group="scheduler")
-    assert prefilter in dict(load_prefilters(conf))
+    assert is_enabled(prefilter, conf)
 
 
 def test_plugin_that_cannot_be_made_is_named() -> None:
