@@ -34,6 +34,10 @@ _FORMULA: Final = ("=", "+", "-", "@")
 #: Characters of a field of CSV: all of any name.
 _MAX_FIELD: Final = 10_000
 _COMPARISON: Final = re.compile(r"\s*([\w-]+)\s*(<=|>=|!=|=|<|>)\s*(.*?)\s*")
+_JOINED: Final = re.compile(
+    r"""((?:[=<>]\s*'[^']*'|[=<>]\s*"[^"]*"|.)+?)(?:\s+and\s+|$)""",
+    re.DOTALL | re.IGNORECASE,
+)
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -121,12 +125,14 @@ def in_place(text: str) -> _Condition:
 def parse_where(text: str) -> list[_Condition]:
     """Return the conditions of an expression: comparisons joined by ``and``.
 
+    A text in quotation marks may have this word, too.
+
     Raises
     ------
     click.BadParameter
         It is none, or compares a text with < or >.
     """
-    return [_parsed(part) for part in re.split(r"\s+and\s+", text.strip())]
+    return [_parsed(part) for part in _JOINED.findall(text.strip()) or [""]]
 
 
 def _parsed(text: str) -> _Condition:

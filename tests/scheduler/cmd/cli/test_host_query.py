@@ -50,6 +50,28 @@ def test_each_of_several_places_counts() -> None:
     assert _chosen("", "-rack") == ["b", "a", "c"]
 
 
+def test_conditions_are_joined_by_and_in_any_case_but_not_in_quotes() -> None:
+    assert _chosen("rack=r1 AND host=a") == ["a"]
+    assert _chosen("host!=a  and  rack=r1 And vcpu>=50%") == ["b"]
+    hosts = [_host("x", rack=["rock and roll"]), _host("it's", rack=["r"])]
+    for where, expected in (
+        ("rack='rock and roll' and host=x", ["x"]),
+        ('rack = "rock AND roll"', []),
+        ("host=it's and rack=r", ["it's"]),
+    ):
+        chosen = host_query.select_hosts(hosts, host_query.parse_where(where), None)
+        assert [host["host"] for host in chosen] == expected
+
+
+@pytest.mark.parametrize("text", ["", " ", "and", "host=a and", "and host=a", "host"])
+def test_what_is_no_comparison_is_refused(text: str) -> None:
+    if text == "host=a and":  # a host of that name
+        assert _chosen(text) == []
+        return
+    with pytest.raises(click.BadParameter, match="is no comparison such as"):
+        host_query.parse_where(text)
+
+
 @pytest.mark.parametrize("text", ["", "rack", "rack=", "=r1", "zone=nova", "vcpu=50"])
 def test_what_names_no_place_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is not LEVEL=NAME, such as rack=r1"):
