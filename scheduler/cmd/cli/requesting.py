@@ -182,7 +182,8 @@ def _show_dry_run(console: Console, answer: Answer) -> None:
     help="Delete the allocations again, also if there is no answer.",
 )  # fmt: skip
 @click.option(
-    "--timeout", "timeout_s", type=click.IntRange(1), default=60, show_default=True,
+    "--timeout", "timeout_s", type=click.IntRange(1, 86_400), default=60,
+    show_default=True,
     help="Seconds to wait for an answer.",
 )  # fmt: skip
 @json_option

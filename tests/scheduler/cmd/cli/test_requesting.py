@@ -64,6 +64,12 @@ def test_a_user_without_a_name_can_request(
     assert "No scheduler answered within 1 s" in result.stderr
 
 
+def test_a_wait_without_end_is_refused(tmp_path: Path) -> None:
+    options = "[DEFAULT]\ntransport_url = fake://\n"
+    result = _request(tmp_path, options, "--timeout", str(10**13))
+    assert "is not in the range 1<=x<=86400" in result.stderr
+
+
 @pytest.fixture
 def deletions() -> Iterator[tuple[str, list[str]]]:
     """A Placement that only records what is deleted: its URL, and the paths."""
