@@ -34,14 +34,15 @@ def _default_architecture(conf: cfg.ConfigOpts) -> str | None:
 class ImagePropertiesFilter(BaseHostFilter):
     """Pass hosts that support what the image's properties require.
 
-    One of the host's (architecture, hypervisor type, VM mode) triples must contain all
-    of the three that the image names, the hypervisor's version must satisfy
-    ``img_hv_requested_version``, and the host's physical address bits
-    ``hw_maxphysaddr_bits``. An image that names none of the three may go to any host.
+    One of the host's triples (architecture, hypervisor type, VM mode) must contain all
+    of these values that the image has, the hypervisor's version must satisfy
+    ``img_hv_requested_version``, and the host must have at least
+    ``hw_maxphysaddr_bits`` physical address bits. If the image has none of the three
+    values, all hosts pass.
 
     Raises
     ------
-    ValueError
+    ConfigurationError
         ``image_properties_default_architecture`` is not an architecture.
     """
 
@@ -56,7 +57,8 @@ class ImagePropertiesFilter(BaseHostFilter):
     ) -> None:
         super().__init__(conf, clock=clock)
         self._default_architecture = _default_architecture(conf)
-        self._wanted: tuple[str, ...] = ()
+        #: The architecture, hypervisor type and VM mode, as far as the image has them.
+        self._required: tuple[str, ...] = ()
         self._version: str | None = None
         self._address_bits: int | None = None
 
@@ -64,14 +66,14 @@ class ImagePropertiesFilter(BaseHostFilter):
         """Return a copy that holds what the image requires."""
         prepared = copy.copy(self)
         properties = Request.of(spec_obj).settings.properties
-        wanted = (
+        triple = (
             properties.get("hw_architecture") or self._default_architecture,
             properties.get("img_hv_type"),
             properties.get("hw_vm_mode"),
         )
         prepared._version = properties.get("img_hv_requested_version")
         prepared._address_bits = properties.get("hw_maxphysaddr_bits")
-        prepared._wanted = tuple(value for value in wanted if value)
+        prepared._required = tuple(value for value in triple if value)
         return prepared
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
@@ -83,26 +85,31 @@ class ImagePropertiesFilter(BaseHostFilter):
 
     def _checks(self, hosts: HostBatch) -> Iterator[tuple[str, str, Mask]]:
         """Yield an attribute, its required value, and the hosts that have it."""
-        if not self._wanted:
+        if not self._required:
             return
         supports = hosts.map_distinct("supported_instances", self._supports, bool)
-        yield "supported_instances", ", ".join(self._wanted), supports
+        yield "supported_instances", ", ".join(self._required), supports
         if version := self._version:
-            yield "hypervisor_version", version, _satisfy_version(hosts, version)
+            yield "hypervisor_version", version, _has_version(hosts, version)
         if bits := self._address_bits:
             has_bits = hosts.map_distinct(
-                "cpu_info", lambda i: _has_bits(i, bits), bool
+                "cpu_info", lambda cpu_info: _has_bits(cpu_info, bits), bool
             )
             yield "cpu_info", f"maxphysaddr bits >= {bits}", has_bits
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
         """Return the first of the host's attributes that does not match."""
         checks = self._checks(host_state.as_batch())
-        name, required = next((n, r) for n, r, mask in checks if not mask[0])
-        return name, required, _readable(name, getattr(host_state, name))
+        attribute, required = next(
+            (attribute, required) for attribute, required, mask in checks if not mask[0]
+        )
+        value = getattr(host_state, attribute)
+        return attribute, required, _readable(attribute, value)
 
     def _supports(self, supported: Sequence[Sequence[str]]) -> bool:
-        return any(all(w in triple for w in self._wanted) for triple in supported)
+        return any(
+            all(value in triple for value in self._required) for triple in supported
+        )
 
 
 def _canonical_architecture(name: str | None) -> str | None:
@@ -112,16 +119,17 @@ def _canonical_architecture(name: str | None) -> str | None:
     return canonical
 
 
-def _readable(name: str, value: Any) -> object:  # noqa: ANN401 - a column's value
-    if name == "supported_instances":
+def _readable(attribute: str, value: Any) -> object:  # noqa: ANN401 - a column's value
+    """Return the value of a host's attribute as operators read it."""
+    if attribute == "supported_instances":
         return [" ".join(triple) for triple in value]
-    if name == "hypervisor_version":
+    if attribute == "hypervisor_version":
         return versionutils.convert_version_to_str(value)
     return value
 
 
-def _satisfy_version(hosts: HostBatch, predicate: str) -> Mask:
-    """Return which hosts' versions satisfy it; an unreported version does."""
+def _has_version(hosts: HostBatch, predicate: str) -> Mask:
+    """Return which hosts' versions satisfy a predicate, or are not reported."""
     required = versionutils.VersionPredicate(predicate)
 
     def satisfies(version: int) -> bool:
@@ -129,13 +137,13 @@ def _satisfy_version(hosts: HostBatch, predicate: str) -> Mask:
         return version == 0 or required.satisfied_by(text)
 
     versions = sorted(set(hosts.hypervisor_version.tolist()))
-    good = [version for version in versions if satisfies(version)]
-    mask: Mask = (hosts.hypervisor_version[:, None] == good).any(axis=1)
+    accepted = [version for version in versions if satisfies(version)]
+    mask: Mask = (hosts.hypervisor_version[:, None] == accepted).any(axis=1)
     return mask
 
 
 def _has_bits(cpu_info: str | None, required: int) -> bool:
-    """Return whether a host has that many address bits; unreported bits are enough."""
+    """Return whether a host has enough address bits, or does not report them."""
     try:
         bits = int(json.loads(cpu_info or "{}")["maxphysaddr"]["bits"])
     except (ValueError, LookupError, TypeError):

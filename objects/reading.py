@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of JSON to values: one reader a field, created once.
+"""Conversion of JSON to Python values: each field has one reader, created once.
 
-A reader takes the value and whether the object has a newer version than ours (whose
-enums may have more values); it returns the Python value or raises MalformedObject.
+A reader takes the JSON value, and whether the sender's version of the object is newer
+than the version defined here (its enums may have more values). It returns the Python
+value, or raises MalformedObject.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import datetime
 from collections.abc import Callable
 from typing import Any
 
-import netaddr  # type: ignore[import-untyped]  # ships none
+import netaddr  # type: ignore[import-untyped]  # ships no types
 from oslo_utils import strutils, timeutils
 from oslo_versionedobjects import fields as of
 
@@ -23,7 +24,9 @@ ObjectReader = Callable[[of.Object], Reader]
 
 
 def _exact(kind: type, expected: str) -> Reader:
-    def read(value: object, _newer: bool) -> Any:
+    """Return a reader that accepts this type only: no subclass, so no bool as int."""
+
+    def read(value: object, _is_newer: bool) -> Any:
         if type(value) is kind:
             return value
         raise MalformedObject(expected, value)
@@ -31,7 +34,7 @@ def _exact(kind: type, expected: str) -> Reader:
     return read
 
 
-def _float(value: object, _newer: bool) -> float:
+def _float(value: object, _is_newer: bool) -> float:
     if type(value) is float:
         return value
     if type(value) is int:
@@ -42,7 +45,7 @@ def _float(value: object, _newer: bool) -> float:
     raise MalformedObject("a number", value)
 
 
-def _flexible_boolean(value: object, _newer: bool) -> bool:
+def _flexible_boolean(value: object, _is_newer: bool) -> bool:
     if type(value) is bool:
         return value
     if type(value) in (str, int):
@@ -53,7 +56,7 @@ def _flexible_boolean(value: object, _newer: bool) -> bool:
     raise MalformedObject("a boolean", value)
 
 
-def _datetime(value: object, _newer: bool) -> datetime.datetime:
+def _datetime(value: object, _is_newer: bool) -> datetime.datetime:
     if type(value) is not str:
         raise MalformedObject("an ISO 8601 time", value)
     try:
@@ -74,7 +77,7 @@ def _datetime(value: object, _newer: bool) -> datetime.datetime:
 def _address(version: int | None) -> Reader:
     expected = f"an IPv{version} address" if version else "an IP address"
 
-    def read(value: object, _newer: bool) -> netaddr.IPAddress:
+    def read(value: object, _is_newer: bool) -> netaddr.IPAddress:
         if type(value) is not str:
             raise MalformedObject(expected, value)
         try:
@@ -89,15 +92,15 @@ def _enum(kind: of.Enum) -> Reader:
     values = frozenset(kind.valid_values)
     expected = "one of " + ", ".join(kind.valid_values)
 
-    def read(value: object, newer: bool) -> str:
+    def read(value: object, is_newer: bool) -> str:
         if type(value) is not str:
             raise MalformedObject(expected, value)
         if value in values:
             return value
-        try:  # old spellings
+        try:  # an old spelling, which the field's type converts
             return str(kind.coerce(None, "", value))
         except ValueError as error:
-            if newer:
+            if is_newer:
                 return value
             raise MalformedObject(expected, value) from error
 
@@ -107,7 +110,7 @@ def _enum(kind: of.Enum) -> Reader:
 def _coerced(kind: of.FieldType[Any], expected: str) -> Reader:
     """Return the reader of a string that oslo's type validates."""
 
-    def read(value: object, _newer: bool) -> Any:
+    def read(value: object, _is_newer: bool) -> Any:
         if type(value) is not str:
             raise MalformedObject(expected, value)
         try:
@@ -119,13 +122,13 @@ def _coerced(kind: of.FieldType[Any], expected: str) -> Reader:
 
 
 def _list(element: Reader) -> Reader:
-    def read(value: object, newer: bool) -> list[Any]:
+    def read(value: object, is_newer: bool) -> list[Any]:
         if type(value) is not list and type(value) is not tuple:
             raise MalformedObject("a list", value)
         items: list[Any] = []
         try:
             for item in value:
-                items.append(element(item, newer))  # noqa: PERF401 - the index
+                items.append(element(item, is_newer))  # noqa: PERF401 - errors need the index
         except MalformedObject as error:
             error.prefix_path(f"[{len(items)}]")
             raise
@@ -137,15 +140,15 @@ def _list(element: Reader) -> Reader:
 def _set(element: Reader) -> Reader:
     items = _list(element)
 
-    def read(value: object, newer: bool) -> set[Any]:
-        # In one process, without JSON between, a set arrives as a set.
-        return set(items(list(value) if type(value) is set else value, newer))
+    def read(value: object, is_newer: bool) -> set[Any]:
+        # Objects that are passed within one process are not JSON: a set is still a set.
+        return set(items(list(value) if type(value) is set else value, is_newer))
 
     return read
 
 
 def _dict(element: Reader) -> Reader:
-    def read(value: object, newer: bool) -> dict[str, Any]:
+    def read(value: object, is_newer: bool) -> dict[str, Any]:
         if type(value) is not dict:
             raise MalformedObject("a dict", value)
         items: dict[str, Any] = {}
@@ -154,7 +157,7 @@ def _dict(element: Reader) -> Reader:
             for key, item in value.items():
                 if type(key) is not str:
                     raise MalformedObject("a string as key", key)
-                items[key] = element(item, newer)
+                items[key] = element(item, is_newer)
         except MalformedObject as error:
             error.prefix_path(f"[{key!r}]")
             raise
@@ -177,7 +180,7 @@ _SCALARS: dict[type, Reader] = {
 }
 
 
-def _of_type(kind: of.FieldType[Any], read_object: ObjectReader) -> Reader:
+def _reader_of_type(kind: of.FieldType[Any], read_object: ObjectReader) -> Reader:
     if isinstance(kind, of.Object):
         return read_object(kind)
     if isinstance(kind, of.List):
@@ -188,19 +191,19 @@ def _of_type(kind: of.FieldType[Any], read_object: ObjectReader) -> Reader:
         return _dict(reader(element_of(kind), read_object))
     if isinstance(kind, of.Enum):
         return _enum(kind)
-    known = _SCALARS.get(type(kind))
-    if known is not None:
-        return known
+    scalar_reader = _SCALARS.get(type(kind))
+    if scalar_reader is not None:
+        return scalar_reader
     return _coerced(kind, f"a {type(kind).__name__}")
 
 
 def reader(field: of.Field[Any], read_object: ObjectReader) -> Reader:
-    """Return the reader of a field; `read_object` returns those of nested objects."""
-    read = _of_type(type_of(field), read_object)
+    """Return the reader of a field; `read_object` returns that of a nested object."""
+    read = _reader_of_type(type_of(field), read_object)
     if field.nullable:
 
-        def nullable(value: object, newer: bool) -> Any:
-            return None if value is None else read(value, newer)
+        def nullable(value: object, is_newer: bool) -> Any:
+            return None if value is None else read(value, is_newer)
 
         return nullable
     return read

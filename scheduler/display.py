@@ -131,3 +131,36 @@ def _row_text(value: Any) -> str:  # noqa: ANN401 - a text, a number, a list or 
     if isinstance(value, list):
         return listed([str(text) for text in value], _MAX_LISTED)
     return str(value or "")
+
+
+def rank_text(then: Mapping[str, Any]) -> str:
+    """Return how a host ranked at a decision.
+
+    Parameters
+    ----------
+    then : mapping
+        As `moorage.scheduler.explain.PastHost.to_dict` returns it.
+    """
+    n_ranked, selected = then["n_ranked"], safe(then["selected"])
+    texts = []
+    for rank in then["ranks"]:
+        place = f"{safe(rank['node'])} ranked {rank['rank']:,} of {n_ranked:,} hosts"
+        if rank["is_selected"]:
+            texts.append(f"{place} and was selected.")
+            continue
+        parts = ", ".join(
+            f"{safe(name)} {number(own - of_selected)}"
+            for name, (own, of_selected) in rank["parts"].items()
+        )
+        against = f" against {selected}, which was selected" if selected else ""
+        texts.append(f"{place}: {parts or 'an equal weight'}{against}.")
+    if texts:
+        return " ".join(texts)
+    if not n_ranked:
+        return "No host passed all filters."
+    if then["is_whole"]:
+        return f"It was not among the {n_ranked:,} hosts that passed all filters."
+    return (
+        f"It was not among the best of the {n_ranked:,} hosts that passed all filters: "
+        "--then shows its checks and rank, if a view of the decision is stored."
+    )

@@ -7,22 +7,22 @@ import mmap
 import os
 from typing import Final
 
-#: Bytes of a failure that the workers get; a longer one is truncated.
+#: Size of the memory that the processes share; a longer failure is truncated.
 _SHARED_BYTES: Final = 4096
 
 
 class ReloadResult:
-    """Why the last reload failed, or "".
+    """The cause for which the last reload failed; "" if it succeeded.
 
-    The process that created this object, the owner, shares what it records with the
-    workers that it has forked: it reads the options first, and sends them no signal if
-    that fails. A worker's own record is not shared.
+    The owner is the process that created this object. It reads the options first. If
+    that fails, it does not signal a reload to the workers that it has forked: they must
+    learn of the failure from here. What a worker records is not shared.
     """
 
     def __init__(self) -> None:
         self._owner_pid = os.getpid()
         self._shared = mmap.mmap(-1, _SHARED_BYTES)
-        self._own = ""
+        self._worker_failure = ""
 
     @property
     def is_owner(self) -> bool:
@@ -30,15 +30,15 @@ class ReloadResult:
         return os.getpid() == self._owner_pid
 
     def record(self, failure: str) -> None:
-        """Record the outcome of a reload; "": it succeeded."""
+        """Record why a reload failed; "": it succeeded."""
         if not self.is_owner:
-            self._own = failure
+            self._worker_failure = failure
             return
         encoded = failure.encode()[: _SHARED_BYTES - 1]
         self._shared[:] = encoded.ljust(_SHARED_BYTES, b"\0")
 
     @property
     def failure(self) -> str:
-        """Why the last reload failed; "" if it succeeded, or if there was none."""
-        shared = self._shared[:].rstrip(b"\0").decode(errors="ignore")
-        return self._own or shared
+        """Why the last reload failed; "" if it succeeded, or before the first one."""
+        owner_failure = self._shared[:].rstrip(b"\0").decode(errors="ignore")
+        return self._worker_failure or owner_failure

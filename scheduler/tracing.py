@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpenTelemetry spans of a request and its steps.
 
-None are recorded unless the process has set up OpenTelemetry's SDK, by `set_up` or
-otherwise (``opentelemetry-instrument``, a test). Only requests are traced: background
-work would give traces of one span each.
+Spans are recorded only if the process has set up OpenTelemetry's SDK: by `set_up`, by
+``opentelemetry-instrument`` or in a test. Only requests are traced: each trace of
+background work would have a single span.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .. import __version__
 from .errors import ConfigurationError, NoValidHost
 
 try:
-    # Not opentelemetry.propagate: it takes longer to import than all of ours.
+    # Not opentelemetry.propagate: its import takes longer than that of all of Moorage.
     from opentelemetry import trace
 except ImportError:  # the extra "tracing" is not installed
     _HAS_API = False
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds to export the last spans at the end.
-_END_S: Final = 5.0
+#: Seconds to wait at shutdown until the last spans are exported.
+_SHUTDOWN_TIMEOUT_S: Final = 5.0
 #: The service name in traces, unless OTEL_SERVICE_NAME is set.
 SERVICE: Final = "moorage-scheduler"
 
-#: The parts of a request context that the W3C propagators read.
-_CARRIED: Final = ("traceparent", "tracestate", "baggage")
+#: The items of a request context that the W3C propagators read.
+_PROPAGATED: Final = ("traceparent", "tracestate", "baggage")
 
 #: Values that a span attribute can have.
 AttributeValue = str | bool | int | float | Sequence[str]
@@ -51,11 +51,11 @@ class _Tracing(enum.Enum):
 
     OFF = enum.auto()
     #: The trace is not sampled: its context is propagated, and nothing is recorded.
-    CARRIED = enum.auto()
+    PROPAGATED = enum.auto()
     RECORDED = enum.auto()
 
 
-#: One for all blocks: hardly any request is traced.
+#: Shared by all blocks that are not recorded: hardly any request is traced.
 _UNRECORDED: Final = contextlib.nullcontext()
 _state: ContextVar[_Tracing] = ContextVar("moorage_tracing", default=_Tracing.OFF)
 
@@ -63,12 +63,14 @@ _state: ContextVar[_Tracing] = ContextVar("moorage_tracing", default=_Tracing.OF
 def span(
     name: str, **attributes: AttributeValue
 ) -> contextlib.AbstractContextManager[trace.Span | None]:
-    """Return a span for a block, within the request's span; None: it is not recorded.
+    """Record a ``with`` block as a span of the current request.
+
+    The block gets the span, or None if the request is not recorded.
 
     Parameters
     ----------
     **attributes
-        Initial attributes; each is named ``moorage.<name>``.
+        Initial attributes of the span, by name without the prefix ``moorage.``.
     """
     if _state.get() is not _Tracing.RECORDED:
         return _UNRECORDED
@@ -78,17 +80,19 @@ def span(
 def http_call(
     method: str, url: str, headers: MutableMapping[str, str]
 ) -> contextlib.AbstractContextManager[trace.Span | None]:
-    """Return a span for an HTTP call to another service, as `span` does.
+    """Record a ``with`` block as the span of an HTTP call to another service.
+
+    The block gets the span, or None if the request is not recorded.
 
     Parameters
     ----------
     url : str
-        Relative; the first part of its path goes into the span's name.
+        A relative URL; the first segment of the path becomes part of the span's name.
     headers : mutable mapping
-        The call's, into which the trace context is written.
+        The headers of the call; the trace context is added to them.
     """
     tracing = _state.get()
-    if tracing is _Tracing.CARRIED:
+    if tracing is _Tracing.PROPAGATED:
         _inject(headers)
     if tracing is not _Tracing.RECORDED:
         return _UNRECORDED
@@ -99,6 +103,7 @@ def http_call(
 
 
 def _inject(headers: MutableMapping[str, str]) -> None:
+    """Add the trace context to the headers of a call."""
     from opentelemetry import propagate
 
     propagate.inject(headers)
@@ -108,41 +113,42 @@ def _inject(headers: MutableMapping[str, str]) -> None:
 def request(
     name: str, context: object, attributes: Mapping[str, AttributeValue]
 ) -> Iterator[None]:
-    """Trace a request.
+    """Trace a ``with`` block as one request.
 
-    The parent is the current span (oslo.messaging's own, if that traces), otherwise the
-    ``traceparent`` of the request context.
+    The parent of the request's span is the current span, if there is one (started by
+    oslo.messaging, for example), otherwise the ``traceparent`` of the request context.
 
     Parameters
     ----------
     context : mapping or object
         The request context.
     attributes : mapping
-        The span's, by their full names.
+        The attributes of the span, by full name.
     """
     if not _HAS_API or isinstance(
         trace.get_tracer_provider(), trace.ProxyTracerProvider
     ):
         yield
         return
-    # NoValidHost is an answer, not an error, although it is an exception here.
-    answer: NoValidHost | None = None
+    # Raised again after the span has ended, which would record it as an error: it is a
+    # regular answer.
+    no_valid_host: NoValidHost | None = None
     with _tracer().start_as_current_span(
         name, context=_parent(context), kind=trace.SpanKind.SERVER
     ) as current:
         is_recorded = current.is_recording()
         if is_recorded:
             current.set_attributes(dict(attributes))
-        token = _state.set(_Tracing.RECORDED if is_recorded else _Tracing.CARRIED)
+        token = _state.set(_Tracing.RECORDED if is_recorded else _Tracing.PROPAGATED)
         try:
             yield
         except NoValidHost as e:
             current.set_attribute("moorage.outcome", "no valid host")
-            answer = e
+            no_valid_host = e
         finally:
             _state.reset(token)
-    if answer is not None:
-        raise answer
+    if no_valid_host is not None:
+        raise no_valid_host
 
 
 @contextlib.contextmanager
@@ -151,7 +157,7 @@ def _recorded(
     attributes: Mapping[str, AttributeValue],
     headers: MutableMapping[str, str] | None = None,
 ) -> Iterator[trace.Span]:
-    """Record a span of a block; of a call if it is given the call's headers."""
+    """Record a ``with`` block as a span: with headers, as one of an HTTP call."""
     kind = trace.SpanKind.INTERNAL if headers is None else trace.SpanKind.CLIENT
     with _tracer().start_as_current_span(
         name, attributes=dict(attributes), kind=kind
@@ -172,47 +178,50 @@ def _parent(context: object) -> Context | None:
     from opentelemetry import propagate
 
     get = context.get if isinstance(context, Mapping) else partial(getattr, context)
-    carried = {name: get(name, None) for name in _CARRIED}
-    return propagate.extract({k: v for k, v in carried.items() if isinstance(v, str)})
+    items = {name: get(name, None) for name in _PROPAGATED}
+    return propagate.extract({k: v for k, v in items.items() if isinstance(v, str)})
 
 
 # -- the SDK ---------------------------------------------------------------------------
 
 
 def check() -> None:
-    """Check whether `set_up` will succeed; starts nothing, so forking stays possible.
+    """Check whether `set_up` will succeed; start no thread, so that forking is safe.
 
     Raises
     ------
     ConfigurationError
         The SDK or the exporter is not installed.
     """
-    _sdk()
+    _import_sdk()
 
 
 def set_up() -> Callable[[], None]:
     """Export spans over OTLP, configured by OpenTelemetry's environment variables.
 
-    A process that traces already keeps its setup.
+    If the process has set up the SDK already, that setup is kept.
 
     Returns
     -------
     callable
-        Exports the remaining spans, and shuts down.
+        Exports the remaining spans, and shuts the SDK down.
 
     Raises
     ------
     ConfigurationError
         The SDK or the exporter is not installed.
     """
-    start = _sdk()
+    start_sdk = _import_sdk()
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        return start()
+        return start_sdk()
     return lambda: None
 
 
-def _sdk() -> Callable[[], Callable[[], None]]:
-    """Return a function that sets the SDK up and returns the one that shuts it down."""
+def _import_sdk() -> Callable[[], Callable[[], None]]:
+    """Import the SDK, and return a function that starts it.
+
+    That function returns another one, which shuts the SDK down.
+    """
     try:
         # Slow to import, and needed only where tracing is enabled.
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
@@ -226,28 +235,30 @@ def _sdk() -> Callable[[], Callable[[], None]]:
             f"[telemetry] tracing: {e}. Install moorage with its extra tracing"
         ) from e
 
-    def start() -> Callable[[], None]:
+    def start_sdk() -> Callable[[], None]:
         provider = TracerProvider(
-            resource=Resource.create(_service()), shutdown_on_exit=False
+            resource=Resource.create(_service_name()), shutdown_on_exit=False
         )
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         trace.set_tracer_provider(provider)
-        return partial(_end, provider.shutdown)
+        return partial(_shut_down, provider.shutdown)
 
-    return start
+    return start_sdk
 
 
-def _end(shutdown: Callable[[], None]) -> None:
+def _shut_down(shutdown: Callable[[], None]) -> None:
     """Export the remaining spans, waiting only briefly for the collector."""
     # The SDK's own timeouts are 30 s, within which a stopping service may be killed.
-    ending = threading.Thread(target=shutdown, name="tracing-end", daemon=True)
-    ending.start()
-    ending.join(_END_S)
-    if ending.is_alive():
-        LOG.warning("Exporting spans timed out after %.0f s; they are lost", _END_S)
+    thread = threading.Thread(target=shutdown, name="tracing-end", daemon=True)
+    thread.start()
+    thread.join(_SHUTDOWN_TIMEOUT_S)
+    if thread.is_alive():
+        LOG.warning(
+            "Exporting spans timed out after %.0f s; they are lost", _SHUTDOWN_TIMEOUT_S
+        )
 
 
-def _service() -> dict[str, AttributeValue]:
+def _service_name() -> dict[str, AttributeValue]:
     """Return the service name as an attribute, unless the environment sets it."""
     resource = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     if os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in resource:

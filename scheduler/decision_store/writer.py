@@ -24,27 +24,28 @@ from .views import insert_view, remove_views, remove_views_before
 
 LOG = logging.getLogger(__name__)
 
-#: Records that wait to be encoded: some seconds of the highest rate. A request that
-#: waits needs about 20 kB.
+#: Maximum records that wait to be encoded, of about 20 kB each: they are all that is
+#: recorded in a few seconds at the highest rate of requests.
 _MAX_QUEUED: Final = 2000
-#: The length of the queue at which the writer does not wait for its interval.
+#: The length of the queue at which the writer wakes before its interval ends.
 _WAKE_AT: Final = 500
-#: Encoded decisions, of about 2 kB, that wait for an unavailable store.
+#: Maximum encoded decisions, of about 2 kB each, that wait for an unavailable store.
 _MAX_PENDING: Final = 10_000
-#: Decisions of one transaction.
-_BATCH: Final = 200
-#: Decisions that are removed by one transaction.
-_PRUNED: Final = 500
-#: Views that wait to be encoded: each holds the arrays of a whole cloud.
+#: Maximum decisions that one transaction writes.
+_MAX_BATCH: Final = 200
+#: Maximum decisions that one transaction removes.
+_MAX_REMOVED: Final = 500
+#: Maximum views that wait to be encoded: each holds the arrays of a whole cloud.
 _MAX_VIEWS: Final = 2
-#: Seconds between two removals of old decisions.
-_PRUNE_EVERY: Final = 300
-_TRIES: Final = 3
+#: Calls of `write`, one a second if all is well, between removals of old decisions.
+_PRUNE_INTERVAL: Final = 300
+#: Maximum attempts to write a batch, each with new ids.
+_MAX_ATTEMPTS: Final = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Row:
-    """A decision as it is written."""
+    """An encoded decision, as it is stored."""
 
     decided_at: float
     outcome: int
@@ -59,7 +60,7 @@ class _Row:
 
 
 class DecisionWriter(BackgroundWriter):
-    """Writes decisions; while the store fails, it keeps the newest.
+    """Write decisions; while the store is unavailable, keep the newest in memory.
 
     Parameters
     ----------
@@ -68,15 +69,16 @@ class DecisionWriter(BackgroundWriter):
     max_age_s : float
         The age at which decisions are removed; 0: never.
     max_decisions : int
-        The number of decisions from which the oldest are removed; 0: none.
+        Maximum number of stored decisions: beyond it, the oldest are removed. 0: no
+        maximum.
     max_views : int
-        The number of views from which the oldest are removed.
+        Maximum number of stored views: beyond it, the oldest are removed.
 
     Attributes
     ----------
     n_written : int
-        Decisions that were stored. The others are dropped: the queue was full, or the
-        store did not answer until the end.
+        Decisions that were stored. `n_dropped` counts the others: the queue was full, a
+        decision could not be encoded, or the store was unavailable until the end.
     """
 
     def __init__(
@@ -99,17 +101,17 @@ class DecisionWriter(BackgroundWriter):
         self._ids = Ids()
         self._queue: collections.deque[DecisionRecord] = collections.deque()
         self._queue_lock = spawner.lock()
-        #: The functions that encode views, by id; a view that cannot be written is
-        #: lost.
+        #: The id of each queued view, and the function that encodes it. A view that
+        #: cannot be written is lost.
         self._views: collections.deque[tuple[int, Callable[[], bytes]]]
         self._views = collections.deque(maxlen=_MAX_VIEWS)
         self._pending: collections.deque[_Row] = collections.deque()
-        self._n_until_pruned = 0
+        self._n_writes_until_prune = 0
         self.n_written = 0
 
     def add(self, record: DecisionRecord) -> None:
         """Queue a complete record; if the queue is full, drop its oldest."""
-        # A copy: the request of the original is removed.
+        # A copy: the caller removes the request from the original record.
         queued = copy.copy(record)
         with self._queue_lock:
             self._queue.append(queued)
@@ -139,7 +141,7 @@ class DecisionWriter(BackgroundWriter):
             LOG.warning("%d decisions were not stored: %s", n_lost, self.failure)
 
     def each_interval(self) -> None:
-        """Encode the queued records, which then need a tenth of the memory."""
+        """Encode the queued records: encoded, they need a tenth of the memory."""
         self._encode_queue()
 
     def _encode_queue(self) -> None:
@@ -161,18 +163,18 @@ class DecisionWriter(BackgroundWriter):
         """Write what is queued, and remove old decisions."""
         self._encode_queue()
         is_idle = not self._pending and not self._views
-        if is_idle and not self.failure and self._n_until_pruned:
-            self._n_until_pruned -= 1
+        if is_idle and not self.failure and self._n_writes_until_prune:
+            self._n_writes_until_prune -= 1
             return
         self._prepare()
         # Views first: then the view of each stored decision can be read.
         self._write_views()
-        while batch := list(itertools.islice(self._pending, _BATCH)):
+        while batch := list(itertools.islice(self._pending, _MAX_BATCH)):
             self._write_batch(batch)
             for _ in batch:
                 self._pending.popleft()
             self.n_written += len(batch)
-        self._prune_sometimes()
+        self._prune_if_due()
 
     def _write_views(self) -> None:
         while self._views:
@@ -185,60 +187,61 @@ class DecisionWriter(BackgroundWriter):
                 with self._database.writing() as connection:
                     insert_view(connection, id_, data)
                     remove_views(connection, self._max_views)
-            # A newer view may have replaced it in the queue.
+            # A newer view may have replaced this one in the queue.
             if self._views[0] is view:
                 self._views.popleft()
 
     def _write_batch(self, batch: Sequence[_Row]) -> None:
         """Write some decisions; retry if another process has used an id."""
-        for remaining in reversed(range(_TRIES)):
+        for n_remaining in reversed(range(_MAX_ATTEMPTS)):
             rows = {self._ids.next(row.decided_at): row for row in batch}
             try:
                 with self._database.writing() as connection:
                     _insert(connection, rows)
                 return
             except StoreUnavailable as e:
-                is_taken = isinstance(e.__cause__, sa.exc.IntegrityError)
-                if not is_taken or not remaining:
+                is_id_used = isinstance(e.__cause__, sa.exc.IntegrityError)
+                if not is_id_used or not n_remaining:
                     raise
 
     # -- old decisions -----------------------------------------------------------------
 
-    def _prune_sometimes(self) -> None:
-        if self._n_until_pruned:
-            self._n_until_pruned -= 1
+    def _prune_if_due(self) -> None:
+        if self._n_writes_until_prune:
+            self._n_writes_until_prune -= 1
             return
-        self._n_until_pruned = _PRUNE_EVERY
+        self._n_writes_until_prune = _PRUNE_INTERVAL
         if self._max_age_s:
-            bound = first_id_at(self._clock() - self._max_age_s)
-            self._remove_before(bound)
+            first_kept_id = first_id_at(self._clock() - self._max_age_s)
+            self._remove_before(first_kept_id)
             with self._database.writing() as connection:
-                remove_views_before(connection, bound)
+                remove_views_before(connection, first_kept_id)
         if self._max_decisions and (excess := self._n_excess()):
             self._remove_before(self._id_at(excess))
 
     def _n_excess(self) -> int:
+        """Return by how many decisions the store exceeds `max_decisions`."""
         with self._database.reading() as connection:
-            # By the smallest index: the rows are large.
+            # Counting by the smallest index reads no rows, which are large.
             count = sa.select(sa.func.count(DECISIONS.c.outcome))
             return max(0, int(connection.scalar(count) or 0) - self._max_decisions)
 
     def _id_at(self, n_older: int) -> int:
-        """Return the id of the decision with `n_older` older ones; 0: there is none."""
+        """Return the id of the decision that has `n_older` older ones; 0: none has."""
         with self._database.reading() as connection:
             ids = sa.select(DECISIONS.c.id).order_by(DECISIONS.c.id)
             return int(connection.scalar(ids.offset(n_older).limit(1)) or 0)
 
-    def _remove_before(self, bound: int) -> None:
-        query = sa.select(DECISIONS.c.id).where(DECISIONS.c.id < bound)
-        # Locked in one order: two processes that remove cannot deadlock.
-        query = query.order_by(DECISIONS.c.id).limit(_PRUNED).with_for_update()
+    def _remove_before(self, first_kept_id: int) -> None:
+        query = sa.select(DECISIONS.c.id).where(DECISIONS.c.id < first_kept_id)
+        # Sorted: two processes that lock rows in one order cannot deadlock.
+        query = query.order_by(DECISIONS.c.id).limit(_MAX_REMOVED).with_for_update()
         while True:
             with self._database.writing() as connection:
                 ids = connection.scalars(query).all()
                 for column in (KEYS.c.decision_id, DECISIONS.c.id):
                     connection.execute(sa.delete(column.table).where(column.in_(ids)))
-            if len(ids) < _PRUNED:
+            if len(ids) < _MAX_REMOVED:
                 return
 
 

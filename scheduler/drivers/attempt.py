@@ -280,7 +280,8 @@ class Attempt(DecisionSteps):
                         ranking = self._rank(passing, uuid, self._weigh)
             if placed and placed[-1].instance_uuid != self._prepared.instance_uuids[-1]:
                 placed[-1] = placed[-1].without_ranking()
-            placed.append(placed_instance(assignment, ranking, index, n_before=number))
+            n_top_hosts = self._parts.n_top_hosts if number < TOP_INSTANCES else 0
+            placed.append(placed_instance(assignment, ranking, index, n_top_hosts))
             hosts = self._eligible
             if len(uuids) > 1:
                 at = index_in(hosts, ranking.hosts, index)
@@ -380,14 +381,14 @@ class Attempt(DecisionSteps):
 
 
 def placed_instance(
-    assignment: Assignment, ranking: Ranking, index: int, *, n_before: int
+    assignment: Assignment, ranking: Ranking, index: int, n_top_hosts: int
 ) -> PlacedInstance:
     """Return an instance on a host of a ranking.
 
     Parameters
     ----------
-    n_before : int
-        Instances that got a host before: the record has the best hosts of few.
+    n_top_hosts : int
+        The number of best hosts that the record gets.
     """
     return PlacedInstance(
         assignment.instance_uuid,
@@ -396,7 +397,7 @@ def placed_instance(
         assignment.limits,
         assignment.consumption,
         weight=float(ranking.total[index]),
-        top_hosts=ranking.top() if n_before < TOP_INSTANCES else (),
+        top_hosts=ranking.top(n_top_hosts) if n_top_hosts else (),
         index=index,
         ranking=ranking,
     )

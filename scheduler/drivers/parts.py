@@ -25,7 +25,7 @@ from .attachment_finder import AttachmentFinder, FindsAttachments
 from .base import BaseSchedulerDriver
 from .claims.contention import Contention
 from .claims.peer_claims import PublishClaims
-from .record import DecisionLog
+from .record import TOP_HOSTS, DecisionLog
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +93,8 @@ class Parts:
         Finds where volumes and ports are.
     publish_claims : callable or None
         Publishes claims to the other schedulers; None: there are none.
+    n_top_hosts : int
+        The number of best hosts that the record of a decision describes.
     review : callable
         Checks whether claims on these compute nodes have ended; returns whether some
         have, and were released in the host table.
@@ -120,3 +122,4 @@ class Parts:
     views: KeepsViews | None = None
     publish_claims: PublishClaims | None = None
     attachments: FindsAttachments = dataclasses.field(default_factory=AttachmentFinder)
+    n_top_hosts: int = TOP_HOSTS

@@ -109,9 +109,10 @@ class Ranking:
         near = nearness * (best[0] - self.total.min())
         return int(np.count_nonzero(best >= best[0] - near))
 
-    def top(self) -> tuple[WeighedHost, ...]:
+    def top(self, n_hosts: int = TOP_HOSTS) -> tuple[WeighedHost, ...]:
         """Return the first hosts, with the parts of all weighers in their weights."""
-        indices, scores = self.best[:TOP_HOSTS], self._scores
+        indices = (self.best if n_hosts <= len(self.best) else self.order)[:n_hosts]
+        scores = self._scores
         parts: Iterable[tuple[WeigherPart, ...]] = [()] * len(indices)
         if scores:
             # All weighers at once: for a few hosts, calls cost more than arithmetic.

@@ -42,6 +42,7 @@ from .host_list import (
     host_conditions,
     summarize,
 )
+from .past_host import HostRank, PastHost
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom, host_reasons
 from .replay import Difference, Replay, ReplaySummary, replay
 from .requested import describe_request
@@ -65,11 +66,13 @@ __all__ = [
     "FunnelStep",
     "HostCondition",
     "HostPage",
+    "HostRank",
     "HostReason",
     "HostSummary",
     "HostTree",
     "HostVerdict",
     "NoProviders",
+    "PastHost",
     "ProvidersFrom",
     "RejectionCount",
     "Replay",

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Count how many more instances of flavors fit now, as claims in a loop would find.
+"""Count how many more instances of flavors fit now: as many as a loop of claims gets.
 
     providers ─▶ claims by host ─┐
-    cells, devices ─▶ guests ────┼─▶ the least, at which filters still pass ─▶ by zone
+    cells, devices ─▶ guests ────┼─▶ the minimum that the filters pass ─▶ by zone
     filters ─────────────────────┘
 
-Hosts on which the choice of a candidate matters, such as those with several devices
-that Placement tracks, are claimed one instance at a time, on a copy.
+On some hosts the count depends on which candidates are claimed, for example where
+Placement tracks several devices. There, instances are claimed one by one on copies of
+the host and its providers.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _NO_PROVIDERS: Final = (
 
 
 class NoProviders(SchedulerError):
-    """Raised where there is no copy of Placement's providers, or it is too old."""
+    """Raised if the process has no copy of Placement's providers, or it is too old."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,14 +83,14 @@ class FlavorCapacity:
     disk_gb : int
         Root and ephemeral disk.
     n_instances : int
-        What fits if no instance of another flavor comes.
+        How many fit if no instance of another flavor is created.
     n_hosts : int
-        Compute nodes with room for one instance at least.
+        Compute nodes on which at least one instance fits.
     is_exact : bool
-        Whether claims in a loop would get exactly as many; otherwise `notes` say why
-        not.
+        Whether a loop of claims would get exactly `n_instances`; otherwise `notes` say
+        why not.
     places : tuple of ZoneCapacity
-        Those with room, the most first.
+        The zones in which instances fit, in descending order of their number.
     """
 
     flavor: str
@@ -125,7 +126,7 @@ def capacity(
 ) -> CapacityReport:
     """Return how many more instances of each flavor fit now.
 
-    A filter that rejects a host with some instances is taken to reject it with more.
+    A filter that rejects a host with some instances is assumed to reject it with more.
 
     Raises
     ------
@@ -145,15 +146,15 @@ def capacity(
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Counted:
-    """The instances that fit each host; n_each : shape (n_hosts,)."""
+class _HostCounts:
+    """How many instances fit each host, shape (n_hosts,), and notes on the count."""
 
-    n_each: Int64s
+    n_on_host: Int64s
     notes: tuple[str, ...] = ()
 
 
 class _Counter:
-    """Counts instances on the hosts as they are when the counter is created."""
+    """Counts instances on the hosts, whose state it takes when it is created."""
 
     def __init__(self, parts: Parts, view: ProviderView) -> None:
         self._parts = parts
@@ -165,7 +166,7 @@ class _Counter:
         #: the last, which has no inventory.
         self._roots = np.where(np.array(rows, np.int64) < 0, trees.n_rows, rows)
         self._zones, self._zone_of = self._find_zones()
-        self._claims = functools.cache(ClaimCounter(view).count)
+        self._count_claims = functools.cache(ClaimCounter(view).count)
 
     def _find_zones(self) -> tuple[list[tuple[str, str]], npt.NDArray[np.intp]]:
         """Return all pairs of zone and cell, and the index of each host's pair."""
@@ -180,55 +181,60 @@ class _Counter:
         return tuple(sorted({zone for zone, _ in self._zones}))
 
     def count(self, flavor: FlavorRequest) -> FlavorCapacity:
-        counted = self._counted(copy.copy(flavor.spec_obj))
-        notes = tuple(dict.fromkeys((*flavor.notes, *counted.notes)))
-        n_each, sizes = counted.n_each, flavor.spec_obj.flavor
+        counts = self._count_hosts(copy.copy(flavor.spec_obj))
+        notes = tuple(dict.fromkeys((*flavor.notes, *counts.notes)))
+        n_on_host, sizes = counts.n_on_host, flavor.spec_obj.flavor
         n_zones = len(self._zones)
-        of_zones = np.bincount(self._zone_of, n_each, n_zones).astype(np.int64)
-        n_hosts_of = np.bincount(self._zone_of, n_each > 0, n_zones).astype(np.int64)
+        n_in_zone = np.bincount(self._zone_of, n_on_host, n_zones).astype(np.int64)
+        n_hosts_in_zone = np.bincount(self._zone_of, n_on_host > 0, n_zones)
         capacities = [
-            ZoneCapacity(zone, cell, int(of_zones[i]), int(n_hosts_of[i]))
-            for i in np.argsort(-of_zones, kind="stable").tolist()
+            ZoneCapacity(zone, cell, int(n_in_zone[i]), int(n_hosts_in_zone[i]))
+            for i in np.argsort(-n_in_zone, kind="stable").tolist()
             for zone, cell in [self._zones[i]]
-            if of_zones[i]
+            if n_in_zone[i]
         ]
         return FlavorCapacity(
             flavor=sizes.name if "name" in sizes else "",
             vcpus=sizes.vcpus,
             memory_mb=sizes.memory_mb,
             disk_gb=sizes.root_gb + sizes.ephemeral_gb,
-            n_instances=int(n_each.sum()),
-            n_hosts=int(np.count_nonzero(n_each)),
+            n_instances=int(n_on_host.sum()),
+            n_hosts=int(np.count_nonzero(n_on_host)),
             is_exact=not (set(notes) - {_SHARED, VOLUME_BACKED}),
             places=tuple(capacities),
             notes=notes,
         )
 
-    def _counted(self, spec_obj: RequestSpec) -> _Counted:
-        nothing = np.zeros(len(self.hosts), np.int64)
+    def _count_hosts(self, spec_obj: RequestSpec) -> _HostCounts:
+        none_fits = np.zeros(len(self.hosts), np.int64)
         try:
             request = Request.validated(spec_obj)
             queries = tuple(self._queries(request))
-            claims = self._claims(queries)
+            claims = self._count_claims(queries)
         except (NoValidHost, InvalidRequest) as e:
-            return _Counted(nothing, (str(e),))
+            return _HostCounts(none_fits, (str(e),))
         except QueryNotCovered as e:
-            return _Counted(nothing, (f"Placement would refuse the query: {e}",))
-        n_each = np.append(claims.n_claims, [0])[self._roots]
+            return _HostCounts(none_fits, (f"Placement would refuse the query: {e}",))
+        n_on_host = np.append(claims.n_claims, [0])[self._roots]
         is_exact = np.append(claims.is_exact, [True])[self._roots]
-        at = np.flatnonzero(n_each)
-        hosts = self.hosts.take(at)
-        plain = consumption_of(request, self._parts.conf)
-        plain = consumption_on_host(plain, {}, {})
-        if _are_tracked(request):
-            is_exact[at] = False
-        elif plain.need is not None:
-            n_each[at], exact = self._guests(plain.need, hosts, n_each[at])
-            is_exact[at] &= exact
-        n_each[at] = self._passing(request, hosts, n_each[at], plain)
-        followed = self._follow(request, queries, n_each, ~is_exact)
-        notes = [] if followed else [_MAY_BE_LESS]
-        return _Counted(n_each, (*notes, *_share(claims, self._roots, n_each)))
+        indices = np.flatnonzero(n_on_host)
+        hosts = self.hosts.take(indices)
+        consumption = consumption_of(request, self._parts.conf)
+        consumption = consumption_on_host(consumption, {}, {})
+        if _are_devices_tracked(request):
+            is_exact[indices] = False
+        elif consumption.need is not None:
+            n_on_host[indices], are_guests_exact = self._count_guests(
+                consumption.need, hosts, n_on_host[indices]
+            )
+            is_exact[indices] &= are_guests_exact
+        n_on_host[indices] = self._count_passing(
+            request, hosts, n_on_host[indices], consumption
+        )
+        is_complete = self._claim_one_by_one(request, queries, n_on_host, ~is_exact)
+        notes = [] if is_complete else [_MAY_BE_LESS]
+        notes += _limit_to_shared(claims, self._roots, n_on_host)
+        return _HostCounts(n_on_host, tuple(notes))
 
     # -- Placement ---------------------------------------------------------------------
 
@@ -240,10 +246,10 @@ class _Counter:
 
     # -- NUMA cells and PCI devices ----------------------------------------------------
 
-    def _guests(
+    def _count_guests(
         self, need: Need, hosts: HostBatch, limits: Int64s
     ) -> tuple[Int64s, Mask]:
-        """Return how many guests fit each host, and where that is exact."""
+        """Return how many guests fit each host, and for which hosts this is exact."""
         kinds = {type(filter_) for filter_ in self._parts.filters}
         if need.guest is not None and NUMATopologyFilter not in kinds:
             need = dataclasses.replace(need, guest=None)
@@ -257,68 +263,93 @@ class _Counter:
 
     # -- filters -----------------------------------------------------------------------
 
-    def _passing(
-        self, request: Request, hosts: HostBatch, limits: Int64s, plain: Consumption
+    def _count_passing(
+        self,
+        request: Request,
+        hosts: HostBatch,
+        limits: Int64s,
+        consumption: Consumption,
     ) -> Int64s:
-        """Return on how many instances the filters pass each host, `limits` at most."""
-        n_each = limits.copy()
-        at = np.flatnonzero(limits)
-        # A copy would gather all columns again.
-        with_room = hosts if len(at) == len(hosts) else hosts.take(at)
-        at = at[~self._passes(request, with_room, plain, limits[at])]
-        if len(at):
-            # Most hosts that fail with all instances fail with one, too.
-            n_each[at] = 0
-            at = at[self._passes(request, hosts.take(at), plain, np.ones_like(at))]
-            n_each[at] = self._bisected(request, hosts.take(at), plain, limits[at])
-        return n_each
+        """Return for how many instances, up to `limits`, the filters pass each host."""
+        n_on_host = limits.copy()
+        indices = np.flatnonzero(limits)
+        # take() copies all columns.
+        with_room = hosts if len(indices) == len(hosts) else hosts.take(indices)
+        indices = indices[
+            ~self._passes(request, with_room, consumption, limits[indices])
+        ]
+        if len(indices):
+            # Most hosts that are rejected for all instances are rejected for one, too.
+            n_on_host[indices] = 0
+            one_each = np.ones_like(indices)
+            indices = indices[
+                self._passes(request, hosts.take(indices), consumption, one_each)
+            ]
+            n_on_host[indices] = self._bisect(
+                request, hosts.take(indices), consumption, limits[indices]
+            )
+        return n_on_host
 
-    def _bisected(
-        self, request: Request, hosts: HostBatch, plain: Consumption, limits: Int64s
+    def _bisect(
+        self,
+        request: Request,
+        hosts: HostBatch,
+        consumption: Consumption,
+        limits: Int64s,
     ) -> Int64s:
-        """Return the most instances that pass: 1 passes, and `limits` do not."""
-        passing, failing = np.ones_like(limits), limits.copy()
-        while (open_ := np.flatnonzero(failing - passing > 1)).size:
-            middle = (passing[open_] + failing[open_]) // 2
-            passes = self._passes(request, hosts.take(open_), plain, middle)
-            passing[open_[passes]] = middle[passes]
-            failing[open_[~passes]] = middle[~passes]
-        return passing
+        """Return the maximum number of instances for which each host passes.
+
+        Each host passes for 1 instance, and is rejected for `limits`.
+        """
+        n_passing, n_rejected = np.ones_like(limits), limits.copy()
+        while (indices := np.flatnonzero(n_rejected - n_passing > 1)).size:
+            middle = (n_passing[indices] + n_rejected[indices]) // 2
+            passes = self._passes(request, hosts.take(indices), consumption, middle)
+            n_passing[indices[passes]] = middle[passes]
+            n_rejected[indices[~passes]] = middle[~passes]
+        return n_passing
 
     def _passes(
-        self, request: Request, hosts: HostBatch, plain: Consumption, number: Int64s
+        self,
+        request: Request,
+        hosts: HostBatch,
+        consumption: Consumption,
+        n_instances: Int64s,
     ) -> Mask:
-        """Return which hosts the filters pass for the last of `number` instances."""
-        later = hosts.with_instances(number - 1, plain)
+        """Return which hosts the filters pass for the last of `n_instances`."""
+        before_last = hosts.with_instances(n_instances - 1, consumption)
         passes = np.ones(len(hosts), np.bool_)
-        rejected_by = rejections(self._parts.filters, later, request.spec_obj)
+        rejected_by = rejections(self._parts.filters, before_last, request.spec_obj)
         for _, rejected in rejected_by:
             passes &= ~rejected
         return passes
 
-    # -- one by one --------------------------------------------------------------------
+    # -- claims one by one -------------------------------------------------------------
 
-    def _follow(
+    def _claim_one_by_one(
         self,
         request: Request,
         queries: Sequence[CandidatesQuery],
-        n_each: Int64s,
-        is_open: Mask,
+        n_on_host: Int64s,
+        is_inexact: Mask,
     ) -> bool:
-        """Claim where choices matter; return whether all these hosts were tried."""
-        at = np.flatnonzero(is_open & (n_each > 0)).tolist()
-        if not at:
+        """Replace inexact counts in `n_on_host` by the number of claims that succeed.
+
+        Return whether this was done for all hosts: `MAX_CLAIMS` limits the claims.
+        """
+        host_indices = np.flatnonzero(is_inexact & (n_on_host > 0)).tolist()
+        if not host_indices:
             return True
         loop = ClaimLoop(self._parts, self._view, request, queries)
-        for index in at:
-            n_claimed = loop.run(self.hosts.value("uuid", index), int(n_each[index]))
+        for index in host_indices:
+            n_claimed = loop.run(self.hosts.value("uuid", index), int(n_on_host[index]))
             if n_claimed is None:
                 return False
-            n_each[index] = n_claimed
+            n_on_host[index] = n_claimed
         return True
 
 
-def _are_tracked(request: Request) -> bool:
+def _are_devices_tracked(request: Request) -> bool:
     """Return whether Placement's candidates assign requested PCI devices."""
     suffixes = [group.suffix for group in request.groups]
     return any(
@@ -326,14 +357,16 @@ def _are_tracked(request: Request) -> bool:
     )
 
 
-def _share(claims: ClaimCounts, roots: Int64s, n_each: Int64s) -> list[str]:
-    """Limit the instances to the capacity of sharing providers; return notes."""
+def _limit_to_shared(
+    claims: ClaimCounts, roots: Int64s, n_on_host: Int64s
+) -> list[str]:
+    """Reduce `n_on_host` to the capacity of sharing providers; return notes."""
     is_less = is_split = False
     for shared in claims.shared:
-        at = np.flatnonzero(np.isin(roots, shared.roots) & (n_each > 0))
-        is_split |= shared.provider is None and len(at) > 1
-        before = np.cumsum(n_each[at]) - n_each[at]
-        n_granted = np.clip(shared.n_claims - before, 0, n_each[at])
-        is_less |= bool((n_granted < n_each[at]).any())
-        n_each[at] = n_granted
+        indices = np.flatnonzero(np.isin(roots, shared.roots) & (n_on_host > 0))
+        is_split |= shared.provider is None and len(indices) > 1
+        n_before = np.cumsum(n_on_host[indices]) - n_on_host[indices]
+        n_granted = np.clip(shared.n_claims - n_before, 0, n_on_host[indices])
+        is_less |= bool((n_granted < n_on_host[indices]).any())
+        n_on_host[indices] = n_granted
     return [_SHARED] * is_less + [_SPLIT] * is_split

@@ -13,7 +13,14 @@ from ..drivers.attachment_finder import RecordedAttachments
 from ..drivers.claims.recorded import RecordedClaims
 from ..drivers.decision import Decision
 from ..drivers.prepared import Caller
-from ..drivers.record import DecisionRecord, Outcome, ReplayKey, WeigherPart, runs_of
+from ..drivers.record import (
+    TOP_HOSTS,
+    DecisionRecord,
+    Outcome,
+    ReplayKey,
+    WeigherPart,
+    runs_of,
+)
 from ..errors import SchedulerError
 from ..views import OfflineParts, UnreadableView
 from .funnel import with_funnel
@@ -92,26 +99,40 @@ def replay(
     UnreadableView
         Plugins of the decision are left out, as a view may not import code.
     """
+    claims = RecordedClaims(record.claims[key.n_claims :])
+    again = repeat_decision(offline, key, record, spec, claims)
+    return Replay(record, again, tuple(_compare(record, again)), claims.n_assumed)
+
+
+def repeat_decision(
+    offline: OfflineParts,
+    key: ReplayKey,
+    record: DecisionRecord,
+    spec: RequestSpec,
+    claims: RecordedClaims,
+    *,
+    n_top_hosts: int = TOP_HOSTS,
+) -> DecisionRecord:
+    """Return the record of the last pass of a decision, made again on its view.
+
+    See `replay`.
+
+    Parameters
+    ----------
+    n_top_hosts : int
+        The number of best hosts that the new record describes.
+    """
     if offline.left_out:
         raise UnreadableView(
             f"the decision was made with {', '.join(offline.left_out)}, which a view "
             "does not import: give its configuration with --config-file"
         )
     offline.now = key.at
-    claims = RecordedClaims(record.claims[key.n_claims :])
-    again = _repeat(offline, key, record, spec, claims)
-    return Replay(record, again, tuple(_compare(record, again)), claims.n_assumed)
-
-
-def _repeat(
-    offline: OfflineParts,
-    key: ReplayKey,
-    record: DecisionRecord,
-    spec: RequestSpec,
-    claims: RecordedClaims,
-) -> DecisionRecord:
-    recorded = RecordedAttachments(tuple(record.attachments))
-    parts = dataclasses.replace(offline.parts, attachments=recorded)
+    parts = dataclasses.replace(
+        offline.parts,
+        attachments=RecordedAttachments(tuple(record.attachments)),
+        n_top_hosts=n_top_hosts,
+    )
     again = DecisionRecord(
         record.request_id,
         record.instance_uuids,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request asked for, as plain data for people: flavor, image, hints, group."""
+"""What a request asked for, description for operators: flavor, image, hints, group."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, Final
 from ...objects import RequestSpec
 from ..request import set_field
 
-#: Members of a server group, hosts of a list and attempts that are given.
+#: Maximum entries of a list in the description, such as members of a server group.
 _MAX_LISTED: Final = 50
 
 
 def describe_request(spec_obj: RequestSpec) -> dict[str, Any]:
-    """Return the parts of a request that decide about hosts, for operators.
+    """Return the parts of a request that influence the choice of hosts, for operators.
 
-    Parts that are not set, and empty ones, are left out.
+    Parts that are unset or empty are omitted.
 
     Returns
     -------
@@ -25,10 +25,10 @@ def describe_request(spec_obj: RequestSpec) -> dict[str, Any]:
         image (id, name, properties), availability_zone, hints, server_group (uuid,
         policy, rules, members, n_members), is_volume_backed, ports, networks,
         destination (host, node, cell), ignore_hosts, force_hosts, force_nodes,
-        attempted_hosts, numa_cells and pci_devices (numbers).
+        attempted_hosts, numa_cells and pci_devices (the number of each).
     """
     hints = set_field(spec_obj, "scheduler_hints") or {}
-    requests = set_field(set_field(spec_obj, "pci_requests"), "requests") or ()
+    pci_requests = set_field(set_field(spec_obj, "pci_requests"), "requests") or ()
     networks = set_field(spec_obj, "requested_networks") or ()
     attempts = set_field(set_field(spec_obj, "retry"), "hosts") or ()
     numa_cells = set_field(set_field(spec_obj, "numa_topology"), "cells") or ()
@@ -47,9 +47,11 @@ def describe_request(spec_obj: RequestSpec) -> dict[str, Any]:
         "force_nodes": _texts(set_field(spec_obj, "force_nodes")),
         "attempted_hosts": _texts([set_field(attempt, "host") for attempt in attempts]),
         "numa_cells": len(numa_cells),
-        "pci_devices": sum(set_field(request, "count") or 0 for request in requests),
+        "pci_devices": sum(
+            set_field(pci_request, "count") or 0 for pci_request in pci_requests
+        ),
     }
-    return _set_only(parts)
+    return _without_empty(parts)
 
 
 def _flavor(spec_obj: RequestSpec) -> dict[str, Any]:
@@ -65,7 +67,7 @@ def _flavor(spec_obj: RequestSpec) -> dict[str, Any]:
 def _image(spec_obj: RequestSpec) -> dict[str, Any]:
     image = set_field(spec_obj, "image")
     properties = set_field(image, "properties")
-    described = {
+    description = {
         "id": set_field(image, "id"),
         "name": set_field(image, "name"),
         "properties": {
@@ -73,38 +75,38 @@ def _image(spec_obj: RequestSpec) -> dict[str, Any]:
             for name, value in (properties.to_dict() if properties else {}).items()
         },
     }
-    return _set_only(described)
+    return _without_empty(description)
 
 
 def _server_group(spec_obj: RequestSpec) -> dict[str, Any]:
     group = set_field(spec_obj, "instance_group")
     members = set_field(group, "members") or ()
     policies = set_field(group, "policies") or ()
-    described = {
+    description = {
         "uuid": set_field(group, "uuid"),
         "policy": set_field(group, "policy") or ", ".join(policies),
         "rules": dict(set_field(group, "_rules") or {}),
         "members": _texts(members),
         "n_members": len(members),
     }
-    return _set_only(described) if group is not None else {}
+    return _without_empty(description) if group is not None else {}
 
 
 def _destination(spec_obj: RequestSpec) -> dict[str, Any]:
     destination = set_field(spec_obj, "requested_destination")
-    described = {
+    description = {
         "host": set_field(destination, "host"),
         "node": set_field(destination, "node"),
         "cell": set_field(set_field(destination, "cell"), "uuid"),
     }
-    return _set_only(described)
+    return _without_empty(description)
 
 
-def _texts(listed: Any) -> list[str]:  # noqa: ANN401 - a hint may be a text or a list
-    """Return what is listed, at most `_MAX_LISTED` texts; None is left out."""
-    texts = [listed] if isinstance(listed, str) else listed or ()
-    return [str(text) for text in texts if text is not None][:_MAX_LISTED]
+def _texts(value: Any) -> list[str]:  # noqa: ANN401 - a hint may be a text or a list
+    """Return a text or a list as at most `_MAX_LISTED` texts; None is omitted."""
+    entries = [value] if isinstance(value, str) else value or ()
+    return [str(entry) for entry in entries if entry is not None][:_MAX_LISTED]
 
 
-def _set_only(parts: Mapping[str, Any]) -> dict[str, Any]:
+def _without_empty(parts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: part for name, part in parts.items() if part}

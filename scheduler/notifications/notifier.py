@@ -5,17 +5,161 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import datetime
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from ...objects import Destination, RequestSpec, Selection
+from ...objects import (
+    Destination,
+    InstanceNUMACell,
+    InstanceNUMATopology,
+    RequestSpec,
+    Selection,
+    WireObject,
+)
 from ...objects.notifications import InstancePCIRequestPayload, RequestSpecPayload
 from ..hosts import Consumption, HostBatch, HostTable
+from ..hosts.numa import FittedCell
 from ..placement.query import Requirements
-from .legacy import legacy_payload
 from .outbox import Notification, Outbox
-from .placed_numa import placed_numa_topology
 from .publishers import MessagingNotifier, Publishers, RedactedContext
+
+#: How nova's serializer writes a time.
+_TIME: Final = "%Y-%m-%dT%H:%M:%S.%f"
+
+#: Objects of the payload that have nova's dict compatibility.
+_DICT_COMPATIBLE: Final = frozenset(
+    {"Flavor", "InstanceNUMATopology", "InstanceNUMACell"}
+)
+
+_OF_INSTANCE: Final = (
+    "numa_topology",
+    "pci_requests",
+    "project_id",
+    "user_id",
+    "availability_zone",
+)
+_OF_FLAVOR: Final = ("root_gb", "ephemeral_gb", "memory_mb", "vcpus")
+
+
+def legacy_payload(spec_obj: RequestSpec) -> dict[str, Any]:
+    """Return the payload of a request as plain data that JSON can hold."""
+    image = _value(spec_obj, "image")
+    flavor = _value(spec_obj, "flavor")
+    request_spec = {
+        "num_instances": spec_obj.num_instances,
+        "image": _fields(image) if image else {},
+        "instance_properties": _instance(spec_obj, flavor),
+        "instance_type": _plain(flavor) if flavor is not None else {},
+    }
+    return {"request_spec": request_spec}
+
+
+def _value(source: WireObject, name: str) -> Any:  # noqa: ANN401 - of its field's type
+    return getattr(source, name) if name in source else None
+
+
+def _instance(spec_obj: RequestSpec, flavor: object) -> dict[str, Any]:
+    values = {
+        name: _plain(getattr(spec_obj, name))
+        for name in _OF_INSTANCE
+        if name in spec_obj
+    }
+    if "instance_uuid" in spec_obj:
+        values["uuid"] = spec_obj.instance_uuid
+    if flavor is not None:
+        values |= {name: getattr(flavor, name) for name in _OF_FLAVOR}
+    return values
+
+
+def _plain(value: object) -> Any:  # noqa: ANN401 - what JSON takes
+    if isinstance(value, WireObject):
+        return (
+            _fields(value)
+            if value.obj_name() in _DICT_COMPATIBLE
+            else _attributes(value)
+        )
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.strftime(_TIME) if isinstance(value, datetime.datetime) else value
+
+
+def _fields(source: WireObject) -> dict[str, Any]:
+    """Return the fields that are set, those of an image's properties included."""
+    values = {}
+    for name in source.fields:
+        if name in source:
+            value = getattr(source, name)
+            is_properties = isinstance(value, WireObject) and name == "properties"
+            values[name] = _fields(value) if is_properties else _plain(value)
+    return values
+
+
+def _attributes(source: WireObject) -> dict[str, Any]:
+    """Return the ``__dict__`` of a nova object received over RPC.
+
+    nova includes its request context, with the token; that is left out here.
+    """
+    return {
+        "VERSION": source.VERSION,
+        "_context": None,
+        "_changed_fields": sorted(source.obj_what_changed()),
+        **{
+            f"_obj_{name}": _plain(getattr(source, name))
+            for name in source.fields
+            if name in source
+        },
+    }
+
+
+def placed_numa_topology(
+    requested: InstanceNUMATopology | None,
+    hosts: HostBatch,
+    index: int,
+    consumption: Consumption,
+) -> InstanceNUMATopology | None:
+    """Return what nova's ``HostState.consume_from_request`` leaves in the request.
+
+    Parameters
+    ----------
+    requested : InstanceNUMATopology or None
+        The requested cells; they are written to.
+    hosts : HostBatch
+        The hosts before the instance was placed.
+    consumption : Consumption
+        What the instance consumes of the host at `index`.
+
+    Returns
+    -------
+    InstanceNUMATopology or None
+        `requested` where the host reports no cells. None where there is nothing
+        requested, or where the cells do not fit because the host was forced or
+        NUMATopologyFilter is not enabled.
+    """
+    topology = hosts.value("numa_topology", index)
+    if not requested or topology is None or not topology.cells:
+        return requested
+    taken = consumption.take(topology, hosts.value("pci_stats", index))
+    if taken is None or taken.guest is None:
+        return None
+    for cell, fitted in zip(requested.cells, taken.guest.cells, strict=True):
+        _write(cell, fitted)
+    policy = requested.emulator_threads_policy
+    return InstanceNUMATopology(cells=requested.cells, emulator_threads_policy=policy)
+
+
+def _write(cell: InstanceNUMACell, fitted: FittedCell) -> None:
+    cell.id = fitted.host_cell_id
+    if fitted.page_size is not None:
+        cell.pagesize = fitted.page_size
+    if fitted.guest.is_pinned:
+        cell.pin_vcpus(*fitted.pins)
+        cell.cpuset_reserved = set(fitted.reserved) or None
+
 
 EVENT: Final = "scheduler.select_destinations"
 

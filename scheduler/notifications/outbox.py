@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A queue of notifications and the thread that sends them: no decision waits for it."""
+"""A queue of notifications, and the thread that sends them: decisions do not wait."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Notification:
 
 
 class Outbox:
-    """Send notifications in order from one thread, which starts with the first.
+    """Send notifications in order from one thread, which the first one starts.
 
-    A forked process gets a thread of its own and none of its parent's notifications.
-    The first failure to send is logged, and so is the first success after it.
+    A forked process has a separate thread, and sends no notification of its parent
+    process. The first of consecutive failures is logged, and the first success after.
     """
 
     def __init__(self, max_waiting: int = MAX_WAITING) -> None:
@@ -48,7 +48,7 @@ class Outbox:
     def put(self, notification: Notification) -> None:
         """Queue a notification; drop it if the queue is full."""
         try:
-            self._started().put_nowait(notification)
+            self._queue_of_thread().put_nowait(notification)
         except queue.Full:
             self.failed("%d wait for the message bus already", self._max_waiting)
 
@@ -57,7 +57,8 @@ class Outbox:
         text = f"Notifications are lost, decisions are not affected: {why}"
         self._outage.fail(why, text, *details)
 
-    def _started(self) -> queue.Queue[Notification | None]:
+    def _queue_of_thread(self) -> queue.Queue[Notification | None]:
+        """Return the queue of this process's thread, which is started if necessary."""
         with self._lock:
             if self._pid != os.getpid():
                 self._reset()
@@ -75,13 +76,14 @@ class Outbox:
         self._queue, self._thread = queue.Queue(self._max_waiting), None
         self._pid = os.getpid()
 
-    def _run(self, waiting: queue.Queue[Notification | None]) -> None:
-        while (notification := waiting.get()) is not None:
+    def _run(self, notifications: queue.Queue[Notification | None]) -> None:
+        """Send the notifications of a queue until it has None."""
+        while (notification := notifications.get()) is not None:
             try:
                 publisher, context = notification.publisher, notification.context
                 publisher.info(context, notification.event_type, notification.payload)
             except Exception as e:
-                # A notifier that is handed in may raise anything; the next may succeed.
+                # A caller's notifier may raise anything; the next call may succeed.
                 self.failed("%s: %s", type(e).__name__, e)
             else:
                 self._outage.end(
@@ -90,26 +92,26 @@ class Outbox:
                 )  # fmt: skip
 
     def stop(self, timeout_s: float = 5.0) -> bool:
-        """Send what is queued, if the bus accepts it in time.
+        """Send the queued notifications, and end the thread, within `timeout_s`.
 
         A later `put` starts a new thread.
 
         Returns
         -------
         bool
-            Whether nothing is being sent any more.
+            Whether the thread has ended; if not, it is still sending.
         """
         with self._lock:
-            thread, waiting = self._thread, self._queue
-            is_ours = self._pid == os.getpid()
+            thread, notifications = self._thread, self._queue
+            is_of_this_process = self._pid == os.getpid()
             self._reset()
-        if thread is None or not is_ours:
+        if thread is None or not is_of_this_process:
             return True
-        ends = time.monotonic() + timeout_s
+        deadline = time.monotonic() + timeout_s
         try:
-            waiting.put(None, timeout=timeout_s)
+            notifications.put(None, timeout=timeout_s)
         except queue.Full:
-            LOG.warning("%d notifications are lost at shutdown", waiting.qsize())
+            LOG.warning("%d notifications are lost at shutdown", notifications.qsize())
             return False
-        thread.join(max(0.0, ends - time.monotonic()))
+        thread.join(max(0.0, deadline - time.monotonic()))
         return not thread.is_alive()

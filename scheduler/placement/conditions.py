@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a cached allocation candidate still has its required traits and aggregates.
 
-Placement checks them in a query for candidates, but not in a claim: a candidate of a
-cached answer may have lost a required trait since, gained a forbidden one, or changed
-aggregates.
+Placement checks them in a query for candidates, but not in a claim: since the answer
+was cached, a candidate's provider may have lost a required trait, gained a forbidden
+one, or changed its aggregates.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from ..candidates import CandidatesQuery, QueryOffer
 from ..errors import PlacementRejected, PlacementUnavailable
 from .client import PlacementClient
 
-#: Part of every query, and never read again: nova-compute sets the first permanently,
-#: and the second follows its service, whose state the host table has.
+#: Traits that every query names, and that need no check: nova-compute sets OWNER_NOVA
+#: permanently, and COMPUTE_STATUS_DISABLED follows the state of the service, which the
+#: host table has.
 _UNCHECKED_TRAITS: Final = frozenset(
     {os_traits.OWNER_NOVA, os_traits.COMPUTE_STATUS_DISABLED}
 )
 
-_GROUP_PARAM: Final = re.compile(r"(required|member_of)(.*)")
+_GROUP_PARAM: Final = re.compile(r"(?P<kind>required|member_of)(?P<suffix>.*)")
 _NO_TRAITS: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateCondition:
-    """Aggregates of which a provider must be in one, or in none."""
+    """Aggregates: a provider must be in one of them or, if forbidden, in none."""
 
     uuids: frozenset[str]
     is_forbidden: bool
@@ -46,11 +47,11 @@ class Conditions:
     Attributes
     ----------
     traits : mapping
-        Names by suffix of a query group, both required and forbidden ones.
+        The names of required and of forbidden traits, by the query group's suffix.
     root_traits : frozenset of str
-        The same for the root provider.
+        The names of traits that the query requires or forbids of the root provider.
     aggregates : mapping
-        By suffix.
+        The conditions on aggregates, by the query group's suffix.
     """
 
     traits: Mapping[str, frozenset[str]]
@@ -66,28 +67,29 @@ def conditions_of(query: CandidatesQuery) -> Conditions | None:
     root_traits = _NO_TRAITS
     for name, value in query.params:
         if name == "root_required":
-            root_traits |= _names(value)
+            root_traits |= _trait_names(value)
         elif (match := _GROUP_PARAM.fullmatch(name)) is None:
             continue
-        elif match[1] == "member_of":
+        elif match["kind"] == "member_of":
             uuids = value.removeprefix("!").removeprefix("in:").split(",")
             condition = AggregateCondition(frozenset(uuids), value.startswith("!"))
-            aggregates[match[2]].append(condition)
-        elif names := _names(value):
-            traits[match[2]] |= names
+            aggregates[match["suffix"]].append(condition)
+        elif names := _trait_names(value):
+            traits[match["suffix"]] |= names
     if not (traits or root_traits or aggregates):
         return None
     return Conditions(dict(traits), root_traits, dict(aggregates))
 
 
-def _names(value: str) -> frozenset[str]:
+def _trait_names(value: str) -> frozenset[str]:
+    """Return the names in a parameter's value, without `_UNCHECKED_TRAITS`."""
     names = value.removeprefix("in:").split(",")
     return frozenset(name.removeprefix("!") for name in names) - _UNCHECKED_TRAITS
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderReader:
-    """Reads traits and aggregates of providers, each once."""
+    """Reads traits and aggregates from Placement, once for each provider."""
 
     client: PlacementClient
     global_request_id: str | None
@@ -96,13 +98,15 @@ class ProviderReader:
     def still_fits(self, offer: QueryOffer, number: int, root: str) -> bool:
         """Return whether a candidate still meets its query's conditions.
 
-        If a provider gained or lost a trait that the query names, the candidate no
-        longer fits, whatever other providers have.
+        The candidate no longer fits if any of its providers gained or lost a trait that
+        the query names, even if another of its providers has the required traits.
 
         Parameters
         ----------
+        number : int
+            The candidate's number in the offer.
         root : str
-            The candidate's compute node.
+            The UUID of the candidate's compute node.
 
         Raises
         ------
@@ -115,12 +119,12 @@ class ProviderReader:
         mappings = offer.request(number)["mappings"]
         try:
             for provider, names in _named_traits(conditions, mappings, root).items():
-                before = names.intersection(offer.traits_of(provider))
-                if names & self._values(provider, "traits") != before:
+                traits_before = names.intersection(offer.traits_of(provider))
+                if names & self._values(provider, "traits") != traits_before:
                     return False
             return all(
-                self._is_member(_with_root(provider, offer, suffix), required)
-                for suffix, required in conditions.aggregates.items()
+                self._is_member(_with_root(provider, offer, suffix), suffix_conditions)
+                for suffix, suffix_conditions in conditions.aggregates.items()
                 for provider in mappings.get(suffix, ())
             )
         except PlacementRejected:
@@ -129,19 +133,27 @@ class ProviderReader:
     def _is_member(
         self, providers: Iterable[str], conditions: Sequence[AggregateCondition]
     ) -> bool:
-        """Return whether one provider is in all required aggregates, none in others.
+        """Return whether a provider's aggregates meet these conditions.
 
-        Several are a provider and its root, whose aggregates apply to the whole tree.
+        Parameters
+        ----------
+        providers : iterable of str
+            The UUID of the provider or, if the aggregates of the root apply to it too,
+            of the provider and the root. One of them must meet all conditions that
+            require aggregates, and none may be in a forbidden aggregate.
         """
-        members = [self._values(provider, "aggregates") for provider in providers]
+        aggregates = [self._values(provider, "aggregates") for provider in providers]
         required = [c.uuids for c in conditions if not c.is_forbidden]
         forbidden = [c.uuids for c in conditions if c.is_forbidden]
-        is_in = any(all(uuids & wanted for wanted in required) for uuids in members)
-        return is_in and not any(
-            uuids & unwanted for uuids in members for unwanted in forbidden
+        is_in_required = any(
+            all(uuids & one_of for one_of in required) for uuids in aggregates
+        )
+        return is_in_required and not any(
+            uuids & none_of for uuids in aggregates for none_of in forbidden
         )
 
     def _values(self, provider: str, kind: str) -> frozenset[str]:
+        """Return a provider's "traits" or "aggregates", as `kind` says."""
         if (provider, kind) not in self._read:
             url = f"/resource_providers/{provider}/{kind}"
             body: Any = self.client.read(url, global_request_id=self.global_request_id)
@@ -166,7 +178,10 @@ def _named_traits(
 
 
 def _with_root(provider: str, offer: QueryOffer, suffix: str) -> Iterator[str]:
-    """Yield a provider and, for the group that a whole tree serves, its root."""
+    """Yield a provider and, for the group without a suffix, the root of its tree.
+
+    A whole tree serves that group, so the root's aggregates apply to all its providers.
+    """
     yield provider
     root = offer.root_of(provider) or provider
     if not suffix and root != provider:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the topics lack of a host table: changed reports, heartbeats and aggregates."""
+"""Messages for what the topics lack: changed reports, heartbeats and aggregates."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ REMOVAL: Final = "removal"
 HEARTBEAT: Final = "heartbeat"
 AGGREGATE: Final = "aggregate"
 
-#: Seconds between heartbeats of hosts whose source has none.
-_INTERVAL_S: Final = 10.0
+#: Seconds between the heartbeats that are sent for hosts whose source has none.
+_HEARTBEAT_INTERVAL_S: Final = 10.0
 
 
 class _Instances(NamedTuple):
-    """The instances that a node's report has, and their image properties."""
+    """The instances in a node's report, and the image properties of instances."""
 
     uuids: frozenset[str] = frozenset()
     images: dict[str, ImageProperties] = {}  # noqa: RUF012 - never changed
@@ -42,20 +42,21 @@ _NO_INSTANCES: Final = _Instances()
 
 
 class _TableNode(NamedTuple):
-    """A row of the table, and the instances that its report has.
+    """A row of the host table, and the instances in the node's report.
 
     Attributes
     ----------
     is_carrier : bool
-        Whether it reports the instances of its service host.
+        Whether this node's report has the instances of the service host. Of the nodes
+        of a host, only one is the carrier.
     """
 
     record: HostRecord
     instances: _Instances
     is_carrier: bool
 
-    def is_as(self, record: HostRecord, instances: _Instances) -> bool:
-        """Return whether nothing differs but when the host was seen."""
+    def has_same_content(self, record: HostRecord, instances: _Instances) -> bool:
+        """Return whether nothing differs except the time the host was last seen up."""
         seen_at = record.last_seen_up
         return instances == self.instances and record == dataclasses.replace(
             self.record, last_seen_up=seen_at
@@ -65,18 +66,18 @@ class _TableNode(NamedTuple):
 class TableReporter:
     """Compares a host table with the topics, and returns the messages that they lack.
 
-    It takes the messages as written: after a failure, create another one from the
-    topics.
+    The reporter assumes that the returned messages are written. If writing fails, the
+    caller must create another reporter from the contents of the topics.
 
     Parameters
     ----------
     table : HostTable
     source : BaseHostSource
-        What fills the table.
+        The source that fills the table.
     state : TopicState
-        The contents of the topics, which is kept up to date.
+        The contents of the topics; the reporter updates it for each message.
     clock : callable
-        Returns now, seconds since the epoch.
+        Returns the current time, seconds since the epoch.
     """
 
     def __init__(
@@ -92,17 +93,19 @@ class TableReporter:
         self._clock = clock
         self._incarnation = str(uuid.uuid4())
         self._n_reports = 0
-        #: The revision of the table that was compared; None: none was.
+        #: The revision of the table at the last comparison; None: before the first one.
         self._revision: int | None = None
         self._instances_revision = -1
-        self._compared: dict[str, _TableNode] = {}
-        self._aggregates: dict[int, HostAggregate] = {}
-        self._beat_at = -math.inf
+        #: Nodes by UUID, and aggregates by id, as they were at the last comparison.
+        self._compared_nodes: dict[str, _TableNode] = {}
+        self._compared_aggregates: dict[int, HostAggregate] = {}
+        self._heartbeats_at = -math.inf
+        #: Why nodes cannot be reported, by UUID.
         self._refused: dict[str, str] = {}
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Hosts that cannot be reported, and why."""
+        """Why hosts cannot be reported: one text for each host."""
         return tuple(self._refused.values())
 
     def messages(self) -> Iterator[OutgoingMessage]:
@@ -116,10 +119,11 @@ class TableReporter:
                 yield from self._aggregate_messages()
             yield from self._node_messages(changed, now)
             yield from self._removals()
-        if abs(now - self._beat_at) >= _INTERVAL_S:
-            self._beat_at = now
-            yield from self._beat(now)
-            # A cell that is read again need not have changed the table.
+        if abs(now - self._heartbeats_at) >= _HEARTBEAT_INTERVAL_S:
+            self._heartbeats_at = now
+            yield from self._periodic_heartbeats(now)
+            # Again: once a cell can be read again, its absent nodes are known to be
+            # removed, even if the table has not changed.
             yield from self._removals()
 
     # -- nodes ---------------------------------------------------------------------
@@ -132,14 +136,16 @@ class TableReporter:
         # The nodes of a host share its instances, which one of them reports.
         carriers = {host: node for node, host in sorted(hosts.items(), reverse=True)}
         since = self._instances_revision
-        self._instances_revision, moved = self._table.instances.changed_since(since)
+        instances = self._table.instances
+        self._instances_revision, changed_hosts = instances.changed_since(since)
         for node, host in hosts.items():
             is_carrier = carriers[host] == node
-            before = self._compared.get(node)
-            is_same = before is not None and before.is_carrier == is_carrier
-            if not is_same or node in changed or (is_carrier and host in moved):
-                instances = self._instances_of(host) if is_carrier else _NO_INSTANCES
-                yield from self._compare(node, instances, is_carrier, now)
+            before = self._compared_nodes.get(node)
+            is_role_same = before is not None and before.is_carrier == is_carrier
+            have_instances_changed = is_carrier and host in changed_hosts
+            if not is_role_same or node in changed or have_instances_changed:
+                reported = self._instances_of(host) if is_carrier else _NO_INSTANCES
+                yield from self._compare(node, reported, is_carrier, now)
 
     def _instances_of(self, host: str) -> _Instances:
         instances = self._table.instances
@@ -147,11 +153,12 @@ class TableReporter:
         return _Instances(instances.of_host(host), images)
 
     def _removals(self) -> Iterator[OutgoingMessage]:
+        """Return messages that remove deleted nodes from the topics."""
         absent = self._table.missing(self._state.nodes)
         for node in absent:
             if self._is_gone(node, self._state.nodes[node]):
                 del self._state.nodes[node]
-                self._compared.pop(node, None)
+                self._compared_nodes.pop(node, None)
                 self._refused.pop(node, None)
                 yield OutgoingMessage(REMOVAL, self._state.topics.hosts, node, None)
 
@@ -166,19 +173,24 @@ class TableReporter:
     def _compare(
         self, node: str, instances: _Instances, is_carrier: bool, now: float
     ) -> Iterator[OutgoingMessage]:
+        """Return the report or heartbeat of a node that the topics lack, if any."""
         record = self._table.as_reported(node)
         if record is None:  # removed since the batch was read
             return
         known = self._state.nodes.get(node)
         seen_at = _seen_at(record, now)
         if known is not None and 0 < seen_at < known.seen_at:
-            # An earlier leader has read a later state, for example from another
-            # replica of the database.
-            self._compared.pop(node, None)
+            # The previous leader has reported a later state, for example because it
+            # read another replica of the database.
+            self._compared_nodes.pop(node, None)
             return
-        before = self._compared.get(node)
-        self._compared[node] = _TableNode(record, instances, is_carrier)
-        if known is not None and before is not None and before.is_as(record, instances):
+        before = self._compared_nodes.get(node)
+        self._compared_nodes[node] = _TableNode(record, instances, is_carrier)
+        if (
+            known is not None
+            and before is not None
+            and before.has_same_content(record, instances)
+        ):
             yield from self._heartbeat(node, known, seen_at)
         else:
             yield from self._report(node, record, instances, seen_at)
@@ -216,7 +228,7 @@ class TableReporter:
         yield _message(REPORT, self._state.topics.hosts, node, ReportKind.WHOLE, data)
 
     def _refuse(self, node: str, error: RefusedReport) -> None:
-        text = f"{error}"
+        text = str(error)
         if self._refused.get(node) != text:
             LOG.warning("A host cannot be reported, and stays as it was: %s", text)
         self._refused[node] = text
@@ -238,9 +250,9 @@ class TableReporter:
         topic = self._state.topics.heartbeats
         yield _message(HEARTBEAT, topic, node, ReportKind.DELTA, data)
 
-    def _beat(self, now: float) -> Iterator[OutgoingMessage]:
-        """Return heartbeats of the hosts that count as up without any."""
-        for node, compared in self._compared.items():
+    def _periodic_heartbeats(self, now: float) -> Iterator[OutgoingMessage]:
+        """Return heartbeats of the hosts that are up although the source has none."""
+        for node, compared in self._compared_nodes.items():
             known = self._state.nodes.get(node)
             if compared.record.last_seen_up == math.inf and known is not None:
                 yield from self._heartbeat(node, known, now)
@@ -251,9 +263,9 @@ class TableReporter:
         topic, known = self._state.topics.aggregates, self._state.aggregates
         present = {aggregate.id: aggregate for aggregate in self._table.aggregates}
         for id_, aggregate in present.items():
-            if self._aggregates.get(id_) == aggregate:
+            if self._compared_aggregates.get(id_) == aggregate:
                 continue
-            self._aggregates[id_] = aggregate
+            self._compared_aggregates[id_] = aggregate
             primitive = _primitive(aggregate)
             digest = digest_of(primitive["nova_object.data"])
             if known.get(id_) != digest:
@@ -262,12 +274,12 @@ class TableReporter:
                 yield OutgoingMessage(AGGREGATE, topic, str(id_), value)
         for id_ in known.keys() - present.keys():
             del known[id_]
-            self._aggregates.pop(id_, None)
+            self._compared_aggregates.pop(id_, None)
             yield OutgoingMessage(AGGREGATE, topic, str(id_), None)
 
 
 def _seen_at(record: HostRecord, now: float) -> float:
-    """Return when a host was seen up; now at the latest, 0 if never."""
+    """Return when a host was last seen up, limited to 0..`now`; 0: never."""
     if math.isnan(record.last_seen_up):
         return 0.0
     return max(0.0, min(record.last_seen_up, now))
@@ -281,7 +293,7 @@ def _message(
 
 
 def _primitive(aggregate: HostAggregate) -> dict[str, Any]:
-    """Return nova's object in the form of the wire, the same for equal aggregates."""
+    """Return the primitive of nova's Aggregate; it is the same for equal aggregates."""
     primitive: dict[str, Any] = Aggregate(
         id=aggregate.id,
         uuid=aggregate.uuid,

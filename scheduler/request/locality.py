@@ -13,17 +13,22 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from oslo_utils import uuidutils
 
 from ..errors import InvalidRequest, excerpt
-from .server_group import ANTI_AFFINITY, SOFT_AFFINITY, SOFT_ANTI_AFFINITY
+from .flavor_and_image import FlavorAndImage
+from .server_group import (
+    ANTI_AFFINITY,
+    SOFT_AFFINITY,
+    SOFT_ANTI_AFFINITY,
+    ServerGroup,
+)
 
 if TYPE_CHECKING:
     from ...objects import RequestSpec
-    from .request import Request
 
 GROUP_LEVEL: Final = "group_level"
 SPREAD_LEVEL: Final = "spread_level"
@@ -42,6 +47,20 @@ MAX_VALUES: Final = 100
 SOFT_HINTS: Final = ("near", "far")
 _MAX_NAME: Final = 255
 _MAX_COUNT: Final = 10_000
+
+
+class SetsPlaces(Protocol):
+    """The part of a `Request` that sets rules about places."""
+
+    hints: Mapping[str, Sequence[str]]
+    settings: FlavorAndImage
+
+    @property
+    def server_group(self) -> ServerGroup | None:
+        """The server group of the instances."""
+
+    def hint_values(self, name: str) -> list[str]:
+        """Return the values of a hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +185,7 @@ _OF_ATTACHMENTS: Final = tuple(f"_{kind}" for kind in AttachmentKind)
 Rule = InPlaces | WithInstances | AtMost | Spread
 
 
-def locality_rules(request: Request, levels: Sequence[str]) -> tuple[Rule, ...]:
+def locality_rules(request: SetsPlaces, levels: Sequence[str]) -> tuple[Rule, ...]:
     """Return the rules that a request's hints and its flavor's extra specs set.
 
     Parameters
@@ -184,7 +203,7 @@ def locality_rules(request: Request, levels: Sequence[str]) -> tuple[Rule, ...]:
     return tuple(_RulesReader(request, levels).read())
 
 
-def soft_rules(request: Request, levels: Sequence[str]) -> tuple[SoftRule, ...]:
+def soft_rules(request: SetsPlaces, levels: Sequence[str]) -> tuple[SoftRule, ...]:
     """Return the preferences that a request's hints and its flavor's extra specs set.
 
     Parameters and errors are those of `locality_rules`.
@@ -195,7 +214,7 @@ def soft_rules(request: Request, levels: Sequence[str]) -> tuple[SoftRule, ...]:
 
 
 def named_uuids(
-    request: Request, levels: Sequence[str]
+    request: SetsPlaces, levels: Sequence[str]
 ) -> Mapping[str, frozenset[str]]:
     """Return the UUIDs that hints about places name, by hint, but the own group's.
 
@@ -232,7 +251,7 @@ def remove_hint(spec_obj: RequestSpec, hint: str) -> None:
 
 
 def attachment_hints(
-    request: Request, levels: Sequence[str]
+    request: SetsPlaces, levels: Sequence[str]
 ) -> tuple[AttachmentHint, ...]:
     """Return the volumes and ports that a request's hints name.
 
@@ -244,7 +263,7 @@ def attachment_hints(
     return tuple(dict.fromkeys(_RulesReader(request, levels).read_attachments()))
 
 
-def _has_any(request: Request, levels: Sequence[str]) -> bool:
+def _has_any(request: SetsPlaces, levels: Sequence[str]) -> bool:
     if not levels:
         return False
     specs = request.settings.extra_specs
@@ -254,7 +273,7 @@ def _has_any(request: Request, levels: Sequence[str]) -> bool:
 class _RulesReader:
     """Reads the rules of one request."""
 
-    def __init__(self, request: Request, levels: Sequence[str]) -> None:
+    def __init__(self, request: SetsPlaces, levels: Sequence[str]) -> None:
         self._request = request
         self._levels = levels
         self._specs: Mapping[str, str] = request.settings.extra_specs

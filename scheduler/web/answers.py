@@ -22,6 +22,7 @@ from ..explain import (
     CapacityReport,
     Explainer,
     FlavorRequest,
+    PastHost,
     cause_of,
     request_of_flavor,
     requests_of_decisions,
@@ -239,7 +240,14 @@ class Answers:
         """
         spec, context, notes = self._request(body)
         verdicts = self.explainer.why_not(context, spec, host)
-        return {"nodes": [verdict.to_dict() for verdict in verdicts], "notes": notes}
+        then = None
+        if "stored" in body:
+            then = PastHost.of_record(self._find(body["stored"])[0].record, host)
+        return {
+            "nodes": [verdict.to_dict() for verdict in verdicts],
+            "then": None if then is None else then.to_dict(),
+            "notes": notes,
+        }
 
     def dry_run(self, count: int, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return where `count` instances would go now; see `why_not`."""

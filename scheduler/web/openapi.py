@@ -17,7 +17,9 @@ from ..explain import (
     ClosestReport,
     FunnelStep,
     HostPage,
+    HostRank,
     HostVerdict,
+    PastHost,
 )
 from .specs import FLAVOR_SCHEMA, REQUEST_SCHEMA
 
@@ -219,6 +221,9 @@ _SHORT: Final = _object(
     total_ms=_NUMBER,
 )
 _VERDICT: Final = _object(**_fields(HostVerdict), passes=_BOOLEAN)
+_PAST_HOST: Final = _object(
+    **_fields(PastHost) | {"nodes": _list(_VERDICT), "ranks": _list(_schema(HostRank))}
+)
 _CLOSEST: Final = _fields(ClosestReport) | {
     "groups": _list(_object(**_fields(ClosestGroup), text=_TEXT)),
     "notes": _TEXTS,
@@ -248,7 +253,11 @@ _ANSWERS: Final[dict[str, tuple[str, str, Schema]]] = {
     "/v1/why-not": (
         "post",
         "Every reason why a host cannot serve a request now.",
-        _object(nodes=_list(_VERDICT), notes=_TEXTS),
+        _object(
+            nodes=_list(_VERDICT),
+            then={"anyOf": [_PAST_HOST, {"type": "null"}]},
+            notes=_TEXTS,
+        ),
     ),
     "/v1/dry-run": (
         "post",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client of the HTTP API, and how it is found."""
+"""The client of the HTTP API, whose URL comes from the command line or the options."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import click
 import requests
 from requests.adapters import BaseAdapter
 
-#: Seconds to connect, and to wait for an answer: an explanation may query Placement.
+#: Seconds to connect, and to wait for an answer: the API may query Placement for it.
 _TIMEOUTS_S: Final = (5.0, 120.0)
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})
 _LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class NothingFound(click.ClickException):
-    """Raised when the API has nothing of that name."""
+    """Raised when the API answers that an object does not exist."""
 
 
 class _Answer(dict[str, Any]):
-    """An object of the API; if a key is missing, the server is not Moorage's API."""
+    """A JSON object of an answer; without an expected key, it is not from Moorage."""
 
     def __init__(self, data: Mapping[str, Any], url: str) -> None:
         super().__init__(data)
@@ -36,7 +36,7 @@ class _Answer(dict[str, Any]):
 
 
 class ApiClient:
-    """Calls one API; each failure is a `click.ClickException` of one line.
+    """Calls one API; a failed call raises a `click.ClickException` with one line.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class ApiClient:
     token : str, optional
         Sent as X-Auth-Token.
     now : callable, optional
-        Returns the time to which ages refer, seconds since the epoch.
+        Returns the current time, from which ages are computed, seconds since the epoch.
     """
 
     def __init__(
@@ -69,11 +69,15 @@ class ApiClient:
 
     def get(self, *path: str, **params: object) -> Any:
         """GET a path of segments, with the parameters that are not None."""
-        given = {name: _text(v) for name, v in params.items() if v is not None}
-        return self._send("GET", path, params=given)
+        query = {
+            name: _query_text(value)
+            for name, value in params.items()
+            if value is not None
+        }
+        return self._send("GET", path, params=query)
 
     def find(self, *path: str) -> Any | None:
-        """GET a path of segments; None: there is nothing of that name."""
+        """GET a path of segments; None: the object does not exist."""
         try:
             return self._send("GET", path)
         except NothingFound:
@@ -111,12 +115,13 @@ class ApiClient:
         if not response.ok:
             is_missing = status == HTTPStatus.NOT_FOUND
             error = NothingFound if is_missing else click.ClickException
-            raise error(_refused(status, text))
+            raise error(_error_text(status, text))
         return _Answer(data, self._url)
 
 
 def _unusable_answer(url: str, status: int) -> str:
-    # The server refuses these before the API sees them.
+    """Return the message for an answer that is not from the API."""
+    # The HTTP server answers these without the API.
     if status in (
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         HTTPStatus.REQUEST_URI_TOO_LONG,
@@ -126,11 +131,12 @@ def _unusable_answer(url: str, status: int) -> str:
     return f"{url} is not Moorage's API: HTTP {status}"
 
 
-def _text(value: object) -> str:
+def _query_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _cause(error: requests.RequestException) -> str:
+    """Return why a request got no answer."""
     if isinstance(error, requests.exceptions.SSLError):
         return f"TLS failed: {error}"
     if isinstance(error, requests.ConnectionError):
@@ -140,7 +146,8 @@ def _cause(error: requests.RequestException) -> str:
     return str(error) or type(error).__name__
 
 
-def _refused(status: int, text: str) -> str:
+def _error_text(status: int, text: str) -> str:
+    """Return the API's error text, with advice if the token was refused."""
     if status == HTTPStatus.UNAUTHORIZED:
         return f"The API refuses the token: {text} Pass --token-file"
     return text
@@ -149,15 +156,15 @@ def _refused(status: int, text: str) -> str:
 def find_api(
     url: str | None, token_file: str | None, config_files: Sequence[str]
 ) -> ApiClient:
-    """Return a client for a URL or, without one, for the API of configuration files.
+    """Return a client for a URL; without one, for the API that the options configure.
 
     Raises
     ------
     click.ClickException
-        Neither names an API, or the token cannot be read.
+        The URL is invalid, the options have no port, or the token cannot be read.
     """
     if url is not None:
-        if not _is_usable(url):
+        if not _is_http_url(url):
             raise click.ClickException(f"--url {url!r} is no http or https URL")
         return ApiClient(url, _read_token(token_file))
     options = read_options(config_files).web
@@ -175,23 +182,24 @@ def find_api(
     return ApiClient(f"http://{host}:{options.port}", _read_token(token_file))
 
 
-def _is_usable(url: str) -> bool:
+def _is_http_url(url: str) -> bool:
+    """Return whether a URL has no more than scheme, host, port and path."""
     try:
         parts = urlsplit(url)
         has_port_0 = parts.port == 0
     except ValueError:  # a malformed IPv6 address or port
         return False
-    is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
-    return is_address and not (has_port_0 or parts.query or parts.fragment)
+    has_host = parts.scheme in ("http", "https") and bool(parts.hostname)
+    return has_host and not (has_port_0 or parts.query or parts.fragment)
 
 
 def read_options(config_files: Sequence[str]) -> Any:
-    """Return the options of files; without any, of the default configuration files.
+    """Return the options of these files; without any, of the default files.
 
     Raises
     ------
     click.ClickException
-        A file or a value is invalid.
+        A file cannot be read, or a value is invalid.
     """
     from oslo_config import cfg
 

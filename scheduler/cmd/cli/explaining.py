@@ -12,9 +12,10 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from ...display import listed
+from ...display import listed, rank_text
 from . import tables
 from .answering import json_option, print_answer, print_notes, stored_id
+from .replaying import past_host
 from .session import CommandSession
 from .tables import Answer
 from .text import cell, safe, timestamp, why
@@ -67,28 +68,49 @@ def _show(console: Console, answer: Answer) -> None:
 @click.command("why-not")
 @click.argument("host")
 @click.argument("id_", metavar="INSTANCE|REQUEST_ID", callback=stored_id)
+@click.option(
+    "--then",
+    "with_view",
+    is_flag=True,
+    help="Show all checks and the exact rank at the decision, from its stored view.",
+)
 @json_option
 @click.pass_obj
-def why_not(session: CommandSession, host: str, id_: str, as_json: bool) -> None:
+def why_not(
+    session: CommandSession, host: str, id_: str, with_view: bool, as_json: bool
+) -> None:
     """Show every reason why HOST cannot serve a stored request now.
 
     Each check runs alone: resources, traits and aggregates in Placement, restrictions
-    of the request, and all filters.
+    of the request, and all filters. The rank and weight that HOST had at the decision
+    follow, if it was among the best hosts; --then computes them for any host.
     """
-    answer = session.api().post("why-not", {"host": host, "stored": id_})
+    api = session.api()
+    answer = api.post("why-not", {"host": host, "stored": id_})
+    if with_view:
+        answer = {**answer, "then": past_host(api, id_, host).to_dict()}
     print_answer(as_json, answer, _verdicts)
 
 
 def _verdicts(console: Console, answer: Answer) -> None:
     for verdict in answer["nodes"]:
-        if verdict["passes"]:
-            name = cell(verdict["host"]).append(" passes every check now")
-            console.print(name.append(" (it may have been full then, or scored less)."))
-            continue
-        console.print(tables.reasons_table(verdict))
-        if verdict["providers_from"] == "placement":
-            console.print("Placement's part was read from Placement now.", style="dim")
+        _show_verdict(console, verdict, "now")
+    # A server of an earlier release has none.
+    if then := answer.get("then"):
+        console.print(f"\nAt the decision, {timestamp(then['at'])}:")
+        for verdict in then["nodes"]:
+            _show_verdict(console, verdict, "then")
+        console.print(cell(rank_text(then)))
     print_notes(console, answer["notes"])
+
+
+def _show_verdict(console: Console, verdict: Answer, when: str) -> None:
+    if verdict["passes"]:
+        console.print(cell(verdict["host"]).append(f" passes every check {when}."))
+        return
+    console.print(tables.reasons_table(verdict))
+    if verdict["providers_from"] == "placement":
+        console.print("Placement's part was read from Placement now.", style="dim")
 
 
 def show(console: Console, decision: Answer) -> None:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from ....objects import RequestSpec
     from ...decision_store import StoredDecision
-    from ...explain import Replay, ReplaySummary
+    from ...drivers.record import ReplayKey
+    from ...explain import PastHost, Replay, ReplaySummary
     from ...views import OfflineParts
 
 _NOT_STORED: Final = (
@@ -113,6 +114,25 @@ def replay(
         sys.exit(1)
 
 
+def past_host(api: ApiClient, id_: str, host: str) -> PastHost:
+    """Return what a host was on the stored view of a decision.
+
+    Raises
+    ------
+    click.ClickException
+    """
+    from ...errors import SchedulerError
+    from ...explain import PastHost
+    from ...views import UnreadableView
+
+    stored = _stored(api, id_)
+    key, request, offline = _Replays(api, (), ()).prepare(stored)
+    try:
+        return PastHost.of_view(offline, key, stored.record, request, host)
+    except (UnreadableView, SchedulerError) as e:
+        raise click.ClickException(str(e)) from e
+
+
 def _stored(api: ApiClient, id_: str) -> StoredDecision:
     """Return the newest decision of a request or an instance that has a view."""
     for record in api.get("records", id=id_)["records"]:
@@ -146,6 +166,21 @@ class _Replays:
         from ...explain import replay as repeat
         from ...views import UnreadableView
 
+        key, request, offline = self.prepare(stored)
+        try:
+            return repeat(offline, key, stored.record, request)
+        except UnreadableView as e:
+            raise click.ClickException(str(e)) from e
+
+    def prepare(
+        self, stored: StoredDecision
+    ) -> tuple[ReplayKey, RequestSpec, OfflineParts]:
+        """Return what a decision is made again with.
+
+        Raises
+        ------
+        click.ClickException
+        """
         key, request = stored.record.replay, _request_of(stored)
         assert key is not None
         offline = self._parts(key.view)
@@ -154,10 +189,7 @@ class _Replays:
             raise click.ClickException(_NOT_STORED.format(safe(stored.request_id)))
         if request is None:
             raise click.ClickException("The decision was stored without its request")
-        try:
-            return repeat(offline, key, stored.record, request)
-        except UnreadableView as e:
-            raise click.ClickException(str(e)) from e
+        return key, request, offline
 
     def _parts(self, view: str) -> OfflineParts | None:
         from ...errors import SchedulerError

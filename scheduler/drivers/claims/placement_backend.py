@@ -49,15 +49,16 @@ _NOT_CLAIMED: Final = {
 
 
 class PlacementBackend:
-    """Writes claims to Placement, and knows which of them must be released.
+    """Writes a request's claims to Placement, and releases them if the request fails.
 
-    What is in doubt, or cannot be released now, is handed to `Orphans`.
+    Claims that are in doubt, or cannot be released now, are handed to `Orphans`.
     `RecordedClaims` has the same methods.
 
     Attributes
     ----------
     evacuated_from : frozenset of str
-        Providers whose allocations an instance keeps, in addition to its claim.
+        Providers of the evacuated host: the instance keeps its allocations from them in
+        addition to the claim.
 
     Raises
     ------
@@ -81,14 +82,15 @@ class PlacementBackend:
         self._record = prepared.record
         self._n_recorded = len(prepared.record.claims)
         self.evacuated_from = evacuated_from(request, parts.table)
-        #: How many writes the last claim has sent.
+        #: How many times the last claim was sent to Placement.
         self._n_writes = 0
-        #: Those that this request sent, by instance.
+        #: The claims that Placement granted to this request, by instance.
         self._claimed: dict[str, Claim] = {}
-        #: Those of earlier requests that this one took over.
+        #: The claims of earlier requests that this request took over, by instance.
         self._taken_over: dict[str, Claim] = {}
-        #: The journal entries of claims that are not known to be released.
+        #: The journal entries of claims that are not known to be released, by instance.
         self._entries: dict[str, JournalEntry] = {}
+        #: The claims whose amounts are subtracted from cached candidates.
         self._counted: list[CountedClaim] = []
 
     def claim(
@@ -98,22 +100,23 @@ class PlacementBackend:
         *,
         is_held: bool = False,
     ) -> ClaimAnswer:
-        """Claim for one instance, or for several in one POST, all of them or none.
+        """Claim for one instance, or for several in one POST: all of them or none.
 
-        The claim is in the journal, and counted against cached candidates. Claims in
-        doubt, and interrupted ones, are handed to `Orphans`.
+        The journal records the claim, and its amounts are subtracted from cached
+        candidates. A claim that is in doubt or interrupted is handed to `Orphans`.
 
         Parameters
         ----------
         requests : mapping of str to AllocationRequest
-            By instance.
+            The allocation request of each instance, by UUID.
         is_held : bool
-            Whether an earlier request has claimed it, so that it is taken over.
+            Whether an earlier request has claimed the same, so that this request takes
+            that claim over.
 
         Raises
         ------
         PlacementError
-            It is in doubt, or Placement does not answer.
+            The claim is in doubt, or Placement does not answer.
         """
         parts, began = self._parts, self._parts.candidates.next_sequence()
         self._n_writes = 0
@@ -145,13 +148,14 @@ class PlacementBackend:
                         parts.journal.record_grant(
                             self._entries[uuid], claimed.generation
                         )
-                    granted = requests.values()
-                    counted = parts.candidates.count_claim(granted, began=began)
+                    counted = parts.candidates.count_claim(
+                        requests.values(), began=began
+                    )
                     self._counted.append(counted)
             except SchedulerError as e:
-                doubtful = (AllocationsInDoubt, AllocationUpdateFailed)
+                in_doubt_errors = (AllocationsInDoubt, AllocationUpdateFailed)
                 self._end_claim(
-                    requests, e.unresolved if isinstance(e, doubtful) else {}
+                    requests, e.unresolved if isinstance(e, in_doubt_errors) else {}
                 )
                 detail = shortened(str(e), MAX_MESSAGE)
                 self.record(FAILED, [*requests], hosts, detail, self._n_writes)
@@ -168,12 +172,13 @@ class PlacementBackend:
     def _end_claim(
         self, requests: Iterable[str], unresolved: Mapping[str, Claim]
     ) -> None:
-        """Remove a claim that was not granted from the journal.
+        """Remove the journal entries of a claim that was not granted.
 
         Parameters
         ----------
         unresolved : mapping of str to Claim
-            By instance, what writes without an answer may still claim.
+            By instance, what unanswered writes may still claim: it is handed to
+            `Orphans`.
         """
         for uuid, claimed in unresolved.items():
             self._hand_to_orphans(uuid, claimed)
@@ -187,9 +192,9 @@ class PlacementBackend:
         detail: str,
         n_attempts: int = 0,
     ) -> None:
-        """Record an attempt, and log why it gave no claim, or not for long."""
-        if hosts and (line := _NOT_CLAIMED.get(result)):
-            LOG.info(line, ", ".join(hosts), ", ".join(uuids), detail)
+        """Record an attempt to claim, and log why there is no claim of these hosts."""
+        if hosts and (message := _NOT_CLAIMED.get(result)):
+            LOG.info(message, ", ".join(hosts), ", ".join(uuids), detail)
         self._record.claims.append(
             ClaimAttempt(
                 instance_uuids=tuple(uuids),
@@ -203,17 +208,17 @@ class PlacementBackend:
 
     @property
     def attempts(self) -> Sequence[ClaimAttempt]:
-        """Those of this attempt so far."""
+        """The attempts to claim that this object has recorded so far."""
         return self._record.claims[self._n_recorded :]
 
     def has_claimed(self, instance_uuid: str | None = None) -> bool:
-        """Return whether a claim of this attempt is held; None: of any instance."""
+        """Return whether a claim of this object is held; None: for any instance."""
         if instance_uuid is None:
             return bool(self._claimed)
         return instance_uuid in self._claimed
 
     def held(self, instance_uuid: str) -> ConsumerAllocations | None:
-        """Return what an instance holds in Placement; None: it is not known."""
+        """Return an instance's allocations in Placement; None: they are unknown."""
         return self._parts.placement.allocations(
             instance_uuid, global_request_id=self._global_request_id
         )
@@ -225,14 +230,14 @@ class PlacementBackend:
     def _record_write(
         self, generations: Mapping[str, int | None], held: AllocationsByConsumer
     ) -> None:
-        """Record the generation at which a claim is about to be sent again."""
+        """Count a write of a claim; if it names generations, record them."""
         self._n_writes += 1
         for uuid, generation in generations.items():
             if generation is None:
                 continue
             entry, allocations = self._entries[uuid], held[uuid]
-            recorded = Claim(entry.request, entry.before)
-            if allocations.matches(recorded.combined_request):
+            claimed = Claim(entry.request, entry.before)
+            if allocations.matches(claimed.combined_request):
                 self._parts.journal.record_rewrite(entry, generation)
             else:
                 kept = allocations if allocations.resources else None
@@ -243,10 +248,10 @@ class PlacementBackend:
         self._parts.journal.resolve(entries)
 
     def mark_answered(self) -> None:
-        """Record that the answer names these claims: they are in use.
+        """Record that the answer to the conductor has these claims: they are in use.
 
-        Orphans of earlier requests for these instances are forgotten. Unanswered writes
-        are watched, as they may arrive after an instance is deleted.
+        `Orphans` drops the orphans of earlier requests for these instances. It watches
+        for unanswered writes, as they may arrive after an instance is deleted.
         """
         claims = {**self._claimed, **self._taken_over}
         self._parts.orphans.forget_claimed(claims)
@@ -254,9 +259,9 @@ class PlacementBackend:
             if claimed.is_in_flight:
                 self._watch(uuid, claimed)
 
-    def _watch(self, uuid: str, late: Claim) -> None:
-        """Watch for an unanswered write of a claim, which may arrive late."""
-        orphan = self._parts.journal.watch(uuid, late, self._owner)
+    def _watch(self, uuid: str, late_claim: Claim) -> None:
+        """Let `Orphans` watch for an unanswered write, which may arrive late."""
+        orphan = self._parts.journal.watch(uuid, late_claim, self._owner)
         self._parts.orphans.add(uuid, orphan)
 
     def release(self, uuid: str) -> None:
@@ -265,28 +270,35 @@ class PlacementBackend:
         Raises
         ------
         AllocationUpdateFailed, PlacementUnavailable
-            It is not released.
+            The claim is not released.
         """
         was_held = release(
             self._parts.placement,
             uuid,
             self._claimed[uuid],
             rng=self._parts.rng,
-            watch=lambda late: self._watch(uuid, late),
+            watch=lambda late_claim: self._watch(uuid, late_claim),
             waiter=self._parts.waiter,
             global_request_id=self._global_request_id,
         )
         released = self._claimed.pop(uuid)
         if released.is_in_flight or not was_held:
-            # An unanswered write may claim it again. Or another request has taken it
-            # over, and leaves it to this one if it fails.
-            late = dataclasses.replace(released, generation=None, is_ours=False)
-            self._hand_to_orphans(uuid, late)
+            # An unanswered write may still claim. Or another request has taken the
+            # claim over: if that request fails, it leaves the release to this one.
+            late_claim = dataclasses.replace(released, generation=None, is_ours=False)
+            self._hand_to_orphans(uuid, late_claim)
         else:
             self._remove_from_journal([uuid])
 
     def release_all(self) -> tuple[list[str], list[str]]:
-        """Release all claims; return instances: released now, and in the background."""
+        """Release all claims.
+
+        Returns
+        -------
+        released, unreleased : list of str
+            The instances whose claims are released, and those whose claims are handed
+            to `Orphans`, to be released in the background.
+        """
         released: list[str] = []
         with self._record.timed("release"):
             for uuid in list(self._claimed):
@@ -296,25 +308,27 @@ class PlacementBackend:
                     LOG.warning(
                         "Releasing claims failed: %s; retrying in the background", e
                     )
-                    break  # the others would wait as long, one after another
+                    break  # each other claim would wait as long for Placement
                 released.append(uuid)
         unreleased = list(self._claimed)
         for uuid in unreleased:
             self._hand_to_orphans(uuid, self._claimed.pop(uuid))
-        # What another request claimed belongs to it. A write of ours that Placement did
-        # not confirm may have claimed the rest: evidence decides.
+        # A claim that another request made belongs to that request. Other claims that
+        # were taken over may have been made by an unanswered write of this request:
+        # `Orphans` finds out whether they are in use.
         for uuid, claimed in self._taken_over.items():
             if not claimed.is_foreign:
                 self._hand_to_orphans(uuid, claimed)
         self._remove_from_journal(self._taken_over)
         self._taken_over.clear()
-        # Claims in doubt are counted as free, too: Placement refuses them if not.
+        # The amounts of claims in doubt are added back, too: if they are not free,
+        # Placement refuses the next claim of them.
         for counted in self._counted:
             self._parts.candidates.release(counted)
         self._counted.clear()
         return released, unreleased
 
     def _hand_to_orphans(self, uuid: str, claimed: Claim | None = None) -> None:
-        """Hand a claim to `Orphans`; None: what its journal entry says."""
+        """Hand a claim to `Orphans`; None: as the journal entry describes it."""
         if uuid in self._entries:
             self._parts.journal.hand_to_orphans(self._entries.pop(uuid), claimed)

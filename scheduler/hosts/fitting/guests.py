@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """On which hosts or candidates of a batch does a guest with NUMA cells fit?
 
-Each cell of the guest is tried on each cell of all hosts by counts, which is exact for
-the cell alone. Where neither devices nor networks tie cells together, Hall's condition
-decides. Else every choice of host cells is tried, for all hosts at once; where these
-are too many, each host is searched by itself.
+First, the free CPUs and memory of each host cell are compared with the needs of each
+guest cell, for all hosts at once. This is exact for a single guest cell. Whether all
+guest cells get different host cells follows by Hall's condition, if the guest needs
+neither devices nor networks. Otherwise, each choice of host cells is tried for all
+hosts at once or, if there are too many choices, each host is searched separately.
 """
 
 from __future__ import annotations
@@ -35,43 +36,51 @@ from .cases import Cases
 from .devices import hosts_with_each_device, pool_rows
 from .need import Need
 
-#: Choices of host cells that are tried for all hosts at once, 4 of 8 are 70. Of hosts
-#: that are more, as many: a choice takes less time than a host by itself.
-_MAX_SETS: Final = 70
+#: Maximum choices of host cells that are tried for all hosts at once: there are 70
+#: choices of 4 of 8 cells. For more hosts than this, their number is the maximum, as
+#: trying one choice takes less time than searching one host.
+_MAX_CHOICES: Final = 70
 
 
 def hosts_that_fit(hosts: HostBatch, need: Need, networks: Networks) -> Mask:
     """Return on which hosts a guest fits, shape (n_hosts,).
 
-    The devices, if any, are those that no candidate assigns.
+    The guest may get any devices that its PCI requests match: candidates assign none.
     """
     fit = _may_fit(hosts, need)
     if need.requests or networks:
-        at = np.flatnonzero(fit)
+        host_indices = np.flatnonzero(fit)
         any_provider = [None] * len(need.requests)
-        batch = _GuestTrials(
-            hosts, need, networks, at, any_provider, lambda _case: need.assigned({})
+        trials = _GuestTrials(
+            hosts,
+            need,
+            networks,
+            host_indices,
+            any_provider,
+            lambda _case: need.assigned({}),
         )
-        fit[at] = batch.fit()
+        fit[host_indices] = trials.fit()
     return fit
 
 
 def candidates_that_fit(
     hosts: HostBatch, need: Need, networks: Networks, providers: Sequence[Providers]
 ) -> Mask:
-    """Return with which candidates a guest fits their host, shape (n_candidates,)."""
+    """Return for which candidates a guest fits the host, shape (n_candidates,)."""
     candidates = hosts.candidates
     fit = _may_fit(hosts, need)[candidates.rows]
-    fitting = np.flatnonzero(fit)
-    batch = _GuestTrials(
+    candidate_indices = np.flatnonzero(fit)
+    trials = _GuestTrials(
         hosts,
         need,
         networks,
-        candidates.rows[fitting],
-        [None if codes is None else codes[fitting] for codes in providers],
-        lambda case: need.assigned(candidates.mappings_of(int(fitting[case]))),
+        candidates.rows[candidate_indices],
+        [None if codes is None else codes[candidate_indices] for codes in providers],
+        lambda case: need.assigned(
+            candidates.mappings_of(int(candidate_indices[case]))
+        ),
     )
-    fit[fitting] = batch.fit()
+    fit[candidate_indices] = trials.fit()
     return fit
 
 
@@ -82,54 +91,61 @@ def _guest(need: Need) -> Guest:
 
 
 def _may_fit(hosts: HostBatch, need: Need) -> Mask:
-    """Return which hosts have the cells, and each device somewhere, shape (n_hosts,).
+    """Return which hosts have the cells that a need requires, and each of its devices.
 
     Without devices and networks these are the hosts on which the guest fits.
+
+    Returns
+    -------
+    ndarray of bool, shape (n_hosts,)
     """
-    fit = _placed_by_cells(hosts, _guest(need))
+    fit = _have_cells(hosts, _guest(need))
     return fit & hosts_with_each_device(hosts, need) if need.requests else fit
 
 
-def _placed_by_cells(hosts: HostBatch, guest: Guest) -> Mask:
-    """Return where each cell of the guest has a cell of its own, shape (n_hosts,)."""
-    if guest.is_dedicated:  # no overcommit: it depends on the cells' state alone
+def _have_cells(hosts: HostBatch, guest: Guest) -> Mask:
+    """Return which hosts have distinct cells for the guest cells, shape (n_hosts,)."""
+    # Dedicated CPUs are not overcommitted: the result depends on the topology alone.
+    if guest.is_dedicated:
 
-        def answer(start: int) -> Mask:
+        def can_be_placed_from(start: int) -> Mask:
             rows = hosts.value_arrays("numa_topology", CellArrays).rows(start)
             return can_be_placed(fitting_cells(rows, guest, None), guest)
 
-        return hosts.map_codes("numa_topology", ("guest", guest), answer)
+        return hosts.map_codes("numa_topology", ("guest", guest), can_be_placed_from)
     rows = _cell_rows(hosts, hosts.codes("numa_topology"))
     ratios = hosts.cpu_allocation_ratio, hosts.ram_allocation_ratio
     return can_be_placed(fitting_cells(rows, guest, ratios), guest)
 
 
 def _cell_rows(hosts: HostBatch, codes: npt.NDArray[np.int32]) -> CellRows:
+    """Return the cells of the topologies that have these codes in the batch."""
     return hosts.value_arrays("numa_topology", CellArrays).rows().take(codes)
 
 
-def _declaring(hosts: HostBatch, name: str | None) -> CellMasks:
+def _cells_with_network(hosts: HostBatch, name: str | None) -> CellMasks:
     """Return which cells of each host declare a network, as bits, shape (n_hosts,)."""
 
-    def declaring(topology: HostTopology | None) -> int:
+    def cells_of(topology: HostTopology | None) -> int:
         return 0 if topology is None else declaring_cells(topology, name)
 
     return hosts.map_distinct(
-        "numa_topology", declaring, np.uint64, cache_key=("declares", name)
+        "numa_topology", cells_of, np.uint64, cache_key=("declares", name)
     )
 
 
 class _GuestTrials:
-    """Hosts or candidates on which the guest's cells fit, if nothing else mattered.
+    """Tries a guest on m cases: hosts or candidates whose host has the guest's cells.
 
     Parameters
     ----------
-    at : ndarray of intp, shape (m,)
-        Which host of the batch each case is of.
-    providers : sequence of Providers
-        Those that each case assigns to each PCI request.
-    assigned : callable
-        Return the need of a case, by number, with its providers' names.
+    host_indices : ndarray of intp, shape (m,)
+        The index in the batch of each case's host.
+    providers : sequence of Providers, length n_requests
+        For each PCI request, the providers that each case assigns to it.
+    need_of_case : callable
+        Returns the need, given the number of a case, with the names of the providers
+        that the case assigns.
     """
 
     def __init__(
@@ -137,75 +153,83 @@ class _GuestTrials:
         hosts: HostBatch,
         need: Need,
         networks: Networks,
-        at: Rows,
+        host_indices: Rows,
         providers: Sequence[Providers],
-        assigned: Callable[[int], Need],
+        need_of_case: Callable[[int], Need],
     ) -> None:
         self._hosts = hosts
-        self._assigned = assigned
+        self._need_of_case = need_of_case
         self._guest = _guest(need)
         self._networks = networks
-        self._at = at
-        self._cells = _cell_rows(hosts, hosts.codes("numa_topology")[at])
-        self._ratios = hosts.cpu_allocation_ratio[at], hosts.ram_allocation_ratio[at]
+        self._host_indices = host_indices
+        self._cells = _cell_rows(hosts, hosts.codes("numa_topology")[host_indices])
+        self._ratios = (
+            hosts.cpu_allocation_ratio[host_indices],
+            hosts.ram_allocation_ratio[host_indices],
+        )
         self._masks = fitting_cells(self._cells, self._guest, self._ratios)
         self._cases = Cases(
             self._cells,
-            [_declaring(hosts, name)[at] for name in networks.names()],
+            [
+                _cells_with_network(hosts, name)[host_indices]
+                for name in networks.names()
+            ],
             need.requests,
-            pool_rows(hosts, at) if need.requests else None,
+            pool_rows(hosts, host_indices) if need.requests else None,
             providers,
         )
 
     def fit(self) -> Mask:
         """Return which cases fit, shape (m,)."""
-        fit = np.zeros(len(self._at), bool)
+        fit = np.zeros(len(self._host_indices), bool)
         for n_cells in np.unique(self._cells.n_cells).tolist():
             cases = np.flatnonzero(self._cells.n_cells == n_cells)
             n_chosen = len(self._guest.cells)
-            if math.comb(n_cells, n_chosen) > max(_MAX_SETS, len(cases)):
-                fit[cases] = self._one_by_one(cases)
+            if math.comb(n_cells, n_chosen) > max(_MAX_CHOICES, len(cases)):
+                fit[cases] = self._search_each(cases)
                 continue
             for chosen in chosen_sets(n_cells, n_chosen):
-                open_cases = cases[~fit[cases]]
-                fit[open_cases] = self._fit_in(open_cases, chosen)
+                unfitted_cases = cases[~fit[cases]]
+                fit[unfitted_cases] = self._fit_in(unfitted_cases, chosen)
         return fit
 
     def _fit_in(self, cases: Rows, chosen: int) -> Mask:
-        """Return which of these cases fit in a choice of host cells, a bit each."""
-        masks = _of_cases(self._masks, cases)
+        """Return which of these cases fit in the host cells whose bits are `chosen`."""
+        masks = _masks_of_cases(self._masks, cases)
         fit = can_be_placed(masks, self._guest, within=chosen)
         fit[fit] = self._cases.allow(cases[fit], chosen)
         return fit
 
-    def _one_by_one(self, cases: Rows) -> list[bool]:
-        """Return which of these cases fit; equal ones are searched once."""
+    def _search_each(self, cases: Rows) -> list[bool]:
+        """Return which of these cases fit, trying host by host; equal cases once."""
         known: dict[tuple[int, int, Need], bool] = {}
         topologies, pools = (
-            self._hosts.codes(name)[self._at[cases]].tolist()
+            self._hosts.codes(name)[self._host_indices[cases]].tolist()
             for name in ("numa_topology", "pci_stats")
         )
         fits = []
         for case, *codes in zip(cases.tolist(), topologies, pools, strict=True):
-            need = self._assigned(case).within(self._limits(case))
+            need = self._need_of_case(case).within(self._limits(case))
             key = (*codes, need)
             if key not in known:
-                known[key] = self._fits(int(self._at[case]), need)
+                known[key] = self._fits(int(self._host_indices[case]), need)
             fits.append(known[key])
         return fits
 
     def _limits(self, case: int) -> Limits:
+        """Return the overcommit and the networks under which a case is tried."""
         cpu_ratio, ram_ratio = (float(ratio[case]) for ratio in self._ratios)
         return Limits(cpu_ratio, ram_ratio, self._networks)
 
-    def _fits(self, index: int, need: Need) -> bool:
+    def _fits(self, host_index: int, need: Need) -> bool:
         topology, pools = (
-            self._hosts.value(name, index) for name in ("numa_topology", "pci_stats")
+            self._hosts.value(name, host_index)
+            for name in ("numa_topology", "pci_stats")
         )
         return need.fits(topology, pools) is not None
 
 
-def _of_cases(masks: list[CellMasks], cases: Rows) -> list[CellMasks]:
-    """Return the masks of some cases; what is one array stays one."""
+def _masks_of_cases(masks: list[CellMasks], cases: Rows) -> list[CellMasks]:
+    """Return the masks of some cases; an array that occurs twice is indexed once."""
     selected = {id(mask): mask[cases] for mask in masks}
     return [selected[id(mask)] for mask in masks]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Candidates from the providers in memory, or else from Placement.
 
-Before a request fails, the providers that would serve it if they had room are read
-again: their usage in memory may be too high.
+Before a request fails, the providers that lack only room for it are read again: their
+usage in memory may be too high.
 """
 
 from __future__ import annotations
@@ -49,28 +49,31 @@ def lacking_room(
 ) -> list[str]:
     """Return the UUIDs of providers that lack only room for a query.
 
-    Their trees do not match, and would if nothing were used.
+    Their trees do not match the query now, but would match it if nothing were in use.
 
     Parameters
     ----------
     turn : int
-        Of more than `MAX_REREAD`, each turn has others.
+        If more than `MAX_REREAD` providers lack room, each turn returns the next
+        `MAX_REREAD` of them.
 
     Raises
     ------
     QueryNotCovered
-        As `ProviderView.match`.
+        The table cannot answer the query; see `ProviderView.match`.
     """
-    empty = _empty(view).match(query)
-    full = np.setdiff1d(empty.roots, view.match(query).roots)
-    rows = np.unique(np.concatenate([full[:0], *_used(view.state, empty, full)]))
+    matches_if_unused = _with_nothing_in_use(view).match(query)
+    full_roots = np.setdiff1d(matches_if_unused.roots, view.match(query).roots)
+    in_use = _providers_in_use(view.state, matches_if_unused, full_roots)
+    # The empty array: concatenate() requires at least one.
+    rows = np.unique(np.concatenate([full_roots[:0], *in_use]))
     if len(rows) > MAX_REREAD:
         rows = np.roll(rows, -turn * MAX_REREAD)[:MAX_REREAD]
     uuids: list[str] = view.state.trees.uuids[rows].tolist()
     return uuids
 
 
-def _empty(view: ProviderView) -> ProviderView:
+def _with_nothing_in_use(view: ProviderView) -> ProviderView:
     """Return the same providers with nothing in use."""
     inventories = {
         name: replace(column, used=np.zeros_like(column.used))
@@ -79,26 +82,29 @@ def _empty(view: ProviderView) -> ProviderView:
     return replace(view, state=replace(view.state, inventories=inventories))
 
 
-def _used(state: ProviderState, empty: Matches, roots: _Rows) -> Iterator[_Rows]:
-    """Yield the providers in use that could serve the query in these trees."""
-    for slot in empty.slots:
+def _providers_in_use(
+    state: ProviderState, matches_if_unused: Matches, roots: _Rows
+) -> Iterator[_Rows]:
+    """Yield the providers in these trees that match if unused, and are in use."""
+    for slot in matches_if_unused.slots:
         providers = slot.providers[np.isin(slot.roots, roots)]
         for name in slot.amounts:
             column = state.column(name)
-            at, indices = column.positions(providers)
-            yield providers[indices[column.used[at] > 0]]
+            positions, indices = column.positions(providers)
+            yield providers[indices[column.used[positions] > 0]]
 
 
 LOG = logging.getLogger(__name__)
 
-#: How a query was answered; `query_counts` also has those of the cache, which answered
-#: the queries that are not covered and those for which the table was stale.
+#: Whether the table answered a query, or why it did not: then the cache answers it.
+#: `query_counts` returns these counts together with those of the cache.
 _MEMORY: Final = "memory"
 _NOT_COVERED: Final = "not_covered"
 _STALE: Final = "stale"
 
-#: A sequence number before any request: the table was read in the background.
-_LONG_AGO: Final = 0
+#: The sequence number of an offer from a table that was read in the background. It is
+#: lower than that of any request.
+_BEFORE_ALL_REQUESTS: Final = 0
 
 
 class ProviderCandidatesSource(CandidatesSource):
@@ -108,11 +114,11 @@ class ProviderCandidatesSource(CandidatesSource):
     ----------
     follower : ProviderFollower
     cache : CandidatesCache
-        Answers the queries that the table cannot.
+        Answers the queries that the table cannot answer.
     confirmations : Confirmations
-        Queries Placement before a request fails.
+        Queries Placement for more candidates before a request fails.
     lag : Lag
-        Knows whether the followed database is behind Placement.
+        Detects that the followed database is behind Placement.
     max_age_s : callable
         Returns the age in seconds up to which the table is used.
     clock : callable
@@ -141,12 +147,13 @@ class ProviderCandidatesSource(CandidatesSource):
         self._clock = clock
         self._derived = DerivedData()
         self._counts = Counter(dict.fromkeys((_MEMORY, _NOT_COVERED, _STALE), 0))
-        #: Revisions of the hosts' supply: the last, and the last that led to a poll.
+        #: The newest known revision of the hosts' supply, and the revision that was the
+        #: newest one at the last poll.
         self._supply_revision: int | None = None
-        self._polled_supply: int | None = None
+        self._polled_supply_revision: int | None = None
 
     def load(self) -> None:
-        """Read all providers; if the database is away, that is left to polls.
+        """Read all providers; if the database is unavailable, a later poll reads them.
 
         Raises
         ------
@@ -159,11 +166,11 @@ class ProviderCandidatesSource(CandidatesSource):
             LOG.warning("%s Placement is queried for candidates until it answers", e)
 
     def start(self) -> None:
-        """Follow the providers in the background."""
+        """Start following the providers in the background."""
         self.follower.start()
 
     def stop(self) -> None:
-        """Follow the providers no more."""
+        """Stop following the providers."""
         self.follower.stop()
         self._cache.stop()
 
@@ -177,8 +184,9 @@ class ProviderCandidatesSource(CandidatesSource):
         The poll sees, for example, the trait of a host that has just been disabled.
         """
         self._cache.invalidate_older_than(supply_revision)
-        if self._supply_revision is None:  # the table was loaded after the hosts
-            self._polled_supply = supply_revision
+        # The first call: the table of providers was loaded after the hosts.
+        if self._supply_revision is None:
+            self._polled_supply_revision = supply_revision
         self._supply_revision = supply_revision
 
     # -- queries -----------------------------------------------------------------------
@@ -196,9 +204,9 @@ class ProviderCandidatesSource(CandidatesSource):
     ) -> QueryOffer:
         """Return the candidates for a query, from the table where possible.
 
-        With `since`, what the table may lack is read first. If that adds nothing to
-        what was rejected, or has been read for it before, Placement confirms that it
-        has no more.
+        With `since`, the table is refreshed first. Placement is then queried for more
+        candidates if the offer has none, or none besides the rejected ones, or if the
+        table was refreshed for the rejected offer already.
         """
         offer = self._offer(query, since, max_age_s)
         if offer is not None and since is not None:
@@ -208,9 +216,7 @@ class ProviderCandidatesSource(CandidatesSource):
                 else rejected.began < since and offer.has_more_than(rejected)
             )
             if not is_useful:
-                offer = self._confirmed(
-                    offer, n_instances, project_id, global_request_id
-                )
+                offer = self._confirm(offer, n_instances, project_id, global_request_id)
         if offer is not None:
             return offer
         return self._cache.get(
@@ -233,54 +239,61 @@ class ProviderCandidatesSource(CandidatesSource):
             self._counts[_STALE] += 1
             return None
         if since is None:
-            return self._current(query, parsed, max_age_s)
-        return self._refreshed(query, parsed)
+            return self._offer_if_recent(query, parsed, max_age_s)
+        return self._offer_after_refresh(query, parsed)
 
-    def _count_not_covered(self, query: CandidatesQuery, e: QueryNotCovered) -> None:
+    def _count_not_covered(
+        self, query: CandidatesQuery, error: QueryNotCovered
+    ) -> None:
         self._counts[_NOT_COVERED] += 1
-        LOG.debug("Placement must answer %s: %s", query.path, e)
+        LOG.debug("Placement must answer %s: %s", query.path, error)
 
-    def _current(
+    def _offer_if_recent(
         self, query: CandidatesQuery, parsed: ProviderQuery, max_age_s: float
     ) -> TableOffer | None:
         """Return what the table offers; None: it is too old, or cannot answer."""
-        age_s, supply = self.follower.age_s(), self._supply_revision
+        age_s, supply_revision = self.follower.age_s(), self._supply_revision
         is_usable = age_s <= self._max_age_s()
-        # Older than the hosts' state, or than this query may have it.
-        if is_usable and (supply != self._polled_supply or age_s > max_age_s):
+        is_behind_hosts = supply_revision != self._polled_supply_revision
+        if is_usable and (is_behind_hosts or age_s > max_age_s):
             is_usable = self.follower.poll()
             if is_usable:
-                self._polled_supply = supply
+                self._polled_supply_revision = supply_revision
         if not is_usable:
             self._counts[_STALE] += 1
             return None
-        return self._match(query, parsed, began=_LONG_AGO)
+        return self._match(query, parsed, began=_BEFORE_ALL_REQUESTS)
 
-    def _refreshed(
+    def _offer_after_refresh(
         self, query: CandidatesQuery, parsed: ProviderQuery
     ) -> TableOffer | None:
-        """Read what changed, and what lacks only room; return what is offered then."""
+        """Refresh the table, and return its offer; None: stale, or not covered."""
         began = self.next_sequence()
-        if not self._reread(parsed):
+        if not self._refresh_table(parsed):
             self._counts[_STALE] += 1
             return None
         return self._match(query, parsed, began=began)
 
-    def _reread(self, parsed: ProviderQuery) -> bool:
-        """Return whether the table is usable now."""
-        is_read = self.follower.poll()
-        if not is_read or self.follower.age_s() > self._max_age_s():
+    def _refresh_table(self, parsed: ProviderQuery) -> bool:
+        """Poll the database, and reread the providers that lack only room for a query.
+
+        Return whether the table is usable now.
+        """
+        is_polled = self.follower.poll()
+        if not is_polled or self.follower.age_s() > self._max_age_s():
             return False
-        view, turn = self.follower.table.view(), self._counts[_MEMORY]
+        view = self.follower.table.view()
+        n_answers = self._counts[_MEMORY]  # grows, so that each call has another turn
         try:
-            lacking = lacking_room(view, parsed, turn=turn)
+            provider_uuids = lacking_room(view, parsed, turn=n_answers)
         except QueryNotCovered:
-            return True  # `_match` finds it, too
-        return not lacking or self.follower.refresh(lacking)
+            return True  # `_match` handles this error
+        return not provider_uuids or self.follower.refresh(provider_uuids)
 
     def _match(
         self, query: CandidatesQuery, parsed: ProviderQuery, *, began: int
     ) -> TableOffer | None:
+        """Return the table's candidates for a query; None: it cannot answer."""
         began_at = self._clock() - self.follower.age_s()
         try:
             matches = self.follower.table.view().match(parsed)
@@ -297,14 +310,17 @@ class ProviderCandidatesSource(CandidatesSource):
             is_complete=False,
         )
 
-    def _confirmed(
+    def _confirm(
         self,
         offer: TableOffer,
         n_instances: int,
         project_id: str | None,
         global_request_id: str | None,
     ) -> TableOffer | None:
-        """Return an offer that has all candidates; None: Placement has more."""
+        """Query Placement for more candidates than an offer has.
+
+        Return the offer, marked as complete; None: Placement has more candidates.
+        """
         outcome, answer = self._confirmations.confirm(
             offer,
             self.follower.revision,
@@ -315,8 +331,8 @@ class ProviderCandidatesSource(CandidatesSource):
         if outcome is not Confirmation.DISAGREED:
             return offer.confirmed()
         assert answer is not None
-        if (lacking := offer.lacking(answer)) is not None:
-            providers = resources_of(lacking)
+        if (missing_request := offer.lacking(answer)) is not None:
+            providers = resources_of(missing_request)
             trees = offer.state.trees
             rows = [row for row in map(trees.find, providers) if row >= 0]
             LOG.warning(
@@ -324,7 +340,7 @@ class ProviderCandidatesSource(CandidatesSource):
                 "memory lack; Placement is believed. In Placement: %s of %s; in "
                 "memory: %s",
                 offer.query.path,
-                dict(lacking),
+                dict(missing_request),
                 {uuid: answer.provider_summaries.get(uuid) for uuid in providers},
                 offer.state.summaries(np.array(rows, np.int32)),
             )
@@ -343,11 +359,13 @@ class ProviderCandidatesSource(CandidatesSource):
     ) -> CountedClaim:
         """Subtract a granted claim from the table and from cached answers."""
         claimed = list(requests)
-        parts = [resources_of(request) for request in claimed]
+        resources = [resources_of(request) for request in claimed]
         if age_s is None or age_s <= self.follower.age_s():
-            self.follower.count_claim(parts)
-        else:  # the table has been read since then
-            self.follower.mark_changed({uuid for part in parts for uuid in part})
+            self.follower.count_claim(resources)
+        else:  # the table was read after the claim was granted, and may include it
+            self.follower.mark_changed(
+                {uuid for by_uuid in resources for uuid in by_uuid}
+            )
         return self._cache.count_claim(claimed, began=began, age_s=age_s)
 
     def release(self, claim: CountedClaim) -> None:
@@ -355,13 +373,16 @@ class ProviderCandidatesSource(CandidatesSource):
         if claim.is_released:
             return
         self._cache.release(claim)
-        parts = [{uuid: {name: n}} for (uuid, name), n in claim.amounts.items()]
-        self.follower.release(parts)
+        resources = [
+            {uuid: {name: amount}} for (uuid, name), amount in claim.amounts.items()
+        ]
+        self.follower.release(resources)
 
     def exclude(self, offer: QueryOffer, number: int) -> None:
         """Read the providers of a refused candidate again.
 
-        If they still have room for it, they are compared with Placement's.
+        If they still have room for it, their records in the database are compared with
+        Placement's.
         """
         if not isinstance(offer, TableOffer):
             self._cache.exclude(offer, number)
@@ -381,7 +402,7 @@ class ProviderCandidatesSource(CandidatesSource):
     # -- cached answers ----------------------------------------------------------------
 
     def age_s(self, offer: QueryOffer) -> float:
-        """Return the age of the table when the offer was made, and since."""
+        """Return the seconds since the data of an offer was read from the database."""
         return self._clock() - offer.began_at
 
     def lift_limit(self, offer: QueryOffer) -> bool:
@@ -393,20 +414,20 @@ class ProviderCandidatesSource(CandidatesSource):
         self._cache.set_limits(max_age_s, max_requests)
 
     def stats(self) -> CacheStats:
-        """Return the size of the cache and its counters."""
+        """Return the size and the counters of the cache."""
         return self._cache.stats()
 
     def provider_view(self) -> ProviderView | None:
-        """Return the providers in memory; None: they are too old."""
+        """Return the providers in memory; None: too old, or the database lags."""
         is_recent = self.follower.age_s() <= self._max_age_s()
         is_usable = is_recent and not self._lag.trouble
         return self.follower.table.view() if is_usable else None
 
     def following_stats(self) -> FollowingStats:
-        """Return how the providers are followed."""
+        """Return the statistics of polling the providers' database."""
         return dataclasses.replace(self.follower.stats(), trouble=self._lag.trouble)
 
     def query_counts(self) -> Mapping[str, int]:
-        """Return how many queries were answered in which way."""
-        own = {**self._counts, **self._confirmations.counts()}
-        return {**self._cache.query_counts(), **own}
+        """Return the number of queries, by how each was answered."""
+        table_counts = {**self._counts, **self._confirmations.counts()}
+        return {**self._cache.query_counts(), **table_counts}

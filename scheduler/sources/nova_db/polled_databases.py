@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading nova's API database, and those of the cells that it lists, into the table."""
+"""Reading nova's API database and the databases of its cells into the host table."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class CellStatus:
     Attributes
     ----------
     n_hosts : int
-        Its known compute nodes; 0 once it was unavailable for too long.
+        The cell's known compute nodes; 0 after it was unavailable for too long.
     seen_at : float or None
-        When its database was last read, seconds since the epoch; None: never.
+        When the cell's database was last read, seconds since the epoch; None: never.
     is_up : bool
-        Whether its database answered in time when it was last read.
+        Whether the cell's database answered in time when it was last read.
     """
 
     uuid: str
@@ -60,7 +60,9 @@ class ApiDatabase(PolledDatabase):
         self, engine: sa.Engine, lock: threading.RLock, clock: Callable[[], float]
     ) -> None:
         super().__init__("the API database", lambda: engine, lock, clock)
+        #: The value of ``[database] connection``, for URLs of cells that are templates.
         self.local_connection: str | None = None
+        #: When all rows were last compared; None: never.
         self.compared_at: float | None = None
         self.reset()
 
@@ -86,10 +88,11 @@ class CellDatabase(PolledDatabase):
         self.mapping = mapping
         self.ratios = ratios
         self._make_heartbeats = heartbeats
-        #: When all rows were last compared, and the errors of invalid rows.
+        #: When all rows were last compared; None: never.
         self.compared_at: float | None = None
+        #: The errors of invalid rows.
         self.row_errors: tuple[str, ...] = ()
-        #: Computes that were too old at the first read; None: not read yet.
+        #: The compute services that were too old at the first read; None: not read yet.
         self.old_computes: tuple[OldCompute, ...] | None = None
         self.reset()
 
@@ -102,25 +105,28 @@ class CellDatabase(PolledDatabase):
 
 LOG = logging.getLogger(__name__)
 
-#: The option of the API database's URL, and what is wrong with one that fails.
+#: The option that holds the API database's URL, and the advice if that URL fails.
 API_OPTION: Final = "[api_database] connection"
 AS_API_DATABASE: Final = "It has to be that of nova's API database"
 
 
 class PolledDatabases:
-    """Read the API database and each cell's; add, replace and drop cells as it lists.
+    """Read the API database and the cells' databases.
+
+    Cells are added, replaced and dropped as the API database lists them.
 
     Parameters
     ----------
     conf : callable
         Returns the options.
     api_engine, cell_engine, clock, heartbeats
-        As `NovaDBSource` has them.
+        See `NovaDBSource`.
 
     Attributes
     ----------
     lock : threading.RLock
-        Held while what was read is applied to the table, and while databases change.
+        Held while changes are applied to the table, and while databases are added,
+        replaced or dropped.
     api : ApiDatabase
     """
 
@@ -142,7 +148,7 @@ class PolledDatabases:
         self._merged = MergedCells()
 
     def all(self) -> list[PolledDatabase]:
-        """Return the API database and those of the enabled cells."""
+        """Return the API database and the databases of the enabled cells."""
         return [self.api, *self.cells()]
 
     def cells(self) -> tuple[CellDatabase, ...]:
@@ -192,9 +198,11 @@ class PolledDatabases:
         Parameters
         ----------
         timeout_s : float
-            Wait at most that long for each group of databases.
+            The maximum time to wait for the API database and known cells, and again
+            for cells that must be read after them.
         only_in_memory : bool
-            Whether to read only those that background threads must not read.
+            Whether to read only databases in memory, which background threads must not
+            read.
         """
 
         def databases() -> list[PolledDatabase]:
@@ -204,16 +212,19 @@ class PolledDatabases:
                 if database.is_in_memory or not only_in_memory
             ]
 
-        already_read, were_on = databases(), are_weighed(self._conf(), table)
+        already_read = databases()
+        were_images_weighed = are_weighed(self._conf(), table)
         self._read(table, already_read, timeout_s)
-        # The API database may have added cells, or an aggregate for which the image
-        # properties of all cells are read.
-        is_on = not were_on and are_weighed(self._conf(), table)
+        # The API database may list new cells, or an aggregate whose metadata enables
+        # ImagePropertiesWeigher: then the image properties of all cells are read.
+        are_images_newly_weighed = not were_images_weighed and are_weighed(
+            self._conf(), table
+        )
         cells = [
             database
             for database in databases()
             if isinstance(database, CellDatabase)
-            and (is_on or database not in already_read)
+            and (are_images_newly_weighed or database not in already_read)
         ]
         if cells:
             self._read(table, cells, timeout_s)
@@ -242,10 +253,11 @@ class PolledDatabases:
         awaited = [database for database in databases if database.is_up or is_forced]
         for database in awaited:
             running = database.attempt
-            if running is not None:  # it may have begun before the caller's change
+            # This attempt may have begun before the change that the caller must see.
+            if running is not None:
                 running.wait(deadline - time.monotonic())
         # SQLite comes last: it is read in this thread, servers in other threads.
-        begun = {
+        attempts = {
             database: database.start_attempt(
                 self._read_factory(table, database, in_full=is_forced),
                 is_forced=is_forced,
@@ -254,9 +266,9 @@ class PolledDatabases:
         }
         limit_s = self._conf().moorage.cell_timeout
         for database in awaited:
-            attempt = begun[database]
-            in_time = attempt is None or attempt.wait(deadline - time.monotonic())
-            if not in_time:
+            attempt = attempts[database]
+            has_ended = attempt is None or attempt.wait(deadline - time.monotonic())
+            if not has_ended:
                 database.check_timeout(limit_s, is_timed_out=timeout_s >= limit_s)
         for database in databases:
             database.check_timeout(limit_s)
@@ -264,7 +276,7 @@ class PolledDatabases:
     def _read_factory(
         self, table: HostTable, database: PolledDatabase, *, in_full: bool = False
     ) -> Callable[[], Read]:
-        """Return the callable for `PolledDatabase.start_attempt`.
+        """Return the function by which `PolledDatabase.start_attempt` gets a `Read`.
 
         `in_full` applies to the API database only.
         """
@@ -274,7 +286,7 @@ class PolledDatabases:
 
     def _api_read(self, table: HostTable, *, in_full: bool = False) -> Read:
         reader = self.api.reader
-        in_full = in_full or self._is_old(self.api.compared_at)
+        in_full = in_full or self._is_comparison_due(self.api.compared_at)
 
         def read(connection: sa.Connection, began_at: float) -> Apply:
             directory = reader.read(connection, began_at, in_full=in_full)
@@ -289,25 +301,31 @@ class PolledDatabases:
         return read
 
     def _cell_read(self, table: HostTable, cell: CellDatabase) -> Read:
-        reader, in_full = cell.reader, self._is_old(cell.compared_at)
-        old, heartbeats = cell.old_computes, cell.heartbeats
-        images, are_on = cell.images, are_weighed(self._conf(), table)
+        reader, in_full = cell.reader, self._is_comparison_due(cell.compared_at)
+        known_old_computes, heartbeats = cell.old_computes, cell.heartbeats
+        images, are_images_weighed = cell.images, are_weighed(self._conf(), table)
         limit_s = self._conf().moorage.cell_timeout
 
         def read(connection: sa.Connection, began_at: float) -> Apply:
             changes = reader.read(connection, began_at, in_full=in_full)
             if heartbeats is not None:
                 changes = heartbeats.merge_into(changes)
-            checked = read_old_computes(connection) if old is None else old
+            old_computes = known_old_computes
+            if old_computes is None:
+                old_computes = read_old_computes(connection)
             properties = images.read_changes(
-                connection, changes, is_on=are_on, limit_s=limit_s, in_full=in_full
+                connection,
+                changes,
+                is_on=are_images_weighed,
+                limit_s=limit_s,
+                in_full=in_full,
             )
 
             def apply() -> None:
                 self._merged.apply(table, cell.mapping.uuid, changes)
                 write_properties(table, properties)
                 cell.row_errors = reader.row_errors
-                cell.old_computes = checked
+                cell.old_computes = old_computes
                 if in_full or changes.is_whole:
                     cell.compared_at = began_at
 
@@ -315,7 +333,7 @@ class PolledDatabases:
 
         return read
 
-    def _is_old(self, compared_at: float | None) -> bool:
+    def _is_comparison_due(self, compared_at: float | None) -> bool:
         if compared_at is None:
             return True
         interval_s: float = self._conf().moorage.full_comparison_interval
@@ -330,9 +348,9 @@ class PolledDatabases:
         if sorted(table.aggregates, key=lambda a: a.id) != list(directory.aggregates):
             table.put_aggregates(directory.aggregates)
         cells: dict[str, CellDatabase] = {}
-        gone = dict(self._cells)  # a copy: other threads read the original
+        unlisted = dict(self._cells)  # a copy: other threads read the original
         for mapping in directory.cells:
-            cell = gone.pop(mapping.uuid, None)
+            cell = unlisted.pop(mapping.uuid, None)
             if cell is None or cell.mapping != mapping:
                 previous = cell
                 cell = CellDatabase(
@@ -343,11 +361,12 @@ class PolledDatabases:
                     self._clock,
                     self._cell_heartbeats,
                 )
-                if previous is not None:  # its hosts stay until the new one is read
+                # The cell's hosts stay in the table until the new database is read.
+                if previous is not None:
                     previous.retire()
                     cell.seen_at = previous.seen_at
             cells[mapping.uuid] = cell
-        for uuid, cell in gone.items():
+        for uuid, cell in unlisted.items():
             LOG.info("%s is deleted or disabled; its hosts are dropped", cell.what)
             cell.retire()
             self._merged.drop_cell(table, uuid)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of rows of ``compute_nodes``, equal to that of nova's host manager."""
+"""Conversion of rows of ``compute_nodes``, with the results of nova's host manager."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ from ...hosts.record import NO_STATS
 
 _MIB_PER_GIB: Final = 1024
 _US_PER_S: Final = 1e6
-#: Limit of amounts, which are summed as int64.
+#: Amounts from this one on are rejected, so that sums of amounts fit an int64.
 _MAX_AMOUNT: Final = 2**53
-#: Texts in each cache: many hosts report the same.
+#: Maximum texts in each cache: many hosts report equal texts.
 _MAX_TEXTS: Final = 1024
 
 V = TypeVar("V")
+#: By row id: a hash of the text that was parsed, and its value.
 _Parsed = dict[int, tuple[int, V]]
 
-#: Stored as fractions, read as percentages (nova's MonitorMetricList.from_json).
+#: Metrics that are stored as fractions and read as percentages
+#: (nova's MonitorMetricList.from_json).
 _PERCENTAGES: Final = frozenset(
-    f"cpu.{which}percent" for which in ("user.", "kernel.", "idle.", "iowait.", "")
+    f"cpu.{mode}percent" for mode in ("user.", "kernel.", "idle.", "iowait.", "")
 )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ratios:
-    """The allocation ratios for a compute node whose row has none, or 0."""
+    """The allocation ratios of compute nodes whose row has NULL or 0 for them."""
 
     cpu: float
     ram: float
@@ -45,7 +47,7 @@ class Ratios:
 
     @classmethod
     def of(cls, conf: cfg.ConfigOpts) -> Ratios:
-        """Return the fallbacks of nova's ``ComputeNode._from_db_object``."""
+        """Return the fallback ratios of nova's ``ComputeNode._from_db_object``."""
         return cls(
             *(
                 conf[f"{name}_allocation_ratio"]
@@ -58,19 +60,18 @@ class Ratios:
 class NodeReader:
     """Read rows of a cell's ``compute_nodes``.
 
-    NUMA topologies and PCI pools, which take longest, are parsed only if a row's text
-    has changed.
+    NUMA topologies and PCI pools, which take longest to parse, are parsed again only if
+    their text has changed.
     """
 
     def __init__(self, cell_uuid: str, ratios: Ratios) -> None:
         self._cell_uuid = cell_uuid
         self._ratios = ratios
-        #: By row id: a hash of the text, and its value.
         self._topologies: _Parsed[HostTopology] = {}
         self._pools: _Parsed[HostPools] = {}
 
     def forget(self, row_id: int) -> None:
-        """Forget a row that was deleted."""
+        """Drop the parsed values of a deleted row."""
         self._topologies.pop(row_id, None)
         self._pools.pop(row_id, None)
 
@@ -80,8 +81,8 @@ class NodeReader:
         Returns
         -------
         dict or None
-            Values by the names of `HostRecord`, except those of its service. None: its
-            usage was never reported, and nova ignores it.
+            Values by field of `HostRecord`, except the fields that a service has. None:
+            the node's usage was never reported, and nova ignores the row.
 
         Raises
         ------
@@ -121,11 +122,12 @@ class NodeReader:
                 row.hypervisor_version or 0,
             )
         )
-        ratios, specs = self._ratios, row.supported_instances
+        ratios, triples = self._ratios, row.supported_instances
         topology = pools = None
         if row.numa_topology:
-            read = HostTopology.read
-            topology = _parse(self._topologies, row.id, row.numa_topology, read)
+            topology = _parse(
+                self._topologies, row.id, row.numa_topology, HostTopology.read
+            )
         if row.pci_stats:
             pools = _parse(self._pools, row.id, row.pci_stats, HostPools.read)
         return {
@@ -148,26 +150,26 @@ class NodeReader:
             "num_io_ops": counts[1],
             "failed_builds": counts[2],
             "stats": stats,
-            "hypervisor_type": _shared(row.hypervisor_type),
+            "hypervisor_type": _interned(row.hypervisor_type),
             "hypervisor_version": version,
-            "supported_instances": _specs(specs) if specs else (),
-            "cpu_info": _shared(row.cpu_info),
+            "supported_instances": _supported_instances(triples) if triples else (),
+            "cpu_info": _interned(row.cpu_info),
             "metrics": _metrics(row.metrics) if row.metrics else None,
             "host_ip": row.host_ip,
             "numa_topology": topology,
             "pci_stats": pools or NO_POOLS,
-            "places": (),  # nova's tables have them as aggregates only
+            "places": (),  # nova has racks, rows and rooms only as aggregates
         }
 
 
 def _parse(known: _Parsed[V], row_id: int, text: str, parse: Callable[[str], V]) -> V:
-    """Return the value of a text; the known one if the row's text is unchanged."""
-    content = hash(text)
-    before = known.get(row_id)
-    if before is not None and before[0] == content:
-        return before[1]
+    """Return the parsed text of a row; the known value if the text is unchanged."""
+    text_hash = hash(text)
+    known_entry = known.get(row_id)
+    if known_entry is not None and known_entry[0] == text_hash:
+        return known_entry[1]
     value = parse(text)
-    known[row_id] = (content, value)
+    known[row_id] = (text_hash, value)
     return value
 
 
@@ -181,19 +183,20 @@ def _amounts(*values: SupportsInt | str) -> list[int]:
 
 
 @functools.lru_cache(_MAX_TEXTS)
-def _shared(text: str | None) -> str | None:
-    """Return one object for equal texts."""
+def _interned(text: str | None) -> str | None:
+    """Return the same object for equal texts, to save memory."""
     return text
 
 
 #: Numbers of instances, of I/O operations in progress, and of failed builds.
 _Counts = tuple[int, int, int]
 _NO_STATS: Final = (NO_STATS, (0, 0, 0))
-_COUNTED: Final = ("num_instances", "io_workload", "failed_builds")
+#: The stats that `_Counts` has.
+_COUNT_NAMES: Final = ("num_instances", "io_workload", "failed_builds")
 
 
 class _HashableDict(dict[str, V]):
-    """A dict that the host table can intern: it is never changed."""
+    """A dict that is never changed, so that the host table can intern it."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
@@ -201,45 +204,48 @@ class _HashableDict(dict[str, V]):
 
 @functools.lru_cache(_MAX_TEXTS)
 def _stats(text: str) -> tuple[_HashableDict[str], _Counts]:
-    reported = _loaded("stats", text, dict)
+    """Return the stats of a node, and the counts among them."""
+    reported = _load_json("stats", text, dict)
     stats = _HashableDict(
         {intern(k): _stat(k, v) for k, v in reported.items() if v is not None}
     )
-    counts = _amounts(*(stats.get(name, 0) for name in _COUNTED))
+    counts = _amounts(*(stats.get(name, 0) for name in _COUNT_NAMES))
     return stats, cast(_Counts, tuple(counts))
 
 
 def _stat(key: str, value: object) -> str:
-    """Return a value as the field of nova's ComputeNode coerces it."""
+    """Return a value of ``stats`` as text, as nova's ComputeNode does."""
     if not isinstance(value, str | int | float):
         raise ValueError(f"stats: {key} is {type(value).__name__}, not a text")
     return intern(str(value))
 
 
 @functools.lru_cache(_MAX_TEXTS)
-def _specs(text: str) -> tuple[tuple[str, ...], ...]:
-    triples = _loaded("supported_instances", text, list)
+def _supported_instances(text: str) -> tuple[tuple[str, ...], ...]:
+    """Return canonical triples of architecture, hypervisor type and VM mode."""
+    triples = _load_json("supported_instances", text, list)
     try:
-        return tuple(_canonical(*triple) for triple in triples)
+        return tuple(_canonical_triple(*triple) for triple in triples)
     except (TypeError, ValueError) as e:
         raise ValueError(f"supported_instances: {e}") from e
 
 
-def _canonical(arch: str, hv_type: str, vm_mode: str) -> tuple[str, ...]:
+def _canonical_triple(arch: str, hv_type: str, vm_mode: str) -> tuple[str, ...]:
     spec = HVSpec(arch=arch, hv_type=hv_type, vm_mode=vm_mode)
     return (spec.arch, spec.hv_type, spec.vm_mode)
 
 
 def _metrics(text: str) -> _HashableDict[float]:
     metrics: _HashableDict[float] = _HashableDict()
-    for metric in _loaded("metrics", text, list):
+    for metric in _load_json("metrics", text, list):
         if "value" in metric:  # bandwidths by NUMA node have no single value
             factor = 100 if metric["name"] in _PERCENTAGES else 1
             metrics[metric["name"]] = int(metric["value"] * factor)
     return metrics
 
 
-def _loaded(column: str, text: str, kind: type[V]) -> V:
+def _load_json(column: str, text: str, kind: type[V]) -> V:
+    """Return the value of a JSON column; raise ValueError if it is not a `kind`."""
     try:
         value = loads(text)
     except json.JSONDecodeError as e:

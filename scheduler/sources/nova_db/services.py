@@ -28,10 +28,11 @@ class ComputeService(NamedTuple):
     Attributes
     ----------
     last_seen_up : float
-        Its last heartbeat, else its creation, seconds since the epoch (the rule of
-        nova's servicegroup driver "db"); NaN: neither is known.
+        The time of the last heartbeat or, before the first one, of the service's
+        creation, seconds since the epoch (the rule of nova's servicegroup driver "db");
+        NaN: neither is known.
     service_version : int
-        0: unknown.
+        nova's version number of the service; 0: unknown.
     """
 
     host: str
@@ -46,46 +47,50 @@ class ComputeService(NamedTuple):
 SERVICE_COLUMNS: Final = ComputeService._fields[1:]
 
 
-_C: Final = services.c
-_IS_COMPUTE: Final = (_C.deleted == 0) & (_C.binary == "nova-compute")
-_SEEN_US: Final = sa.func.coalesce(
-    microseconds(_C.last_seen_up), microseconds(_C.created_at)
+_COLUMNS: Final = services.c
+_IS_COMPUTE: Final = (_COLUMNS.deleted == 0) & (_COLUMNS.binary == "nova-compute")
+_LAST_SEEN_UP_US: Final = sa.func.coalesce(
+    microseconds(_COLUMNS.last_seen_up), microseconds(_COLUMNS.created_at)
 )
 
 
-#: Three columns as one number.
+#: Disabled, forced_down and version as one number: two bits, and a factor.
 _DISABLED, _FORCED_DOWN, _VERSION = 1, 2, 4
 _STATE: Final = (
-    sa.case((_C.disabled.is_(True), _DISABLED), else_=0)
-    + sa.case((_C.forced_down.is_(True), _FORCED_DOWN), else_=0)
-    + sa.func.coalesce(_C.version, 0) * _VERSION
+    sa.case((_COLUMNS.disabled.is_(True), _DISABLED), else_=0)
+    + sa.case((_COLUMNS.forced_down.is_(True), _FORCED_DOWN), else_=0)
+    + sa.func.coalesce(_COLUMNS.version, 0) * _VERSION
 )
 _QUERIES: Final = TableQueries.of(
     services,
-    # A difference between times is whole seconds, or almost never small enough to be
-    # offset by the state.
-    number=sa.func.coalesce(_SEEN_US, 0) + _STATE,
+    # The sum changes if either part does. Only a change of the time by as many
+    # microseconds as the state changes by could offset it: times differ by whole
+    # seconds or, where fractions are stored, almost never by so little.
+    number=sa.func.coalesce(_LAST_SEEN_UP_US, 0) + _STATE,
     columns=(
-        _C.host,
-        _SEEN_US.label("seen_us"),
+        _COLUMNS.host,
+        _LAST_SEEN_UP_US.label("seen_us"),
         _STATE.label("state"),
-        _C.disabled_reason,
+        _COLUMNS.disabled_reason,
     ),
     live=_IS_COMPUTE,
 )
 
 
 def polled_services() -> PolledTable:
-    """Return the table of a cell's compute services, to be polled."""
+    """Return a `PolledTable` for the compute services of one cell."""
     return PolledTable(_QUERIES, is_complete=True)
 
 
 def read_services(rows: ChangedRows) -> dict[int, ComputeService | None]:
-    """Return the services of rows; None: deleted, or without a host."""
-    return {i: None if row is None else _read(row) for i, row in rows.items()}
+    """Return the services of rows by id; None: deleted, or without a host."""
+    return {
+        row_id: None if row is None else _read_service(row)
+        for row_id, row in rows.items()
+    }
 
 
-def _read(row: sa.Row[Any]) -> ComputeService | None:
+def _read_service(row: sa.Row[Any]) -> ComputeService | None:
     if row.host is None:
         return None
     return ComputeService(
@@ -98,16 +103,17 @@ def _read(row: sa.Row[Any]) -> ComputeService | None:
     )
 
 
-#: Selects the states of some hosts' services; nova has an index on host.
-_STATES: Final = sa.select(_C.host, _C.disabled, _C.forced_down).where(
-    _C.host.in_(sa.bindparam("hosts", expanding=True)), _IS_COMPUTE
-)
+#: Selects whether services of given hosts are disabled or forced down; nova has an
+#: index on host.
+_STATES: Final = sa.select(
+    _COLUMNS.host, _COLUMNS.disabled, _COLUMNS.forced_down
+).where(_COLUMNS.host.in_(sa.bindparam("hosts", expanding=True)), _IS_COMPUTE)
 
 
 def read_states(
     connection: sa.Connection, hosts: Iterable[str]
 ) -> dict[str, ServiceState]:
-    """Return the states of these hosts' services, by host."""
+    """Return the states of the compute services of given hosts, by host."""
     return {
         host: ServiceState(bool(disabled), bool(forced_down))
         for chunk in chunks(hosts)

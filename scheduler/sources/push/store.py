@@ -59,7 +59,8 @@ DISABLED = sa.Table(
     sa.Column("disabled_at", sa.Double, nullable=False),
 )
 
-#: The aggregates of hosts: nova's API casts each change once, and never all of them.
+#: The aggregates of hosts. They are stored since nova's API sends each change once, and
+#: never all aggregates.
 AGGREGATES = sa.Table(
     "host_aggregates",
     METADATA,
@@ -74,10 +75,11 @@ AGGREGATES = sa.Table(
     ),
 )
 
-#: Rows of one statement; old SQLite takes at most 999 parameters.
+#: Maximum rows of one statement; old SQLite takes at most 999 parameters.
 _CHUNK: Final = 150
-#: Invalid rows that are logged one by one.
+#: Maximum invalid rows that are logged one by one.
 _MAX_LOGGED: Final = 20
+#: Maximum attempts to write rows that another scheduler inserts at the same time.
 _MAX_ATTEMPTS: Final = 3
 #: Seconds by which `seen_at` of one report may differ between processes that share a
 #: store.
@@ -94,7 +96,7 @@ _SCHEMA: Final = StoreSchema(
 
 
 class HostStore:
-    """Read and write the hosts of one database; each call has its own transactions.
+    """Read and write the hosts in one database; no transaction spans several calls.
 
     Parameters
     ----------
@@ -113,9 +115,9 @@ class HostStore:
         self._database = StoreDatabase(url, option=_OPTION, schema=_SCHEMA)
         self._engine = self._database.engine
         self._columns = columns
-        #: The newest invalid aggregates, each logged once.
+        #: When each invalid aggregate was received, by id: it is logged only once.
         self._invalid_aggregates: dict[int, float] = {}
-        #: Its URL without the password.
+        #: The URL of the database without the password.
         self.name = self._database.name
 
     def close(self) -> None:
@@ -131,7 +133,7 @@ class HostStore:
         return self._database.check()
 
     def load(self) -> list[tuple[ReportedNode, HostRecord]]:
-        """Return all hosts; invalid rows are logged and left out.
+        """Return all hosts; invalid rows are logged and omitted.
 
         Each record's `last_seen_up` is the stored `seen_at`.
 
@@ -144,7 +146,7 @@ class HostStore:
         hosts, invalid = [], []
         for row in rows:
             try:
-                hosts.append(_read(self._columns, *row))
+                hosts.append(_read_host(self._columns, *row))
             except (ValueError, RecursionError) as e:
                 invalid.append(f"row '{row.node_uuid}': {e}")
         for message in invalid[:_MAX_LOGGED]:
@@ -181,7 +183,7 @@ class HostStore:
             connection.execute(sa.insert(DISABLED), row)
 
     def enable(self, host: str) -> bool:
-        """End what `disable` did; return whether the host was disabled.
+        """Enable a service host again; return whether it was disabled.
 
         Raises
         ------
@@ -194,14 +196,15 @@ class HostStore:
     def load_aggregates(
         self, known: Mapping[int, float]
     ) -> dict[int, ReceivedAggregate]:
-        """Return aggregates by id, except those received at a known time.
+        """Return by id the aggregates that the caller does not know yet.
 
-        Invalid ones are logged and left out.
+        Invalid aggregates are logged and omitted.
 
         Parameters
         ----------
         known : mapping
-            When each was received, by id; empty: all are returned.
+            When each aggregate that the caller knows was received, by id. Those that
+            were received at another time are returned; if empty, all aggregates.
 
         Raises
         ------
@@ -234,24 +237,26 @@ class HostStore:
         return aggregates
 
     def write_aggregates(self, aggregates: Mapping[int, ReceivedAggregate]) -> None:
-        """Write aggregates by id, unless the store has what was received later.
+        """Write aggregates by id, unless the stored one was received later.
 
         Raises
         ------
         StoreUnavailable
         """
         for chunk in _chunks(sorted(aggregates)):
-            written = {id_: aggregates[id_] for id_ in chunk}
+            chunked = {id_: aggregates[id_] for id_ in chunk}
+            write = functools.partial(_write_aggregates, aggregates=chunked)
             with self._database.translated_errors():
-                self._retried(functools.partial(_write_aggregates, aggregates=written))
+                self._write_with_retries(write)
 
     def write(self, hosts: Mapping[str, ReportedNode]) -> None:
-        """Write hosts, unless the store has a newer state of them.
+        """Write the states of hosts that are newer than the stored ones.
 
-        A state is newer if it has a higher revision of the same incarnation, or another
-        incarnation: one known to be later or, where that is unknown, one that was seen
-        later by the clock. Equal states are not written: many processes may share a
-        store, and all receive the same reports. If it fails, some may be written.
+        A state is newer if it has a higher revision of the same incarnation, or a later
+        incarnation. If the order of incarnations is unknown, the state seen later is
+        newer. Equal states are not written: many processes may share a store,
+        and all receive the same reports. If a call fails, it may have written some of
+        the hosts.
 
         Raises
         ------
@@ -259,23 +264,24 @@ class HostStore:
         """
         # Sorted: writers that lock rows in one order cannot deadlock.
         for chunk in _chunks(sorted(hosts)):
-            written = {uuid: hosts[uuid] for uuid in chunk}
+            chunked = {uuid: hosts[uuid] for uuid in chunk}
+            write = functools.partial(_write_hosts, hosts=chunked)
             with self._database.translated_errors():
-                self._retried(functools.partial(_write, hosts=written))
+                self._write_with_retries(write)
 
-    def _retried(self, write: Callable[[Connection], None]) -> None:
+    def _write_with_retries(self, write: Callable[[Connection], None]) -> None:
         """Write in a transaction; retry if another scheduler has inserted a row."""
-        for n_left in reversed(range(_MAX_ATTEMPTS)):
+        for n_remaining in reversed(range(_MAX_ATTEMPTS)):
             try:
                 with self._engine.begin() as connection:
                     write(connection)
                 return
             except sa.exc.IntegrityError:
-                if not n_left:
+                if not n_remaining:
                     raise
 
     def delete(self, node_uuids: Iterable[str], seen_before: float) -> None:
-        """Delete hosts, except those another scheduler has stored as seen later.
+        """Delete hosts, unless another scheduler has seen them since `seen_before`.
 
         Raises
         ------
@@ -296,15 +302,15 @@ def _chunks(items: Iterable[_T]) -> Iterator[list[_T]]:
         yield chunk
 
 
-def _write(connection: Connection, hosts: dict[str, ReportedNode]) -> None:
+def _write_hosts(connection: Connection, hosts: dict[str, ReportedNode]) -> None:
     query = sa.select(
         HOSTS.c.node_uuid, HOSTS.c.incarnation, HOSTS.c.revision, HOSTS.c.seen_at
     ).where(HOSTS.c.node_uuid.in_(hosts))
     query = query.order_by(HOSTS.c.node_uuid).with_for_update()
     known = {row.node_uuid: row for row in connection.execute(query)}
-    new = [_row(uuid, node) for uuid, node in hosts.items() if uuid not in known]
+    new = [_host_row(uuid, node) for uuid, node in hosts.items() if uuid not in known]
     newer = [
-        {**_row(uuid, node), "b_node_uuid": uuid}
+        {**_host_row(uuid, node), "b_node_uuid": uuid}
         for uuid, node in hosts.items()
         if uuid in known and _is_newer(node, *known[uuid][1:])
     ]
@@ -363,7 +369,7 @@ def _read_aggregate(
             "name": str(name),
             "hosts": [*hosts],
             "metadata": {**items},
-        } if all(isinstance(each, str) for each in (*hosts, *items.values())):
+        } if all(isinstance(value, str) for value in (*hosts, *items.values())):
             metadata = {str(key): str(value) for key, value in items.items()}
             aggregate = HostAggregate(id_, uuid, name, frozenset(hosts), metadata)
             return ReceivedAggregate(aggregate, received_at)
@@ -373,6 +379,10 @@ def _read_aggregate(
 def _is_newer(
     node: ReportedNode, incarnation: str, revision: int, seen_at: float
 ) -> bool:
+    """Return whether a node's state is newer than a stored one; see `HostStore.write`.
+
+    The other arguments are those of the stored state.
+    """
     if node.incarnation != incarnation:
         return incarnation in node.earlier or node.seen_at >= seen_at
     if node.revision != revision:
@@ -380,7 +390,7 @@ def _is_newer(
     return node.seen_at > seen_at + _SEEN_AT_TOLERANCE_S
 
 
-def _row(uuid: str, node: ReportedNode) -> dict[str, Any]:
+def _host_row(uuid: str, node: ReportedNode) -> dict[str, Any]:
     report = {**node.data, "instances": sorted(node.instances)}
     if node.image_properties:
         report[IMAGE_PROPERTIES] = write_image_properties(node.image_properties)
@@ -393,7 +403,7 @@ def _row(uuid: str, node: ReportedNode) -> dict[str, Any]:
     }
 
 
-def _read(
+def _read_host(
     columns: Columns,
     node_uuid: str,
     incarnation: str,

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from .... import __version__
 from ...clock import utc_text
-from ...display import number, request_rows, safe, timestamp, why
+from ...display import number, rank_text, request_rows, safe, timestamp, why
 from . import charts, formats
 
 # Headers of every page: nothing is loaded from elsewhere, framed, or kept.
@@ -72,6 +72,7 @@ def _environment() -> jinja2.Environment:
         "message": _message,
         "milliseconds": formats.milliseconds,
         "percent": formats.percent,
+        "rank_text": rank_text,
         "request_rows": request_rows,
         "score_bars": charts.score_bars,
         "shown": _shown,

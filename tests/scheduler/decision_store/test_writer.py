@@ -203,7 +203,7 @@ def test_old_decisions_are_removed(
     limits: dict[str, Any],
     left: list[int],
 ) -> None:
-    monkeypatch.setattr(writer, "_PRUNED", 2)
+    monkeypatch.setattr(writer, "_MAX_REMOVED", 2)
     store = DecisionStore(database, clock=lambda: NOW + 5, **limits)
     for number in range(7):
         store.add(make_record(number))

@@ -12,7 +12,7 @@ import pytest
 from moorage.filters import BaseHostFilter
 from moorage.objects import RequestSpec
 from moorage.scheduler.drivers.base import Eligible
-from moorage.scheduler.drivers.joint import eligible_jointly
+from moorage.scheduler.drivers.driver_steps import eligible_jointly
 from moorage.scheduler.drivers.record import DecisionRecord
 from moorage.scheduler.errors import PluginError
 from moorage.scheduler.hosts import HostBatch
