@@ -28,6 +28,7 @@ from .hosts import hosts
 from .locality.commands import locality
 from .session import CommandSession
 from .tables import Answer
+from .text import why
 
 _FOLLOW_S: Final = 2.0
 #: Seconds by which a decision may be stored later than a newer one.
@@ -206,7 +207,7 @@ def _grouped(api: ApiClient, query: dict[str, Any]) -> Answer:
         n_read += len(answer["decisions"])
         for decision in answer["decisions"]:
             # A server of an earlier release has neither.
-            cause = decision.get("cause") or tables.why(decision)
+            cause = decision.get("cause") or why(decision)
             key = cause, decision.get("flavor") or ""
             example = decision["request_id"] or decision["id"]
             group = groups.setdefault(
