@@ -366,6 +366,8 @@ class EphemeralObject(WireObject):
 class ObjectList(ovo.ObjectListBase[Any], WireObject):
     """A list of objects of one class."""
 
+    UNSET: ClassVar = {"objects": list}  # as in nova, whose constructor sets it
+
     def obj_make_compatible(
         self, primitive: dict[str, Any], target_version: str
     ) -> None:

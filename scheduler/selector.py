@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,6 +46,7 @@ class Selector:
         self.conf = conf
         self.parts = parts
         self._notifier = notifier
+        self._lock = threading.Lock()
 
     @property
     def publish_claims(self) -> PublishClaims | None:
@@ -56,15 +58,14 @@ class Selector:
 
     @publish_claims.setter
     def publish_claims(self, publish: PublishClaims) -> None:
-        self.parts = dataclasses.replace(self.parts, publish_claims=publish)
+        self._replace_parts(publish_claims=publish)
 
     def use(self, plugins: PluginSet) -> None:
         """Decide with other plugins from now on.
 
         Running decisions finish with the old ones.
         """
-        self.parts = dataclasses.replace(
-            self.parts,
+        self._replace_parts(
             conf=plugins.conf,
             driver=plugins.driver,
             prefilters=plugins.prefilters,
@@ -82,9 +83,12 @@ class Selector:
             gives the same answers.
         """
         rng = self.parts.rng.spawn(number + 1)[number]
-        self.parts = dataclasses.replace(
-            self.parts, rng=rng, tie_seed=int(rng.integers(2**62))
-        )
+        self._replace_parts(rng=rng, tie_seed=int(rng.integers(2**62)))
+
+    def _replace_parts(self, **changes: Any) -> None:  # noqa: ANN401 - of any part
+        # A thread that starts serving and one that reloads must not undo each other.
+        with self._lock:
+            self.parts = dataclasses.replace(self.parts, **changes)
 
     def select_destinations(
         self,

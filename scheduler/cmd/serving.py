@@ -79,6 +79,10 @@ class Serving:
         Future
             Done when requests are served.
         """
+        # Over RPC only claims of schedulers without the topic are received then. It is
+        # set before there are requests: a decision in progress does not see it.
+        if not self._conf.kafka.claims_topic:
+            self._scheduler.publish_claims = self._peers.publish
         started: Future[None] = Future()
         threading.Thread(
             target=self._start, args=(started,), name="starting", daemon=True
@@ -88,9 +92,6 @@ class Serving:
     def _start(self, started: Future[None]) -> None:
         try:
             retry_until_done(self._begin, self._stopping)
-            # Over RPC only claims of schedulers without the topic are received then.
-            if not self._conf.kafka.claims_topic:
-                self._scheduler.publish_claims = self._peers.publish
             self._watch.start()
         except BaseException as e:
             started.set_exception(e)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -87,7 +88,8 @@ def cause_of(record: DecisionRecord) -> str:
         return ""
     for step in funnel(record):
         if not step.n_out:
-            return f"{step.name}: {step.reason}" if step.reason else step.name
+            reason = _N_PROVIDERS.sub("providers", step.reason)
+            return f"{step.name}: {reason}" if reason else step.name
     if record.outcome is Outcome.FAILED:
         return record.reason.partition(":")[0].strip() or "failed"
     return "no claim was granted"
@@ -108,6 +110,10 @@ def with_funnel(
         "request": {} if request is None else describe_request(request),
         "funnel": [dataclasses.asdict(step) for step in funnel(record)],
     }
+
+
+#: In the reason of Placement's step: so many providers.
+_N_PROVIDERS: Final = re.compile(r"\d+ provider\(s\)")
 
 
 def _placement(record: DecisionRecord) -> FunnelStep | None:

@@ -29,7 +29,7 @@ def describe_request(spec_obj: RequestSpec) -> dict[str, Any]:
     """
     hints = set_field(spec_obj, "scheduler_hints") or {}
     pci_requests = set_field(set_field(spec_obj, "pci_requests"), "requests") or ()
-    networks = set_field(set_field(spec_obj, "requested_networks"), "objects") or ()
+    networks = set_field(spec_obj, "requested_networks") or ()
     attempts = set_field(set_field(spec_obj, "retry"), "hosts") or ()
     numa_cells = set_field(set_field(spec_obj, "numa_topology"), "cells") or ()
     parts = {

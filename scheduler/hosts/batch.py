@@ -137,6 +137,11 @@ class HostBatch:
         The compute node's UUID by instance, of the same instances.
     """
 
+    rows: Rows
+    revision: int
+    placed: Mapping[str, str]
+    placed_nodes: Mapping[str, str]
+
     def __init__(  # noqa: PLR0913 - all but two by name
         self,
         view: View,
@@ -151,8 +156,8 @@ class HostBatch:
     ) -> None:
         self.rows = rows
         self.revision = view.revision
-        self.placed: Mapping[str, str] = placed or {}
-        self.placed_nodes: Mapping[str, str] = placed_nodes or {}
+        self.placed = placed or {}
+        self.placed_nodes = placed_nodes or {}
         self._view = view
         self._is_whole = is_whole
         # All rows in order need no copy: a view's column never changes.

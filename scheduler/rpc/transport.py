@@ -22,7 +22,7 @@ _DRIVER_LOGS = ("oslo.messaging._drivers.impl_rabbit", "oslo_utils.excutils")
 _DRIVERS = frozenset({"amqp", "kombu", "oslo_messaging"})
 _OPTION = "[DEFAULT] transport_url"
 _REMEDY = "It must look like rabbit://USER:PASSWORD@HOST:5672/VIRTUAL_HOST"
-#: The errors of oslo.messaging for an invalid URL; ValueError is about the port.
+#: The errors for an invalid URL; ValueError is about the port, or about Kafka.
 _UNUSABLE = (
     oslo_messaging.DriverLoadFailure,
     oslo_messaging.InvalidTransportURL,
@@ -32,6 +32,7 @@ _UNUSABLE = (
 #: The broker's prefetch count. By default it is unlimited: a busy process would hold
 #: messages that others could serve.
 _PREFETCHED = 4
+_MAX_PORT = 65535
 
 
 def get_transport(
@@ -56,10 +57,21 @@ def get_transport(
     group = "oslo_messaging_rabbit"
     conf.set_default("rabbit_qos_prefetch_count", _PREFETCHED, group)
     try:
-        return oslo_messaging.get_rpc_transport(conf, url=url)
+        transport = oslo_messaging.get_rpc_transport(conf, url=url)
+        _check_url(oslo_messaging.TransportURL.parse(conf, url))
     except _UNUSABLE as e:
         failure = Failure.of(_OPTION, url or conf.transport_url, e, _REMEDY)
         raise ConfigurationError(f"{failure}") from e
+    return transport
+
+
+def _check_url(url: oslo_messaging.TransportURL) -> None:
+    """Refuse what the drivers refuse only at the first call; ValueError says why."""
+    if url.transport.partition("+")[0] == "kafka":
+        raise ValueError("oslo.messaging has no RPC over Kafka")
+    for server in url.hosts:
+        if server.port is not None and not 0 <= server.port <= _MAX_PORT:
+            raise ValueError(f"port {server.port} is out of range 0-{_MAX_PORT}")
 
 
 class _NamesServers(logging.Filter):

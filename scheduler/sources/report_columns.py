@@ -19,7 +19,13 @@ _Value = TypeVar("_Value")
 
 #: Names that reports, files and hosts use for something else.
 _RESERVED: Final = frozenset(
-    {*REPORT_KEYS, *HOST_KEYS, *dir(HostBatch), *dir(HostState), "revision"}
+    {
+        *REPORT_KEYS,
+        *HOST_KEYS,
+        *dir(HostBatch),
+        *HostBatch.__annotations__,
+        *dir(HostState),
+    }
 )
 
 #: Names that a delta cannot change: they identify the host.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -172,3 +173,32 @@ def test_running_decision_keeps_its_plugins(
     # One round of filters an instance, the second one long after the change.
     assert set(_filters(begun_before)) == {"GateFilter", "IoOpsFilter"}
     assert _weighers(begun_before) == ["RAMWeigher"]
+
+
+def test_reload_does_not_undo_what_another_thread_sets(
+    cloud: SchedulerFixture,
+) -> None:
+    scheduler, ends = cloud.scheduler, threading.Event()
+    plugins = scheduler.lifecycle.load_plugins()
+
+    def reload() -> None:
+        while not ends.is_set():
+            scheduler.use(plugins)
+
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            reloading = pool.submit(reload)
+            for _ in range(2000):
+                announced: list[object] = []
+                scheduler.publish_claims = announced.extend
+                ends.wait(0)  # lets the other thread run
+                kept = scheduler.publish_claims
+                if kept != announced.extend:
+                    break
+            ends.set()
+            reloading.result()
+    finally:
+        sys.setswitchinterval(interval_s)
+    assert kept == announced.extend

@@ -18,6 +18,8 @@ from .text import cell, safe
 
 #: Characters of an id.
 _MAX_ID: Final = 255
+#: The latest time that the API takes, in the year 5138.
+_MAX_TIME_S: Final = 1e11
 #: Columns of the output if it is not a terminal: files and pipes need no wrapping.
 _WIDTH: Final = 160
 
@@ -41,7 +43,10 @@ def age_s(_context: object, _option: object, text: str | None) -> float | None:
 def seconds_of_time(
     _context: object, _option: object, text: str | None
 ) -> float | None:
-    """Return a local time, of today if it has no date, in seconds since the epoch."""
+    """Return a local time, of today if it has no date, in seconds since the epoch.
+
+    A time before 1970 or after all times is the first or the last one.
+    """
     if text is None:
         return None
     try:
@@ -50,7 +55,7 @@ def seconds_of_time(
             moment = datetime.datetime.combine(datetime.date.today(), time_)
         else:
             moment = datetime.datetime.fromisoformat(text)
-        return max(0.0, moment.timestamp())
+        return min(max(0.0, moment.timestamp()), _MAX_TIME_S)
     except (ValueError, OverflowError):
         raise click.BadParameter(
             f"{safe(text, 50)!r} is not a time such as 14:03 or 2026-11-26T14:03"

@@ -29,7 +29,15 @@ NUMBERS: Final = (
     "instances",
     "claims",
 )
+#: What a formula of a spreadsheet begins with.
+_FORMULA: Final = ("=", "+", "-", "@")
+#: Characters of a field of CSV: all of any name.
+_MAX_FIELD: Final = 10_000
 _COMPARISON: Final = re.compile(r"\s*([\w-]+)\s*(<=|>=|!=|=|<|>)\s*(.*?)\s*")
+_JOINED: Final = re.compile(
+    r"""((?:[=<>]\s*'[^']*'|[=<>]\s*"[^"]*"|.)+?)(?:\s+and\s+|$)""",
+    re.DOTALL | re.IGNORECASE,
+)
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -40,14 +48,18 @@ _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-def host_values(host: Answer) -> dict[str, str | float]:
+#: A text, a number, or the places of one level.
+Value = str | float | tuple[str, ...]
+
+
+def host_values(host: Answer) -> dict[str, Value]:
     """Return a host's values by name: `TEXTS`, `NUMBERS`, and its places by level.
 
     vcpu, ram and disk are the used share of the capacity, in percent; free_vcpu,
     free_ram and free_disk what is left of it, in vCPUs, MiB and GB; seen is in seconds.
     A number that is not known is NaN, which no comparison but != matches.
     """
-    values: dict[str, str | float] = {
+    values: dict[str, Value] = {
         "host": host["host"],
         "node": host["node"],
         "cell": host["cell_uuid"],
@@ -64,23 +76,27 @@ def host_values(host: Answer) -> dict[str, str | float]:
         values[name] = 100 * used / capacity if capacity else math.nan
         values[f"free_{name}"] = capacity - used
     for level, names in host["places"].items():
-        values.setdefault(level, ", ".join(names))
+        values.setdefault(level, tuple(names))
     return values
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Condition:
-    """One comparison: text patterns with * for = and !=, or numbers."""
+    """One comparison: text patterns with * for = and !=, or numbers.
+
+    Of several places of one level, one matches: = holds if any does, != if none does.
+    """
 
     name: str
     sign: str
     expected: str | float
 
-    def holds(self, values: Mapping[str, str | float]) -> bool:
+    def holds(self, values: Mapping[str, Value]) -> bool:
         """Return whether a host's values match."""
         value = values.get(self.name, "")
         if isinstance(self.expected, str):
-            matches = fnmatch.fnmatchcase(str(value), self.expected)
+            texts = (value or ("",)) if isinstance(value, tuple) else (str(value),)
+            matches = any(fnmatch.fnmatchcase(text, self.expected) for text in texts)
             return matches is (self.sign == "=")
         return _COMPARE[self.sign](value, self.expected)
 
@@ -90,15 +106,33 @@ def equals(name: str, text: str) -> _Condition:
     return _Condition(name, "=", glob.escape(text))
 
 
+def in_place(text: str) -> _Condition:
+    """Return the condition that a host is in a place, as LEVEL=NAME names it.
+
+    Raises
+    ------
+    click.BadParameter
+        It names no level or no place.
+    """
+    level, _, name = text.partition("=")
+    if not level or not name or level in (*TEXTS, *NUMBERS):
+        raise click.BadParameter(
+            f"{safe(text, 50)!r} is not LEVEL=NAME, such as rack=r1"
+        )
+    return equals(level, name)
+
+
 def parse_where(text: str) -> list[_Condition]:
     """Return the conditions of an expression: comparisons joined by ``and``.
+
+    A text in quotation marks may have this word, too.
 
     Raises
     ------
     click.BadParameter
         It is none, or compares a text with < or >.
     """
-    return [_parsed(part) for part in re.split(r"\s+and\s+", text.strip())]
+    return [_parsed(part) for part in _JOINED.findall(text.strip()) or [""]]
 
 
 def _parsed(text: str) -> _Condition:
@@ -144,7 +178,8 @@ def select_hosts(
         wanted.add(sort.removeprefix("-"))
     if valued and (unknown := sorted(wanted - known)):
         raise click.BadParameter(
-            f"No host has {safe(unknown[0], 50)}; there are {', '.join(sorted(known))}"
+            f"No host has {safe(unknown[0], 50)!r}; "
+            f"there are {', '.join(sorted(known))}"
         )
     chosen = [
         (host, values)
@@ -155,15 +190,31 @@ def select_hosts(
         name, is_descending = sort.removeprefix("-"), sort.startswith("-")
         sign = -1 if is_descending else 1
 
-        def key(pair: tuple[Answer, Mapping[str, str | float]]) -> tuple[bool, Any]:
+        def key(pair: tuple[Answer, Mapping[str, Value]]) -> tuple[bool, Any]:
             value = pair[1].get(name, "")
-            if isinstance(value, str):
-                return False, value
-            return math.isnan(value), 0.0 if math.isnan(value) else sign * value
+            if isinstance(value, float | int):
+                return math.isnan(value), 0.0 if math.isnan(value) else sign * value
+            return False, _text(value)
 
-        is_text = any(isinstance(values.get(name, 0), str) for _, values in chosen)
+        is_text = name not in NUMBERS
         chosen.sort(key=key, reverse=is_descending and is_text)
     return [host for host, _ in chosen]
+
+
+def _text(value: str | tuple[str, ...]) -> str:
+    return value if isinstance(value, str) else ", ".join(value)
+
+
+def _csv_field(value: Value) -> str | float:
+    """Return a value as a spreadsheet shows it; a number that is not known is empty.
+
+    Control characters are escaped. A text that a spreadsheet would take for a formula
+    is preceded by an apostrophe.
+    """
+    if isinstance(value, float | int):
+        return "" if math.isnan(value) else value
+    text = safe(_text(value), _MAX_FIELD)
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def hosts_csv(hosts: Sequence[Answer]) -> str:
@@ -175,10 +226,5 @@ def hosts_csv(hosts: Sequence[Answer]) -> str:
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow(
-            {
-                name: "" if isinstance(value, float) and math.isnan(value) else value
-                for name, value in row.items()
-            }
-        )
+        writer.writerow({name: _csv_field(value) for name, value in row.items()})
     return text.getvalue()

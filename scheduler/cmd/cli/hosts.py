@@ -71,9 +71,12 @@ def hosts(  # noqa: PLR0913 - one parameter an option
     """
     if context.invoked_subcommand is not None:
         return
-    level, _, place = (in_place or "").partition("=")
-    exact = {"state": state, "zone": zone, level: place}
+    formats = {"--tree": tree, "--csv": as_csv, "--json": as_json and as_csv}
+    if len(chosen := [name for name, is_set in formats.items() if is_set]) > 1:
+        raise click.UsageError(f"Pass {chosen[0]} or {chosen[1]}, not both")
+    exact = {"state": state, "zone": zone}
     conditions = [host_query.equals(name, text) for name, text in exact.items() if text]
+    conditions += [] if in_place is None else [host_query.in_place(in_place)]
     conditions += host_query.parse_where(where) if where else []
     needs_all = bool(tree or conditions or sort)
     api, after = context.obj.api(), None

@@ -28,6 +28,7 @@ from .hosts import hosts
 from .locality.commands import locality
 from .session import CommandSession
 from .tables import Answer
+from .text import why
 
 _FOLLOW_S: Final = 2.0
 #: Seconds by which a decision may be stored later than a newer one.
@@ -169,6 +170,8 @@ def decisions(
         raise click.UsageError("--follow: a snapshot gets no new decisions")
     if follow and group:
         raise click.UsageError("Pass --follow or --group, not both")
+    if group and query["failed"] is False:
+        raise click.UsageError("Pass --group or --selected, not both")
     if since is not None and from_ is not None:
         raise click.UsageError("Pass --since or --from, not both")
     api = session.api()
@@ -203,7 +206,9 @@ def _grouped(api: ApiClient, query: dict[str, Any]) -> Answer:
         answer = api.get("decisions", **page)
         n_read += len(answer["decisions"])
         for decision in answer["decisions"]:
-            key = decision["cause"], decision["flavor"] or ""
+            # A server of an earlier release has neither.
+            cause = decision.get("cause") or why(decision)
+            key = cause, decision.get("flavor") or ""
             example = decision["request_id"] or decision["id"]
             group = groups.setdefault(
                 key,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import sys
 import threading
 import uuid
@@ -181,7 +182,8 @@ def _show_dry_run(console: Console, answer: Answer) -> None:
     help="Delete the allocations again, also if there is no answer.",
 )  # fmt: skip
 @click.option(
-    "--timeout", "timeout_s", type=click.IntRange(1), default=60, show_default=True,
+    "--timeout", "timeout_s", type=click.IntRange(1, 86_400), default=60,
+    show_default=True,
     help="Seconds to wait for an answer.",
 )  # fmt: skip
 @json_option
@@ -209,13 +211,16 @@ def request(
     conf = read_options(session.config_files)
     uuids = [str(uuid.uuid4()) for _ in range(count)]
     request_id = f"req-{uuid.uuid4()}"
-    click.echo(f"{request_id} claims for {', '.join(uuids)}", err=True)
     placement = _Placement(conf) if release else None
     try:
+        click.echo(f"{request_id} claims for {', '.join(uuids)}", err=True)
         hosts = _select(conf, document, uuids, request_id, timeout_s)
     except NoValidHost as e:
         click.echo(f"{request_id}: {e}", err=True)
         sys.exit(_NO_VALID_HOST)
+    except KeyboardInterrupt:
+        click.echo(f"{request_id}: interrupted; a scheduler may still claim", err=True)
+        raise
     finally:
         if placement is not None:
             placement.delete(uuids)
@@ -266,7 +271,7 @@ def _select(
     context = {
         "request_id": request_id,
         "project_id": document.get("project_id", _PROJECT),
-        "user_id": getpass.getuser(),
+        "user_id": _user(),
     }
     try:
         spec = read_request(document)
@@ -298,6 +303,17 @@ def _select(
         }
         for instance_uuid, (chosen, *alternates) in zip(uuids, selections, strict=True)
     ]
+
+
+def _user() -> str:
+    """Return the name of this user; their number if it has no name, as in a container.
+
+    Only records and logs have it.
+    """
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def _bounded(call: Callable[[], _T], seconds: float) -> _T:
@@ -339,7 +355,10 @@ class _Placement:
                 "--release needs [placement] in the configuration file: the Placement "
                 "that is embedded in a scheduler cannot be reached from here"
             )
-        self._client = PlacementClient(make_adapter(conf))
+        try:
+            self._client = PlacementClient(make_adapter(conf))
+        except SchedulerError as e:
+            raise click.ClickException(str(e)) from e
 
     def delete(self, uuids: Sequence[str]) -> None:
         """Delete the allocations of instances; name those that could not be."""

@@ -17,6 +17,7 @@ from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.explain import (
     FunnelStep,
     RejectionCount,
+    cause_of,
     count_rejections,
     funnel,
     with_funnel,
@@ -173,6 +174,12 @@ def test_what_is_known_of_placements_answer_is_said(
     changes: dict[str, Any], reason: str
 ) -> None:
     assert funnel(_record(**changes))[0].reason.startswith(reason)
+
+
+@pytest.mark.parametrize("n_providers", [1, 2, 1000])
+def test_a_cause_names_no_number_of_providers(n_providers: int) -> None:
+    record = _record(n_hosts=0, n_known_hosts=0, n_without_row=n_providers)
+    assert cause_of(record) == "Placement: providers are not known as hosts"
 
 
 def _rejecting(*steps: FilterStep, outcome: Outcome, **changes: Any) -> DecisionRecord:

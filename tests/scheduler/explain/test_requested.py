@@ -10,6 +10,8 @@ from moorage.objects import (
     ImageMeta,
     ImageMetaProps,
     InstanceGroup,
+    NetworkRequest,
+    NetworkRequestList,
     RequestSpec,
 )
 from moorage.scheduler.display import request_rows
@@ -17,6 +19,8 @@ from moorage.scheduler.explain import describe_request
 
 CELL = "11111111-1111-4111-8111-111111111111"
 GROUP = "22222222-2222-4222-8222-222222222222"
+PORT = "33333333-3333-4333-8333-333333333333"
+NETWORK = "44444444-4444-4444-8444-444444444444"
 FLAVOR = Flavor(
     name="large",
     vcpus=8,
@@ -44,6 +48,9 @@ def test_all_parts_that_are_set_are_described() -> None:
             host="h1", cell=CellMapping(uuid=CELL), allow_cross_cell_move=False
         ),
         is_bfv=True,
+        requested_networks=NetworkRequestList(
+            objects=[NetworkRequest(port_id=PORT), NetworkRequest(network_id=NETWORK)]
+        ),
         ignore_hosts=["h9"],
         force_hosts=None,
     )
@@ -61,6 +68,8 @@ def test_all_parts_that_are_set_are_described() -> None:
         "hint different_host": "a, b",
         "hint query": '["=", 1]',
         "server group": f"{GROUP} anti-affinity, 3 member(s)",
+        "ports": PORT,
+        "networks": NETWORK,
         "requested host": "h1",
         "requested cell": CELL,
         "ignored hosts": "h9",

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from moorage.objects import CellMapping, Destination
+from moorage.objects import CellMapping, Destination, NetworkRequestList
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import InvalidRequest
 from moorage.scheduler.request import Request
@@ -102,6 +102,14 @@ def test_invalid_setting_is_refused_before_the_query(
         scheduler.select_destinations(CONTEXT, spec_obj, new_uuids())
     [record] = scheduler.decisions.newest()
     assert record.queries == []
+
+
+def test_networks_whose_list_is_not_set_are_none() -> None:
+    primitive = NetworkRequestList().obj_to_primitive()
+    primitive["nova_object.data"].clear()
+    networks = NetworkRequestList.obj_from_primitive(primitive)
+    spec_obj = request(requested_networks=networks)
+    assert list(Request.validated(spec_obj).requested_networks) == []
 
 
 @pytest.mark.parametrize(

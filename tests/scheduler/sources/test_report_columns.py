@@ -285,6 +285,7 @@ def test_default_has_to_be_of_the_type(dtype: type, default: Any) -> None:
         pytest.param("rack", id="another plugin's column"),
         pytest.param("aggregates", id="attribute of a host"),
         pytest.param("take", id="method of a batch"),
+        pytest.param("placed", id="attribute of a batch"),
         pytest.param("limits", id="attribute of a host state"),
         pytest.param("revision", id="the table's own column"),
         pytest.param("instances_added", id="key of a report"),

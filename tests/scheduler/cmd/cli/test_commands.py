@@ -170,7 +170,7 @@ def test_hosts_are_chosen_and_sorted_by_their_values(call: Call) -> None:
     assert _hosts(call, "--where", "host!=h*") == []
     assert "No host matches" in call("hosts", "--where", "claims>1000").stdout
     assert len(_hosts(call, "--sort", "host", "--limit", "2")) == 2
-    assert "No host has colour" in call("hosts", "--sort", "colour", status=2).stderr
+    assert "No host has 'colour'" in call("hosts", "--sort", "colour", status=2).stderr
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,12 @@ def test_an_age_before_all_times_means_all_decisions(call: Call, age: str) -> No
     assert "replayed" in call("replay", "--since", age).stdout
 
 
+@pytest.mark.parametrize("option", ["--from", "--to"])
+def test_a_time_after_all_times_is_no_error(call: Call, option: str) -> None:
+    found = json.loads(call("decisions", option, "9999-12-31", "--json").stdout)
+    assert len(found["decisions"]) == (3 if option == "--to" else 0)
+
+
 def test_a_long_name_does_not_hide_what_is_wrong(call: Call) -> None:
     text = error(call("decisions", "--instance", "a" * 5000, status=1))
     assert text.startswith("instance: 'aaa")
