@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 import numpy as np
@@ -143,7 +143,7 @@ def test_option_that_is_not_finite_stops_the_start(value: float) -> None:
 class OwnInit(BaseHostWeigher):
     """Has what a plugin needs by an `__init__` of its own."""
 
-    MULTIPLIER = "ram_weight_multiplier"
+    MULTIPLIER: ClassVar[str | None] = "ram_weight_multiplier"
 
     def __init__(self, conf: cfg.ConfigOpts, *, clock: Any = None) -> None:
         self.conf, self.clock = conf, clock
@@ -155,7 +155,7 @@ class OwnInit(BaseHostWeigher):
 class LateMultiplier(OwnInit):
     """Chooses the option of its multiplier when it is made."""
 
-    MULTIPLIER = None
+    MULTIPLIER: ClassVar[str | None] = None
 
     def __init__(self, conf: cfg.ConfigOpts, *, clock: Any = None) -> None:
         BaseHostWeigher.__init__(self, conf, clock=clock)
