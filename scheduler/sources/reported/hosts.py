@@ -191,6 +191,7 @@ class ReportedHosts:
             return
         if status is ReportStatus.UNCHANGED:
             self._mark_alive(uuid, batch)
+            self.counts.alive += 1
         else:
             if node is not None and node.is_continued_by(incarnation, data):
                 self._update(uuid, node, data, batch)
@@ -296,6 +297,8 @@ class ReportedHosts:
             self._apply_changes(uuid, node, data, batch)
             node.revision = revision
             self.counts.deltas += 1
+        elif status is ReportStatus.UNCHANGED:
+            self.counts.alive += 1
         elif status is ReportStatus.GAP:
             self._request_whole(uuid, data)
         elif status is ReportStatus.OUTDATED:

@@ -88,6 +88,7 @@ def test_sign_of_life_has_its_time_of_arrival(
         assert scheduler.value(NODE, "last_seen_up") == clock.now
         assert scheduler.source.seen_at() == clock.now
     assert scheduler.source.counts.deltas == 0
+    assert scheduler.source.counts.alive == 2, "the first one is a whole report"
 
 
 def test_instances_come_and_go(scheduler: Scheduler, wire: Wire) -> None:
