@@ -19,6 +19,7 @@ from .text import cell
 
 #: Hosts that are asked for at once.
 _PAGE: Final = 1000
+_NO_HOST: Final = "No host matches."
 
 
 @click.group(invoke_without_command=True)
@@ -103,7 +104,7 @@ def hosts(  # noqa: PLR0913 - one parameter an option
 
 def _hosts(console: Console, answer: Answer) -> None:
     if not answer["hosts"]:
-        console.print("No host matches.")
+        console.print(_NO_HOST)
         return
     console.print(tables.hosts_table(answer["hosts"]))
     n_more = answer["n_hosts"] - len(answer["hosts"])
@@ -144,9 +145,12 @@ def show_tree(console: Console, answer: Answer) -> None:
     from ...locality.conflicts import find_conflicts  # NumPy is slow to import
 
     hosts = answer["hosts"]
-    levels = list(hosts[0]["places"]) if hosts else []
+    if not hosts:
+        console.print(_NO_HOST)
+        return
+    levels = list(hosts[0]["places"])
     if not levels:
-        console.print("No level is configured: see [locality] levels.")
+        console.print(cell("No level is configured: see [locality] levels."))
         return
     tree = Tree(cell(f"{len(hosts)} hosts"))
     _add_places(tree, hosts, levels[::-1])

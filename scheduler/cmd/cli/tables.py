@@ -168,7 +168,7 @@ def placed_table(record: Answer) -> Table:
             cell(instance["instance_uuid"] or "-"),
             cell(instance["host"], "green").append(_node(instance), "dim"),
             number(instance["weight"]),
-            names(instance["alternates"]),
+            cell(names(instance["alternates"])),
         )
     if (n_more := len(instances) - _MAX_PLACED) > 0:
         table.caption = Text(f"and {n_more} more: --json")
@@ -184,7 +184,7 @@ def claims_table(claims: Iterable[Answer]) -> Table:
     )  # fmt: skip
     for claim in claims:
         table.add_row(
-            names(claim["hosts"][:_MAX_HOSTS]),
+            cell(names(claim["hosts"][:_MAX_HOSTS])),
             str(len(claim["instance_uuids"])),
             cell(claim["result"]),
             str(claim["n_attempts"]),

@@ -71,4 +71,9 @@ def test_conflicts_are_noted() -> None:
 
 
 def test_no_level_is_said() -> None:
-    assert "No level is configured" in _shown({"node": "n1", "places": {}})
+    text = _shown({"node": "n1", "places": {}})
+    assert text.strip() == "No level is configured: see [locality] levels."
+
+
+def test_no_host_is_said() -> None:
+    assert _shown().strip() == "No host matches."

@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from moorage.scheduler.cmd.cli.tables import decisions_table, hosts_table, placed_table
+from moorage.scheduler.cmd.cli.tables import (
+    claims_table,
+    decisions_table,
+    hosts_table,
+    placed_table,
+)
 
 REQUEST_ID = "req-2c1b02b5-29fb-4d29-aa51-2b5a08a47cd4"
 INSTANCE = "11111111-1111-4111-8111-111111111111"
@@ -89,3 +94,16 @@ def test_nodes_are_shown_where_their_names_are_others() -> None:
     assert "node" not in _printed(hosts_table([_host("h1")]), 120)
     printed = _printed(hosts_table([_host("h1"), _host("ironic", "node-7")]), 120)
     assert "node-7" in printed
+
+
+def test_brackets_in_names_of_alternates_and_claimed_hosts_are_text() -> None:
+    placed = {"instance_uuid": "u", "host": "h", "weight": 1.0, "alternates": ["a[/b]"]}
+    assert "a[/b]" in _printed(placed_table({"instances": [placed]}), 100)
+    claim = {
+        "hosts": ["x[/y]", "[red]z"],
+        "instance_uuids": [],
+        "result": "granted",
+        "n_attempts": 1,
+        "detail": "",
+    }
+    assert "x[/y], [red]z" in _printed(claims_table([claim]), 100)
