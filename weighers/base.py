@@ -63,14 +63,17 @@ class BaseHostWeigher:
     MULTIPLIER_GROUP: ClassVar[str] = "filter_scheduler"
     MULTIPLIER_KEY: ClassVar[str | None] = None
 
+    #: The option, read once; None: a plugin's own `__init__` has not read it.
+    _multiplier: float | None = None
+
     def __init__(
         self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time
     ) -> None:
         self.conf = conf
         self.clock = clock
-        self._multiplier = 1.0
-        if self.MULTIPLIER is not None:
-            self._multiplier = float(conf[self.MULTIPLIER_GROUP][self.MULTIPLIER])
+        if self.MULTIPLIER is None:
+            return
+        self._multiplier = float(conf[self.MULTIPLIER_GROUP][self.MULTIPLIER])
         if not math.isfinite(self._multiplier):
             raise ConfigurationError(
                 f"[{self.MULTIPLIER_GROUP}] {self.MULTIPLIER} is {self._multiplier}; "
@@ -135,6 +138,8 @@ class BaseHostWeigher:
         if self.MULTIPLIER is None:
             return np.ones(len(hosts))
         default = self._multiplier
+        if default is None:
+            default = float(self.conf[self.MULTIPLIER_GROUP][self.MULTIPLIER])
         key = self.MULTIPLIER_KEY or self.MULTIPLIER
         least: Weights = hosts.map_distinct(
             "aggregates",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 import numpy as np
@@ -138,6 +138,34 @@ def test_option_that_is_not_finite_stops_the_start(value: float) -> None:
     message = r"\[filter_scheduler\] ram_weight_multiplier is .*finite number"
     with pytest.raises(ConfigurationError, match=message):
         RAMWeigher(options(ram_weight_multiplier=value))
+
+
+class OwnInit(BaseHostWeigher):
+    """Has what a plugin needs by an `__init__` of its own."""
+
+    MULTIPLIER: ClassVar[str | None] = "ram_weight_multiplier"
+
+    def __init__(self, conf: cfg.ConfigOpts, *, clock: Any = None) -> None:
+        self.conf, self.clock = conf, clock
+
+    def weigh_host(self, host_state: HostState, spec_obj: RequestSpec) -> float:
+        return float(host_state.free_ram_mb)
+
+
+class LateMultiplier(OwnInit):
+    """Chooses the option of its multiplier when it is made."""
+
+    MULTIPLIER = None
+
+    def __init__(self, conf: cfg.ConfigOpts, *, clock: Any = None) -> None:
+        BaseHostWeigher.__init__(self, conf, clock=clock)
+        self.MULTIPLIER = "ram_weight_multiplier"
+
+
+@pytest.mark.parametrize("plugin", [OwnInit, LateMultiplier])
+def test_option_counts_however_a_plugin_is_made(plugin: type[BaseHostWeigher]) -> None:
+    weigher = plugin(options(ram_weight_multiplier=2.5))
+    assert weigher.multipliers(batch(*THREE)).tolist() == [2.5] * 3
 
 
 def test_weigher_without_an_option_is_multiplied_by_one(conf: cfg.ConfigOpts) -> None:
