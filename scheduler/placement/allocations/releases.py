@@ -41,7 +41,7 @@ def release(
     Raises
     ------
     AllocationsInDoubt
-        Placement did not answer; calling again continues from there.
+        Placement did not answer; another call continues the release.
     AllocationUpdateFailed
         Other writers kept changing the consumer or its providers.
     PlacementError
@@ -98,7 +98,7 @@ class _ReleasePlan:
         self.max_generation = generation
         if not self.claimed.is_still_ours(generation):
             self.was_held = False
-            return {}  # another request has taken it over
+            return {}  # another request has taken the claim over
         self.was_held = True
         if generation % 2 == 0 or not self.may_bump:
             return {self.uuid: DesiredAllocations(self.claimed.base_request, consumer)}
