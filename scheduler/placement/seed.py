@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Create resource providers without compute services: demos, tests, benchmarks."""
+"""Create resource providers without compute services: agents, demos, tests."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def seed(
     Raises
     ------
     PlacementRejected
-        Placement refused one; the message has its name and Placement's error.
+        Placement refused a provider; the message has its name and Placement's error.
     """
     wanted = _parents_first(list(providers))
     _create_custom_names(client, wanted)
@@ -91,15 +91,15 @@ def seed(
 
 def _parents_first(providers: list[Provider]) -> list[Provider]:
     by_uuid = {p.uuid: p for p in providers}
-    done: dict[str, Provider] = {}
+    sorted_providers: dict[str, Provider] = {}
     for provider in providers:
         ancestors: list[Provider] = []
         p: Provider | None = provider
-        while p is not None and p.uuid not in done and p not in ancestors:
+        while p is not None and p.uuid not in sorted_providers and p not in ancestors:
             ancestors.append(p)
             p = by_uuid.get(p.parent_uuid or "")
-        done.update((p.uuid, p) for p in reversed(ancestors))
-    return list(done.values())
+        sorted_providers.update((p.uuid, p) for p in reversed(ancestors))
+    return list(sorted_providers.values())
 
 
 def _create_custom_names(client: PlacementClient, providers: list[Provider]) -> None:
@@ -142,8 +142,8 @@ def _reconcile(
         return True
     is_written = _update_identity(client, provider, existing)
     for part, wanted in _parts(provider).items():
-        after = _put_part(client, provider, part, wanted, None)
-        is_written = is_written or after is not None
+        generation = _put_part(client, provider, part, wanted, None)
+        is_written = is_written or generation is not None
     return is_written
 
 
@@ -208,12 +208,14 @@ def _put_part(
 
 
 def _comparable(part: ProviderPart) -> object:
+    """Return a part with defaults filled in, and without an order of names."""
     if isinstance(part, dict):
         return {c: {**_DEFAULTS, **inventory} for c, inventory in part.items()}
     return sorted(part)
 
 
 def _generation(name: str, answer: WriteAnswer, key: str) -> int:
+    """Return the provider's generation after a write; raise if it was refused."""
     match answer.body:
         case dict() as body if answer.is_done and key in body:
             return int(body[key])
