@@ -74,7 +74,9 @@ def _described(
 ) -> str:
     """Return the error of an option, with its value, unless secret, and its file."""
     group = group or "DEFAULT"
-    file_values = ((f, _written(f, group, opt)) for f in reversed(config_files(conf)))
+    file_values = (
+        (path, _written(path, group, opt)) for path in reversed(config_files(conf))
+    )
     file, value = next(
         (pair for pair in file_values if pair[1] is not None), ("", None)
     )

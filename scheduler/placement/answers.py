@@ -87,14 +87,19 @@ class ConsumerAllocations:
     @property
     def request(self) -> AllocationRequest:
         """The allocation request for the same resources."""
-        parts = {uuid: {"resources": dict(r)} for uuid, r in self.resources.items()}
+        parts = {
+            uuid: {"resources": dict(amounts)}
+            for uuid, amounts in self.resources.items()
+        }
         return {"allocations": parts}
 
     def matches(self, request: AllocationRequest) -> bool:
         """Return whether the allocations are exactly those of an allocation request."""
         allocations = request["allocations"]
-        wanted = {u: dict(part["resources"]) for u, part in allocations.items()}
-        return wanted == self.resources
+        requested = {
+            uuid: dict(part["resources"]) for uuid, part in allocations.items()
+        }
+        return requested == self.resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +181,9 @@ def read_candidates(body: object) -> AllocationCandidates:
             why = "it has no allocation_requests and provider_summaries"
             raise _malformed("/allocation_candidates", why)
     try:
-        root_of = {u: s["root_provider_uuid"] for u, s in summaries.items()}
+        root_of = {
+            uuid: summary["root_provider_uuid"] for uuid, summary in summaries.items()
+        }
         by_host = _by_host(requests, root_of)
     except (KeyError, TypeError, AttributeError) as e:
         why = f"{type(e).__name__}: {e}"

@@ -133,7 +133,9 @@ def _between_groups(
                 suffixes,
                 [(name, value), *policies],
             )
-    suffixes = [s for s, group in groups.items() if "resources" in dict(group)]
+    suffixes = [
+        suffix for suffix, group in groups.items() if "resources" in dict(group)
+    ]
     if len(suffixes) > 1 and ("group_policy", "isolate") in policies:
         text = f"groups {', '.join(suffixes)} from a provider each"
         yield from _of_several(ConstraintKind.POLICY, text, groups, suffixes, policies)
@@ -147,7 +149,11 @@ def _of_several(
     query_params: Params,
 ) -> Iterator[Constraint]:
     """Yield the constraint on several groups, unless none of them has resources."""
-    params = [(f"{n}{s}", v) for s in suffixes for n, v in groups.get(s, ())]
+    params = [
+        (f"{name}{suffix}", value)
+        for suffix in suffixes
+        for name, value in groups.get(suffix, ())
+    ]
     if any(name.startswith("resources") for name, _ in params):
         yield Constraint(kind, text, [*params, *query_params], needs_candidates=True)
 

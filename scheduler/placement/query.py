@@ -68,9 +68,9 @@ def without_empty_resources(
     subtrees = [subtree for subtree in kept_subtrees if subtree]
     named_suffixes = {suffix for subtree in subtrees for suffix in subtree}
     single_subtrees = [
-        (g.suffix,)
-        for g in without_resources
-        if g.suffix and g.suffix not in named_suffixes
+        (group.suffix,)
+        for group in without_resources
+        if group.suffix and group.suffix not in named_suffixes
     ]
     return groups, subtrees + single_subtrees
 
@@ -80,7 +80,9 @@ def _move_to_root(bare: QueryGroup, root: QueryGroup, groups: list[QueryGroup]) 
     root.required |= bare.required
     root.forbidden |= bare.forbidden
     with_resources = [group for group in groups if group.resources]
-    root_groups = [g for g in with_resources if _ROOT_CLASSES & g.resources.keys()]
+    root_groups = [
+        group for group in with_resources if _ROOT_CLASSES & group.resources.keys()
+    ]
     for group in root_groups or with_resources:
         group.member_of = group.member_of + bare.member_of
         group.forbidden_aggregates |= bare.forbidden_aggregates

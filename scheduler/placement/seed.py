@@ -90,21 +90,37 @@ def seed(
 
 
 def _parents_first(providers: list[Provider]) -> list[Provider]:
-    by_uuid = {p.uuid: p for p in providers}
+    by_uuid = {provider.uuid: provider for provider in providers}
     sorted_providers: dict[str, Provider] = {}
     for provider in providers:
         ancestors: list[Provider] = []
-        p: Provider | None = provider
-        while p is not None and p.uuid not in sorted_providers and p not in ancestors:
-            ancestors.append(p)
-            p = by_uuid.get(p.parent_uuid or "")
-        sorted_providers.update((p.uuid, p) for p in reversed(ancestors))
+        ancestor: Provider | None = provider
+        while (
+            ancestor is not None
+            and ancestor.uuid not in sorted_providers
+            and ancestor not in ancestors
+        ):
+            ancestors.append(ancestor)
+            ancestor = by_uuid.get(ancestor.parent_uuid or "")
+        sorted_providers.update(
+            (ancestor.uuid, ancestor) for ancestor in reversed(ancestors)
+        )
     return list(sorted_providers.values())
 
 
 def _create_custom_names(client: PlacementClient, providers: list[Provider]) -> None:
-    traits = {t for p in providers for t in p.traits if t.startswith(_CUSTOM)}
-    classes = {c for p in providers for c in p.inventories if c.startswith(_CUSTOM)}
+    traits = {
+        trait
+        for provider in providers
+        for trait in provider.traits
+        if trait.startswith(_CUSTOM)
+    }
+    classes = {
+        resource_class
+        for provider in providers
+        for resource_class in provider.inventories
+        if resource_class.startswith(_CUSTOM)
+    }
     for trait in sorted(traits):
         _put(client, f"/traits/{quote(trait)}", None, trait)
     for resource_class in sorted(classes):
@@ -119,7 +135,7 @@ def _existing(
     if len(wanted) == 1:  # an agent's own; a large cloud has thousands of others
         url += f"?uuid={wanted[0].uuid}"
     providers = read_body(client, url, "resource_providers")
-    return {p["uuid"]: p for p in providers["resource_providers"]}
+    return {provider["uuid"]: provider for provider in providers["resource_providers"]}
 
 
 def read_body(client: PlacementClient, url: str, *keys: str) -> dict[str, Any]:
@@ -175,7 +191,10 @@ def _update_identity(
 
 def _parts(provider: Provider) -> dict[str, ProviderPart]:
     return {
-        "inventories": {c: dict(i) for c, i in provider.inventories.items()},
+        "inventories": {
+            resource_class: dict(inventory)
+            for resource_class, inventory in provider.inventories.items()
+        },
         "traits": sorted(provider.traits),
         "aggregates": sorted(provider.aggregates),
     }
@@ -210,7 +229,10 @@ def _put_part(
 def _comparable(part: ProviderPart) -> object:
     """Return a part with defaults filled in, and without an order of names."""
     if isinstance(part, dict):
-        return {c: {**_DEFAULTS, **inventory} for c, inventory in part.items()}
+        return {
+            resource_class: {**_DEFAULTS, **inventory}
+            for resource_class, inventory in part.items()
+        }
     return sorted(part)
 
 

@@ -52,7 +52,10 @@ def read_tree(client: PlacementClient, root_uuid: str) -> list[ProviderRecord]:
 def _list(client: PlacementClient, url: str) -> list[tuple[str, str | None]]:
     def read(body: Any) -> list[tuple[str, str | None]]:  # noqa: ANN401 - JSON
         providers = body["resource_providers"]
-        return [(p["uuid"], p["parent_provider_uuid"]) for p in providers]
+        return [
+            (provider["uuid"], provider["parent_provider_uuid"])
+            for provider in providers
+        ]
 
     return read_as(client, url, read)
 

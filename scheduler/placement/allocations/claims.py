@@ -223,15 +223,15 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         # The allocations of other requests are not ours to resolve.
         e.unresolved = plan.unanswered_claims(rewrite)
         raise
-    n_writes, last = rewrite.n_writes, rewrite.answer
-    if not last.is_done:
+    n_writes, last_answer = rewrite.n_writes, rewrite.answer
+    if not last_answer.is_done:
         result = claim_result(rewrite, plan.failed())
         unresolved = plan.unanswered_claims(rewrite)
-        return ClaimAnswer(result, n_writes, last, unresolved=unresolved)
+        return ClaimAnswer(result, n_writes, last_answer, unresolved=unresolved)
     return ClaimAnswer(
         ClaimResult.CLAIMED,
         n_writes,
-        last,
+        last_answer,
         claims=plan.claims(rewrite),
         is_found=rewrite.is_found,
     )
@@ -268,7 +268,9 @@ class _ClaimPlan:
         # An earlier request may have added the claim to the failed host's allocations.
         claimed = request["allocations"]
         kept_resources = {
-            u: r for u, r in consumer.resources.items() if u not in claimed
+            provider: amounts
+            for provider, amounts in consumer.resources.items()
+            if provider not in claimed
         }
         before = replace(consumer, resources=kept_resources)
         if not self.evacuated_from & kept_resources.keys():
@@ -313,7 +315,8 @@ class _ClaimPlan:
                 self.requests[uuid],
                 self.before.get(uuid),
                 named_generation=generations[0],
-                written_generation=max(named or 0 for named in generations) + 1,
+                written_generation=max(generation or 0 for generation in generations)
+                + 1,
                 is_in_flight=True,
             )
             for uuid, generations in rewrite.unanswered.items()
@@ -334,7 +337,11 @@ class _ClaimPlan:
 
     def failed(self) -> str:
         """Return nova's error text for a claim whose consumers kept changing."""
-        providers = {p for r in self.requests.values() for p in r["allocations"]}
+        providers = {
+            provider
+            for request in self.requests.values()
+            for provider in request["allocations"]
+        }
         return (
             f"Failed to update allocations for consumer {', '.join(self.requests)}. "
             "Error: another writer changed it while it was claimed for the resource "

@@ -390,7 +390,9 @@ class Rewrite:
         uuid = max(self.unanswered, key=lambda u: bool(self.read[u].resources))
         held, unanswered = self.held[uuid], self.unanswered[uuid]
         generation = held.consumer_generation
-        if generation is None and any(named is not None for named in unanswered):
+        if generation is None and any(
+            named_generation is not None for named_generation in unanswered
+        ):
             return False
         if generation not in unanswered:
             return True

@@ -546,5 +546,8 @@ def advice(consumer_uuid: str, claim: Claim) -> str:
     return (
         "It was added for an evacuation. Once that is over and the instance is still "
         "on the host that it was evacuated from, run: "
-        + " && ".join(f"{command} unset --provider {p} {consumer_uuid}" for p in added)
+        + " && ".join(
+            f"{command} unset --provider {provider} {consumer_uuid}"
+            for provider in added
+        )
     )

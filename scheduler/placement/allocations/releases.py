@@ -68,7 +68,11 @@ def release(
         # The generations of a consumer that keeps what it held before do not restart.
         if claimed.before is None:
             unanswered = rewrite.unanswered.get(consumer_uuid, [])
-            bumps = [named for named in unanswered if named is not None and named % 2]
+            bumps = [
+                generation
+                for generation in unanswered
+                if generation is not None and generation % 2
+            ]
             if bumps:
                 bump = max(bumps)
                 watch(Claim(claimed.request, named_generation=bump, is_in_flight=True))

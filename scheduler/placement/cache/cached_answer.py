@@ -153,8 +153,8 @@ class CachedAnswer:
             self._claimed[provider, name] = claimed + sign * amount
             if provider not in self._demand:
                 self._demand[provider] = _demand(candidates, provider)
-            for wanted, indices in self._demand[provider].get(name, ()):
-                change = int(wanted > free_after) - int(wanted > free_before)
+            for requested, indices in self._demand[provider].get(name, ()):
+                change = int(requested > free_after) - int(requested > free_before)
                 if change:
                     self._n_obstacles[indices] += change
 

@@ -389,7 +389,7 @@ class ProviderFollower:
         ]
         self.table.load(changes.columns)
         state = self.table.view().state
-        loaded = {r.uuid: state.record(r.uuid) for r in kept_records}
+        loaded = {record.uuid: state.record(record.uuid) for record in kept_records}
         self.table.put(
             replace(new_record, used=record.used)
             for record in kept_records

@@ -73,7 +73,8 @@ def read_columns(
     rows, ids = [rows[i] for i in order.tolist()], ids[order]
     position_of = {row_id: i for i, row_id in enumerate(ids.tolist())}
     parents = [
-        position_of[r.parent_provider_id] if r.parent_provider_id else -1 for r in rows
+        position_of[row.parent_provider_id] if row.parent_provider_id else -1
+        for row in rows
     ]
     traits = _interned(
         _every(connection, OF_RANGE.traits, ids), names.traits, position_of
@@ -90,18 +91,18 @@ def read_columns(
 
 
 def _interned(
-    rows: Sequence[_Row], names: NameTable, at: Mapping[int, int]
+    rows: Sequence[_Row], names: NameTable, position_of: Mapping[int, int]
 ) -> tuple[Sequence[frozenset[str]], npt.NDArray[np.int32]]:
     """Return distinct sets of names, and the index of each provider's set.
 
-    `at` has the providers' positions by id.
+    `position_of` has the providers' positions by id.
     """
     index: dict[frozenset[str], int] = {frozenset(): 0}
-    sets = np.zeros(len(at), np.int32)
+    sets = np.zeros(len(position_of), np.int32)
     for provider_id, members in rows:
-        if provider_id in at:
+        if provider_id in position_of:
             name_set = names.set_of(members)
-            sets[at[provider_id]] = index.setdefault(name_set, len(index))
+            sets[position_of[provider_id]] = index.setdefault(name_set, len(index))
     return list(index), sets
 
 

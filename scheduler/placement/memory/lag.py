@@ -191,5 +191,8 @@ class Lag:
 def _described(generation: int | None, used: Mapping[str, int]) -> str:
     if generation is None:
         return "no record"
-    in_use = ", ".join(f"{n} {name}" for name, n in sorted(used.items())) or "nothing"
+    in_use = (
+        ", ".join(f"{amount} {name}" for name, amount in sorted(used.items()))
+        or "nothing"
+    )
     return f"generation {generation} with {in_use} in use"

@@ -311,6 +311,8 @@ class _Several:
         self._matches = matches
         self._roots = roots
         self._n_products = n_products
+        # By tree: the number of its first candidate, -1 until its candidates are
+        # computed; and how many it has.
         self._first = np.full(len(roots), -1, np.intp)
         self._n_of = np.zeros(len(roots), np.intp)
         no_rows = np.empty(0, np.int32)
@@ -340,9 +342,11 @@ class _Several:
             if (self._n_products[indices] <= max_per_tree).all()
             else self._matches.sample_rows(roots, max_per_tree)
         )
-        first = np.searchsorted(expanded.roots, roots, "left")
-        self._first[indices] = first + len(self.providers)
-        self._n_of[indices] = np.searchsorted(expanded.roots, roots, "right") - first
+        first_candidate = np.searchsorted(expanded.roots, roots, "left")
+        self._first[indices] = first_candidate + len(self.providers)
+        self._n_of[indices] = (
+            np.searchsorted(expanded.roots, roots, "right") - first_candidate
+        )
         self.providers = np.concatenate([self.providers, expanded.providers])
         self._roots_of = np.concatenate([self._roots_of, expanded.roots])
 

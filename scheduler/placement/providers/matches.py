@@ -73,10 +73,13 @@ class ProviderCandidates:
         """
         if not self._has_shared():
             return self
-        _, first = np.unique(self.providers, axis=0, return_index=True)
-        first.sort()
+        _, first_indices = np.unique(self.providers, axis=0, return_index=True)
+        first_indices.sort()
         return ProviderCandidates(
-            self.state, self.slots, self.roots[first], self.providers[first]
+            self.state,
+            self.slots,
+            self.roots[first_indices],
+            self.providers[first_indices],
         )
 
     def _has_shared(self) -> bool:

@@ -98,9 +98,14 @@ class ProviderColumns:
         """Return the columns of records, whose parents are among them."""
         records = list(records)
         row_of = {record.uuid: i for i, record in enumerate(records)}
-        parents = [row_of[r.parent_uuid] if r.parent_uuid else -1 for r in records]
+        parents = [
+            row_of[record.parent_uuid] if record.parent_uuid else -1
+            for record in records
+        ]
         traits, trait_sets = _distinct([record.traits for record in records])
-        aggregates, aggregate_sets = _distinct([r.aggregates for r in records])
+        aggregates, aggregate_sets = _distinct(
+            [record.aggregates for record in records]
+        )
         return cls(
             list(row_of),
             np.array(parents, np.int32),

@@ -94,7 +94,7 @@ class ProviderTable:
             resource_classes={name for record in latest for name in record.inventories},
         )
         with self._lock:
-            new_uuids = {r.uuid for r in latest} - self._row_of.keys()
+            new_uuids = {record.uuid for record in latest} - self._row_of.keys()
             for record in latest:
                 if record.parent_uuid and record.parent_uuid not in new_uuids:
                     self._row_of[record.parent_uuid]  # KeyError before any change
@@ -245,7 +245,9 @@ def _with_records(
         for record in records
     ]
     trait_sets[rows] = [trees.traits.intern(record.traits) for record in records]
-    aggregate_sets[rows] = [trees.aggregates.intern(r.aggregates) for r in records]
+    aggregate_sets[rows] = [
+        trees.aggregates.intern(record.aggregates) for record in records
+    ]
     return replace(
         trees,
         uuids=uuids,

@@ -88,9 +88,9 @@ class ProviderTrees:
         """
         names = self.aggregates[int(self.aggregate_sets[row])]
         sets = np.flatnonzero(self.aggregates.intersecting(names)).astype(np.int32)
-        first = np.searchsorted(sorted_sets, sets, "left")
-        last = np.searchsorted(sorted_sets, sets, "right")
-        members = [by_set[i:j] for i, j in zip(first, last, strict=True)]
+        starts = np.searchsorted(sorted_sets, sets, "left")
+        ends = np.searchsorted(sorted_sets, sets, "right")
+        members = [by_set[start:end] for start, end in zip(starts, ends, strict=True)]
         roots = np.unique(self.roots[np.concatenate([by_set[:0], *members])])
         other_roots: Rows = roots[roots != self.roots[row]]
         return other_roots
