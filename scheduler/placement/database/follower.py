@@ -257,8 +257,8 @@ class ProviderFollower:
     def count_claim(self, requests: Iterable[ProviderAmounts]) -> None:
         """Add what claims allocate, once they are granted.
 
-        The claim of another scheduler is counted, too, if its message is the first
-        evidence of the claim; otherwise its providers are passed to `mark_changed`.
+        The claim of another scheduler is counted, too, unless the table was read after
+        the claim was granted: then its providers are passed to `mark_changed`.
         """
         self._count(requests, 1)
 

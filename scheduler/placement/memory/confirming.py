@@ -66,7 +66,7 @@ class _Allowance:
 
 
 class Confirmations:
-    """Queries Placement, for a project at most `max_per_s` times; thread-safe.
+    """Queries Placement, at most `max_per_s` times for each project; thread-safe.
 
     Parameters
     ----------

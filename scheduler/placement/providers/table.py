@@ -64,7 +64,7 @@ class ProviderTable:
     def set_names(
         self, *, traits: Iterable[str], resource_classes: Iterable[str]
     ) -> None:
-        """Replace the names that Placement knows, including all that providers have."""
+        """Replace the names that Placement knows; they include those of providers."""
         with self._lock:
             self._known_traits = frozenset(traits)
             self._known_classes = frozenset(resource_classes)
