@@ -86,7 +86,7 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
 
 @contextlib.contextmanager
 def explaining(argv: Sequence[str]) -> Iterator[None]:
-    """Convert other exceptions of oslo.config to oslo_config.cfg.Error."""
+    """Convert exceptions of oslo.config that are no oslo_config.cfg.Error to one."""
     try:
         yield
     except UnicodeDecodeError as e:
@@ -117,7 +117,7 @@ def load(
     argv : sequence of str
         Arguments without the program's name, for example ``--config-file F``.
     conf : oslo_config.cfg.ConfigOpts, optional
-        The object to load them into; a new one by default.
+        The object to load the options into; a new one by default.
     config_files : sequence of str, optional
         Files to read if `argv` names none; by default those that oslo.config finds
         for "moorage".
@@ -145,6 +145,8 @@ def load(
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """Return (group, options) for oslo-config-generator."""
-    listed = [(module.GROUP or "DEFAULT", list(module.OPTS)) for module in _GROUPS]
-    authenticated = (placement, neutron, nova, cinder)
-    return [*listed, *((module.GROUP, auth_opts()) for module in authenticated)]
+    options_by_group = [
+        (module.GROUP or "DEFAULT", list(module.OPTS)) for module in _GROUPS
+    ]
+    auth_groups = (placement, neutron, nova, cinder)
+    return [*options_by_group, *((module.GROUP, auth_opts()) for module in auth_groups)]

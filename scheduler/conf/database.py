@@ -7,7 +7,7 @@ from oslo_db import options
 
 GROUP = "database"
 
-#: oslo.db's options, except the one that nova omits, too.
+#: oslo.db's options, except use_db_reconnect, which nova omits, too.
 OPTS = tuple(
     copy.deepcopy(opt)
     for opt in options.database_opts

@@ -18,13 +18,13 @@ def factors(option: str, elements: Iterable[str]) -> tuple[tuple[str, float], ..
     option : str
         The option's name, for the warning.
     """
-    read = [(element, _pair(element)) for element in elements]
-    wrong = [element for element, pair in read if pair is None]
-    if wrong:
+    pairs = [(element, _pair(element)) for element in elements]
+    invalid = [element for element, pair in pairs if pair is None]
+    if invalid:
         LOG.warning(
-            "%s: ignoring what is not NAME=NUMBER: %s", option, ", ".join(wrong)
+            "%s: ignoring what is not NAME=NUMBER: %s", option, ", ".join(invalid)
         )
-    return tuple(pair for _, pair in read if pair is not None)
+    return tuple(pair for _, pair in pairs if pair is not None)
 
 
 def _pair(element: str) -> tuple[str, float] | None:

@@ -5,7 +5,8 @@ from oslo_config import cfg
 
 GROUP = "filter_scheduler"
 
-#: nova's in nova's order, which does not affect which hosts pass; then our own.
+#: nova's default filters in nova's order, which does not affect which hosts pass; then
+#: Moorage's own.
 DEFAULT_FILTERS = (
     "ComputeFilter",
     "ComputeCapabilitiesFilter",

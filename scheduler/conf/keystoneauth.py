@@ -20,15 +20,15 @@ def service_opts(service_type: str) -> tuple[cfg.Opt, ...]:
         "service_type": service_type,
         "valid_interfaces": ["internal", "public"],
     }
-    adapter: list[cfg.Opt] = ks_loading.get_adapter_conf_options(
+    adapter_opts: list[cfg.Opt] = ks_loading.get_adapter_conf_options(
         include_deprecated=False
     )
-    for opt in adapter:
+    for opt in adapter_opts:
         opt.default = defaults.get(opt.dest, opt.default)
     return (
         *ks_loading.get_session_conf_options(),
         *ks_loading.get_auth_common_conf_options(),
-        *adapter,
+        *adapter_opts,
     )
 
 
@@ -44,7 +44,7 @@ def load_auth(conf: cfg.ConfigOpts, group: str) -> BaseAuthPlugin | None:
     Raises
     ------
     keystoneauth1.exceptions.MissingAuthPlugin
-        There is no such group, or it has no auth_type.
+        The group of ``auth_section`` does not exist, or has no auth_type.
     keystoneauth1.exceptions.AuthPluginException
         auth_type, or one of its options, is invalid.
     """

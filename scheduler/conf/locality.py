@@ -10,9 +10,9 @@ from oslo_config import cfg, types
 
 GROUP = "locality"
 
-#: ``host`` and ``cell`` would give hints that nova has, with other rules; names that
-#: end with ``_volume`` or ``_port`` those about volumes and ports; ``elsewhere`` is a
-#: distance.
+#: Hints are named after levels. ``host`` and ``cell`` would give hints that nova has,
+#: with other rules; names that end with ``_volume`` or ``_port`` would give the hints
+#: about volumes and ports; ``elsewhere`` is a distance.
 _LEVEL: Final = re.compile(
     r"(?!(?:host|cell|elsewhere|.*_volume|.*_port)$)[a-z][a-z0-9_]{0,31}"
 )

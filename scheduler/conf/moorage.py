@@ -7,7 +7,7 @@ from oslo_config import cfg
 
 GROUP = "moorage"
 
-#: The values of `candidates`.
+#: The values of the option `candidates`.
 MEMORY: Final = "memory"
 PLACEMENT: Final = "placement"
 

@@ -28,7 +28,7 @@ OPTS = (
 
 
 def neutron_adapter(conf: cfg.ConfigOpts, *, timeout_s: float) -> Adapter | None:
-    """Return an adapter configured by this group; None if that has no endpoint.
+    """Return an adapter configured by this group; None if it names no endpoint.
 
     Sends nothing. Parameters and errors are those of `load_session`.
     """

@@ -8,7 +8,7 @@ GROUP = "oslo_reports"
 OPTS = (
     cfg.StrOpt(
         "log_dir",
-        # Identical to oslo.reports', which nova in the same process may register
+        # Identical to oslo.reports' option, which nova in the same process may register
         # later: oslo.config accepts a duplicate only if all attributes are equal.
         help="Path to a log directory where to create a file",
     ),

@@ -7,7 +7,7 @@ from .database import OPTS as _OPTS
 
 GROUP = "placement_database"
 
-#: Those of Placement's options that concern reading.
+#: The names of Placement's options that concern reading.
 _NAMES = (
     "connection",
     "connection_parameters",

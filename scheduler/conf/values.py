@@ -14,8 +14,8 @@ from ..failures import one_line, without_secrets
 #: The replacement for a secret value.
 HIDDEN: Final = "***"
 
-#: Parts of the names of secrets. Not all owners mark theirs: keystoneauth1 does not
-#: mark idp_otp_key, nor oslo.messaging ssl_client_key_password.
+#: Parts of the names of secret options. Not all libraries mark them: keystoneauth1 does
+#: not mark idp_otp_key, nor oslo.messaging ssl_client_key_password.
 _NAMES: Final = (
     "passw", "passphrase", "secret", "token", "otp_key", "api_key", "apikey",
     "private_key", "credential",
@@ -31,16 +31,16 @@ def check_values(conf: cfg.ConfigOpts) -> None:
     Raises
     ------
     oslo_config.cfg.ConfigFileValueError
-        Some are invalid; the message names group, option, value and file of each.
+        Some values are invalid; the message has each one's group, option and file.
     """
-    if wrong := list(_wrong_values(conf)):
-        raise cfg.ConfigFileValueError("; ".join(wrong))
+    if errors := list(_wrong_values(conf)):
+        raise cfg.ConfigFileValueError("; ".join(errors))
 
 
 def _wrong_values(conf: cfg.ConfigOpts) -> Iterator[str]:
     for group, opt, _ in registered_opts(conf):
-        if wrong := wrong_value(conf, group, opt):
-            yield wrong
+        if error := wrong_value(conf, group, opt):
+            yield error
 
 
 def registered_opts(
@@ -61,9 +61,9 @@ def wrong_value(conf: cfg.ConfigOpts, group: str | None, opt: cfg.Opt) -> str | 
 
 
 def config_files(conf: cfg.ConfigOpts) -> list[str]:
-    """Return the files that options were loaded from; later ones win."""
-    named, folders = conf.config_file or (), conf.config_dir or ()
-    paths = [named] if isinstance(named, str) else list(named)
+    """Return the files that options were loaded from; later files win."""
+    files, folders = conf.config_file or (), conf.config_dir or ()
+    paths = [files] if isinstance(files, str) else list(files)
     for folder in [folders] if isinstance(folders, str) else folders:
         paths += sorted(map(str, Path(folder).expanduser().glob("*.conf")))
     return paths
@@ -72,9 +72,14 @@ def config_files(conf: cfg.ConfigOpts) -> list[str]:
 def _described(
     conf: cfg.ConfigOpts, group: str | None, opt: cfg.Opt, error: Exception
 ) -> str:
+    """Return the error of an option, with its value, unless secret, and its file."""
     group = group or "DEFAULT"
-    written = ((f, _written(f, group, opt)) for f in reversed(config_files(conf)))
-    file, value = next((pair for pair in written if pair[1] is not None), ("", None))
+    file_values = (
+        (path, _written(path, group, opt)) for path in reversed(config_files(conf))
+    )
+    file, value = next(
+        (pair for pair in file_values if pair[1] is not None), ("", None)
+    )
     cause = one_line(error.__context__ or error)
     if cause.startswith(_NOT_NUMBERS):
         cause = "not a number"
@@ -87,7 +92,7 @@ def _described(
 
 
 def _written(file: str, group: str, opt: cfg.Opt) -> str | None:
-    """Return the text of an option in a file."""
+    """Return the text of an option's value in a file; None: the file has none."""
     sections: dict[str, dict[str, list[str]]] = {}
     try:
         cfg.ConfigParser(file, sections).parse()
@@ -104,5 +109,5 @@ def is_secret(opt: cfg.Opt) -> bool:
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether an option of that name may have a secret, marked or not."""
+    """Return whether an option of that name may be secret, even if not marked."""
     return any(part in name for part in _NAMES)

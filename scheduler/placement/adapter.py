@@ -160,7 +160,7 @@ def make_adapter(conf: cfg.ConfigOpts) -> Adapter:
 
 
 def call_failure(verb: Verb, url: str, e: Exception) -> PlacementError | InvalidRequest:
-    """Return the error for what an adapter raised: was the request sent, or not?"""
+    """Return the error for an adapter's exception, by whether the request was sent."""
     request = f"{verb} {shortened(url)} of Placement"
     if isinstance(e, AUTH_ERRORS):
         return PlacementUnauthorized(
@@ -189,10 +189,13 @@ def call_failure(verb: Verb, url: str, e: Exception) -> PlacementError | Invalid
 
 
 def _causes(e: BaseException | None) -> Iterator[BaseException]:
-    """Yield the chain of causes; urllib3 has it in `reason`, requests in `args`."""
+    """Yield an exception and its causes, some in requests' args or urllib3's reason."""
     while e is not None:
         yield e
-        inner = next((a for a in e.args if isinstance(a, BaseException)), None)
+        inner = next(
+            (argument for argument in e.args if isinstance(argument, BaseException)),
+            None,
+        )
         if inner is not None:
             yield inner
             reason = getattr(inner, "reason", None)

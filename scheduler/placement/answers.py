@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Placement answers, checked for shape; and the allocations of a consumer."""
+"""Placement's answers, whose shape is checked, and the allocations of a consumer."""
 
 from __future__ import annotations
 
@@ -35,13 +35,15 @@ class WriteAnswer:
     Attributes
     ----------
     code, detail : str
-        Those of Placement's error; empty if it was done.
+        Code and detail of Placement's error; empty if the write was done.
     body : object
         The decoded body, if there is one.
     is_concurrent_update : bool
-        Whether it was refused because of a generation, a provider's or a consumer's.
+        Whether the write was refused because the generation of a provider or of a
+        consumer has changed.
     is_consumer_conflict : bool
-        Whether that was a consumer's, which only the text shows.
+        Whether it was refused because the generation of a consumer has changed, which
+        only the error text shows.
     """
 
     status: int
@@ -55,10 +57,12 @@ class WriteAnswer:
     def __post_init__(self) -> None:
         """Set what follows from status, code and detail."""
         is_conflict = self.code == "placement.concurrent_update"
-        is_consumers = is_conflict and "consumer generation conflict" in self.detail
+        is_consumer_conflict = (
+            is_conflict and "consumer generation conflict" in self.detail
+        )
         object.__setattr__(self, "is_done", self.status < 300)
         object.__setattr__(self, "is_concurrent_update", is_conflict)
-        object.__setattr__(self, "is_consumer_conflict", is_consumers)
+        object.__setattr__(self, "is_consumer_conflict", is_consumer_conflict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +87,19 @@ class ConsumerAllocations:
     @property
     def request(self) -> AllocationRequest:
         """The allocation request for the same resources."""
-        parts = {uuid: {"resources": dict(r)} for uuid, r in self.resources.items()}
+        parts = {
+            uuid: {"resources": dict(amounts)}
+            for uuid, amounts in self.resources.items()
+        }
         return {"allocations": parts}
 
     def matches(self, request: AllocationRequest) -> bool:
-        """Return whether they are exactly those of an allocation request."""
+        """Return whether the allocations are exactly those of an allocation request."""
         allocations = request["allocations"]
-        wanted = {u: dict(part["resources"]) for u, part in allocations.items()}
-        return wanted == self.resources
+        requested = {
+            uuid: dict(part["resources"]) for uuid, part in allocations.items()
+        }
+        return requested == self.resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +142,10 @@ class DesiredAllocations:
             "user_id": self.owner.user_id,
             "consumer_generation": generation,
         }
-        typed = self.consumer_type
-        return body if typed is None else {**body, "consumer_type": typed}
+        consumer_type = self.consumer_type
+        return (
+            body if consumer_type is None else {**body, "consumer_type": consumer_type}
+        )
 
 
 def combine_allocations(
@@ -170,7 +181,9 @@ def read_candidates(body: object) -> AllocationCandidates:
             why = "it has no allocation_requests and provider_summaries"
             raise _malformed("/allocation_candidates", why)
     try:
-        root_of = {u: s["root_provider_uuid"] for u, s in summaries.items()}
+        root_of = {
+            uuid: summary["root_provider_uuid"] for uuid, summary in summaries.items()
+        }
         by_host = _by_host(requests, root_of)
     except (KeyError, TypeError, AttributeError) as e:
         why = f"{type(e).__name__}: {e}"
@@ -181,6 +194,7 @@ def read_candidates(body: object) -> AllocationCandidates:
 def _by_host(
     requests: Iterable[AllocationRequest], root_of: Mapping[str, str]
 ) -> dict[str, list[int]]:
+    """Return the indices of requests by the roots of the trees they allocate from."""
     by_host: defaultdict[str, list[int]] = defaultdict(list)
     for index, request in enumerate(requests):
         allocations: dict[str, Any] = request["allocations"]
@@ -195,7 +209,7 @@ def _by_host(
 
 
 def read_consumer(url: str, body: Any) -> ConsumerAllocations:  # noqa: ANN401 - JSON
-    """Read the body of GET /allocations/{consumer}; else as `read_candidates`."""
+    """Read the body of GET /allocations/{consumer}; raise as `read_candidates` does."""
     try:
         parts = body["allocations"].items()
         resources = {uuid: part["resources"] for uuid, part in parts}
@@ -236,7 +250,7 @@ def read_body(url: str, response: Response, microversion: str) -> object:
     PlacementRejected
         Placement, or a server before it, refuses this request.
     PlacementUnauthorized, PlacementIncompatible, PlacementUnavailable
-        It cannot answer any request now.
+        Placement cannot answer any request now.
     """
     if response.status_code == 200:
         return _decoded(url, response)
@@ -256,29 +270,30 @@ def read_body(url: str, response: Response, microversion: str) -> object:
 def read_write_answer(
     verb: Verb, url: str, response: Response, microversion: str
 ) -> WriteAnswer:
-    """Return what the response to a write says; a refusal is returned.
+    """Return Placement's answer to a write, which may be a refusal.
 
-    Refused is also a microversion that is newer than `MICROVERSION`.
+    It is a refusal, too, if Placement does not support a `microversion` other than
+    `MICROVERSION`.
 
     Raises
     ------
     AnswerLost
-        It does not show whether the write was done.
+        The response does not show whether the write was done.
     """
     status = response.status_code
     if status in (200, 201, 204):
         body = _json(response)
-        if body is not None or not response.text:  # a page is not Placement's
+        if body is not None or not response.text:  # an HTML page is not Placement's
             return WriteAnswer(status, body=body)
     if status == 406 and microversion != MICROVERSION:
         return WriteAnswer(status, *_refusal(response))
     _raise_unaccepted(verb, url, response)
-    is_placements = _error(response) is not None
-    if _is_refusal(response) or (status == 404 and is_placements):
+    is_from_placement = _error(response) is not None
+    if _is_refusal(response) or (status == 404 and is_from_placement):
         return WriteAnswer(status, *_refusal(response))
     raise AnswerLost(
         _unexpected(verb, url, response),
-        is_in_flight=status in (502, 503, 504) or not is_placements,
+        is_in_flight=status in (502, 503, 504) or not is_from_placement,
     )
 
 
@@ -299,13 +314,13 @@ def _is_refusal(response: Response) -> bool:
     that is too large (413): nothing was done, and the next request may succeed.
     """
     status = response.status_code
-    if status == 404:  # for a missing provider, the endpoint is right
+    if status == 404:  # if only a provider is missing, it is a refusal
         return _NO_PROVIDER in _refusal(response)[1]
     return 400 <= status < 500 and status not in _NOT_REFUSALS
 
 
 def _refusal(response: Response) -> tuple[str, str]:
-    """Return the error's code and detail; of a page, its first words."""
+    """Return the error's code and detail; of an HTML page, "" and its first words."""
     error = _error(response)
     if error is None:
         return "", _excerpt(response)
@@ -313,6 +328,7 @@ def _refusal(response: Response) -> tuple[str, str]:
 
 
 def _raise_unaccepted(verb: Verb, url: str, response: Response) -> None:
+    """Raise if the credentials or the microversion were not accepted."""
     if response.status_code in (401, 403):
         raise PlacementUnauthorized(
             f"{_unexpected(verb, url, response)} Check the credentials in [placement]."

@@ -2,8 +2,8 @@
 """The interface of sources of candidates: cached answers, or providers in memory.
 
 `CandidatesCache` caches answers of Placement; `ProviderCandidatesSource` computes them
-from the providers in memory. A claim in Placement is atomic: an offer can be stale and
-never wrong.
+from the providers in memory. An offer may be stale: Placement checks each claim again,
+atomically.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class CountedClaim:
     amounts : mapping
         {(provider UUID, resource class): amount}.
     began, ended : int
-        Ticks: before it was sent, and after Placement had granted it.
+        Sequence numbers: before the claim was sent, and after Placement had granted it.
     is_released : bool
     """
 
@@ -74,12 +74,12 @@ class FollowingStats:
     age_s : float
         Seconds since the last successful poll began; inf: there was none.
     n_read, n_failed : int
-        Readings since the start.
+        Successful and failed readings since the start.
     read_s : float
-        How long the successful ones took in all.
+        How long the successful readings took in all.
     trouble : str
-        What the database lacks of what Placement has, and since when; "": nothing that
-        is known.
+        What the database lacks of what Placement has, and since when; "": nothing is
+        known to be missing.
     """
 
     age_s: float
@@ -98,7 +98,7 @@ class CandidatesSource(Protocol):
         Raises
         ------
         ConfigurationError
-            It cannot be read.
+            What is needed cannot be read.
         """
 
     def start(self) -> None:
@@ -116,7 +116,7 @@ class CandidatesSource(Protocol):
         Parameters
         ----------
         supply_revision : int
-            Of `HostTable`, read after the hosts were refreshed.
+            The revision of `HostTable`, read after the hosts were refreshed.
         """
 
     def get(
@@ -141,12 +141,12 @@ class CandidatesSource(Protocol):
         max_age_s : float, optional
             The offer must not be older.
         rejected : Offer, optional
-            What was offered before, and was of no use: Placement must have confirmed
-            an offer that has no more.
+            The earlier offer, which did not suffice: if the new offer has no more,
+            Placement must have confirmed it.
         n_instances : int
-            For how many instances that was too little.
+            For how many instances `rejected` did not suffice.
         project_id : str, optional
-            Whose request it is: each project has its own limit of confirmations.
+            The request's project: each project has its own limit of confirmations.
 
         Raises
         ------
@@ -168,9 +168,10 @@ class CandidatesSource(Protocol):
         requests : iterable of mapping
             The allocation requests that were claimed.
         began : int, optional
-            The sequence number before the claim was sent; None: unknown, long ago.
+            The sequence number before the claim was sent; None: unknown, and the
+            claim counts as old.
         age_s : float, optional
-            Seconds since another scheduler was granted it.
+            Seconds since another scheduler was granted the claim.
 
         Returns
         -------
@@ -193,7 +194,7 @@ class CandidatesSource(Protocol):
     def lift_limit(self, offer: QueryOffer) -> bool:
         """Lift the limit of a query for a while if it made an offer useless.
 
-        Return whether there was one, so that a repeated query finds more.
+        Return whether there was a limit, so that a repeated query finds more.
         """
 
     def set_limits(self, max_age_s: float, max_requests: int) -> None:
@@ -212,4 +213,4 @@ class CandidatesSource(Protocol):
         """Return how providers in memory are followed; None: there are none."""
 
     def stop(self) -> None:
-        """Start no more background work, and wait for what runs."""
+        """Start no more background work, and wait for the work in progress."""

@@ -47,8 +47,8 @@ _NO_CONSUMER = "00000000-0000-0000-0000-000000000000"
 class PlacementClient:
     """Call one Placement through an adapter.
 
-    Its only state is the health. It is as thread-safe as its adapter (keystoneauth1's
-    is). Every method raises PlacementUnavailable,
+    The client's only state is `health`. It is as thread-safe as its adapter;
+    keystoneauth1's adapter is thread-safe. Every method raises PlacementUnavailable,
     PlacementUnauthorized or PlacementIncompatible; for a malformed query,
     PlacementRejected; for a request that HTTP cannot carry, InvalidRequest; for a write
     whose response was lost, AnswerLost. While Placement is down, nearly all calls raise
@@ -83,7 +83,7 @@ class PlacementClient:
             )
 
     def probe(self) -> None:
-        """Raise the error that a claim would end in now; nothing is written.
+        """Raise the error that a claim would raise now; nothing is written.
 
         One cheap GET verifies that Placement supports the microversion, accepts the
         credentials and reaches its database. `check` verifies less.
@@ -93,8 +93,9 @@ class PlacementClient:
     def is_empty(self) -> bool:
         """Return whether Placement is known to have no resource provider at all.
 
-        For a query without candidates. It costs an occasional GET until there is a
-        provider, and nothing afterwards. It raises nothing: it is a hint to operators.
+        Called after a query without candidates. It costs an occasional GET until there
+        is a provider, and nothing afterwards. It raises nothing: it is a hint to
+        operators.
         """
         return self.health.is_empty(lambda: self.read("/resource_providers"))
 
@@ -115,7 +116,7 @@ class PlacementClient:
     def allocations(
         self, consumer_uuid: str, *, global_request_id: str | None = None
     ) -> ConsumerAllocations:
-        """Return a consumer's allocations; none if it does not exist."""
+        """Return a consumer's allocations; none if the consumer does not exist."""
         url = f"/allocations/{consumer_uuid}"
         return self._read(
             url,
@@ -170,12 +171,12 @@ class PlacementClient:
     ) -> WriteAnswer:
         """Send one write; a refusal by Placement itself (400, 404, 409) is returned.
 
-        A client for conductors changes the body here.
+        `ConductorClient` overrides this method to change the body.
 
         Raises
         ------
         AnswerLost
-            It was sent, and the response does not show whether it was done.
+            The write was sent, and the response does not show whether it was done.
         """
         options: dict[str, Any] = {} if verb is Verb.DELETE else {"json": body}
         with self.health.guarding(_outcome):
@@ -246,7 +247,8 @@ def _outcome(e: PlacementError) -> CallOutcome:
     if isinstance(e, PlacementRejected):
         return CallOutcome.ANSWERED
     # Placement may be healthy: on PostgreSQL, for example, the first claims of a new
-    # project race to create it, and all but one fail so. Reading the consumer shows it.
+    # project race to create it, and all but one fail like this. The GET of the consumer
+    # that follows shows whether Placement is healthy.
     if isinstance(e, AnswerLost) and not e.is_in_flight:
         return CallOutcome.UNCLEAR
     return CallOutcome.FAILED

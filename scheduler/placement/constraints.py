@@ -34,9 +34,9 @@ class Constraint:
     Attributes
     ----------
     description : str
-        As text; an in_tree's value is omitted, as it identifies a host.
+        The constraint as text; an in_tree's value is omitted: it identifies a host.
     params : sequence of (name, value)
-        The query parameters of it alone.
+        The query parameters of this constraint alone.
     needs_candidates : bool
         Whether it concerns the relation of several providers of a tree.
     must_match_root : bool
@@ -58,26 +58,26 @@ def constraints(params: Params) -> list[Constraint]:
     ``same_subtree``, and ``group_policy=isolate``.
     """
     groups: dict[str, list[tuple[str, str]]] = {}
-    of_query: list[tuple[str, str]] = []
+    query_params: list[tuple[str, str]] = []
     for name, value in params:
         if match := _GROUP_PARAM.fullmatch(name):
             groups.setdefault(match[2], []).append((match[1], value))
         else:
-            of_query.append((name, value))
-    listed = list(_of_tree(groups.pop("", [])))
-    for name, value in of_query:
+            query_params.append((name, value))
+    all_constraints = list(_of_tree(groups.pop("", [])))
+    for name, value in query_params:
         if name == "root_required":
-            listed += [_of_root(part) for part in _parts("required", value)]
+            all_constraints += [_of_root(part) for part in _parts("required", value)]
     for suffix, group in groups.items():
         text = ", ".join(part.text for part in _all_parts(group))
-        listed.append(
+        all_constraints.append(
             Constraint(
                 ConstraintKind.GROUP,
                 f"group {suffix} ({text})",
                 group,
             )
         )
-    return [*listed, *_between_groups(groups, of_query)]
+    return [*all_constraints, *_between_groups(groups, query_params)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,7 @@ def _of_tree(group: Params) -> Iterator[Constraint]:
 
 
 def _of_root(trait: _Part) -> Constraint:
+    """Return the constraint that the root provider has or lacks a trait."""
     return Constraint(
         trait.kind,
         f"{trait.text} of the compute node itself",
@@ -119,6 +120,7 @@ def _of_root(trait: _Part) -> Constraint:
 def _between_groups(
     groups: Mapping[str, Params], of_query: Params
 ) -> Iterator[Constraint]:
+    """Yield the constraints on the relation between groups with a suffix."""
     policies = [param for param in of_query if param[0] == "group_policy"]
     for name, value in of_query:
         suffixes = value.split(",")
@@ -131,7 +133,9 @@ def _between_groups(
                 suffixes,
                 [(name, value), *policies],
             )
-    suffixes = [s for s, group in groups.items() if "resources" in dict(group)]
+    suffixes = [
+        suffix for suffix, group in groups.items() if "resources" in dict(group)
+    ]
     if len(suffixes) > 1 and ("group_policy", "isolate") in policies:
         text = f"groups {', '.join(suffixes)} from a provider each"
         yield from _of_several(ConstraintKind.POLICY, text, groups, suffixes, policies)
@@ -145,7 +149,11 @@ def _of_several(
     query_params: Params,
 ) -> Iterator[Constraint]:
     """Yield the constraint on several groups, unless none of them has resources."""
-    params = [(f"{n}{s}", v) for s in suffixes for n, v in groups.get(s, ())]
+    params = [
+        (f"{name}{suffix}", value)
+        for suffix in suffixes
+        for name, value in groups.get(suffix, ())
+    ]
     if any(name.startswith("resources") for name, _ in params):
         yield Constraint(kind, text, [*params, *query_params], needs_candidates=True)
 
@@ -163,7 +171,7 @@ def _parts(name: str, value: str) -> Iterator[_Part]:
         for pair in value.split(","):
             yield _Part(ConstraintKind.RESOURCE, name, pair, pair.replace(":", " "))
     elif name == "required":
-        # Single traits, "!" before a forbidden one; an any-of set stays one.
+        # Single traits, "!" before a forbidden one; an any-of set remains one part.
         for trait in [value] if value.startswith("in:") else value.split(","):
             yield _Part(ConstraintKind.TRAIT, name, trait, _trait_text(trait))
     elif name == "member_of":

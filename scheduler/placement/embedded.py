@@ -47,14 +47,14 @@ class InProcessAdapter(BaseAdapter):
     ) -> requests.Response:
         """Return the application's answer; there is no timeout inside a process."""
         url = urlsplit(request.url or "")
-        sent = request.body or b""
-        sent = sent.encode() if isinstance(sent, str) else bytes(sent)
+        content = request.body or b""
+        content = content.encode() if isinstance(content, str) else bytes(content)
         environ: dict[str, Any] = {
             "REQUEST_METHOD": request.method,
             "PATH_INFO": unquote(url.path, "latin-1"),
             "QUERY_STRING": url.query,
-            "CONTENT_LENGTH": str(len(sent)),
-            "wsgi.input": io.BytesIO(sent),
+            "CONTENT_LENGTH": str(len(content)),
+            "wsgi.input": io.BytesIO(content),
             "REMOTE_ADDR": "127.0.0.1",
         }
         for name, value in request.headers.items():
@@ -62,18 +62,18 @@ class InProcessAdapter(BaseAdapter):
             environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = str(value)
         environ.pop("HTTP_CONTENT_LENGTH", None)
         setup_testing_defaults(environ)
-        started: list[Any] = []
+        response_start: list[Any] = []
 
         def start_response(
             status: str,
             headers: list[tuple[str, str]],
             exc_info: object = None,  # noqa: ARG001 - WSGI's signature
         ) -> Callable[[bytes], object]:
-            started[:] = [int(status.split()[0]), headers]
+            response_start[:] = [int(status.split()[0]), headers]
             return lambda _data: None
 
         body = b"".join(self._app(environ, start_response))
-        status, headers = started
+        status, headers = response_start
         raw = urllib3.HTTPResponse(
             body=io.BytesIO(body),
             headers=headers,
@@ -115,20 +115,20 @@ class EmbeddedPlacement:
     Attributes
     ----------
     adapter : keystoneauth1.adapter.Adapter
-        For PlacementClient; thread-safe.
+        The adapter for PlacementClient; thread-safe.
     wsgi_app : callable
         The application, for serving it over HTTP; it takes the token "admin".
     engine : sqlalchemy.Engine
-        Of its database. Only work passed to `run` may use it.
+        The engine of Placement's database. Only work passed to `run` may use it.
     run : callable
         Runs work between two requests, in the thread that serves them.
 
     Raises
     ------
     ConfigurationError
-        openstack-placement is not installed, another one is open in this process,
-        another process has the file open, or it is not a database of Placement. For a
-        reader: the file does not exist.
+        openstack-placement is not installed, another embedded Placement is open in this
+        process, another process has the file open, or the file is not a database of
+        Placement. For a reader: the file does not exist.
     """
 
     adapter: Adapter
@@ -137,7 +137,7 @@ class EmbeddedPlacement:
     run: Callable[[Callable[[], object]], None]
 
     def __init__(self, database: str = MEMORY, *, is_reader: bool = False) -> None:
-        """Open it: 2 s the first time in a process (imports), 0.05 s after that."""
+        """Open the database: 2 s the first time in a process (imports), then 0.05 s."""
         _require_placement()
         if not _process_lock.acquire(blocking=False):
             raise ConfigurationError(
@@ -153,7 +153,7 @@ class EmbeddedPlacement:
             raise
 
     def __enter__(self) -> Self:
-        """Return itself; closed on leaving."""
+        """Return this Placement, which is closed on leaving."""
         return self
 
     def __exit__(
@@ -162,16 +162,17 @@ class EmbeddedPlacement:
         value: BaseException | None,
         trace: types.TracebackType | None,
     ) -> None:
-        """Close it."""
+        """Close this Placement."""
         self.close()
 
     def close(self) -> None:
-        """Release the database; one in memory is lost. Idempotent."""
+        """Release the database; a database in memory is lost. Idempotent."""
         with self._guard:
             while self._undo:
                 self._undo.pop()()
 
     def _open(self, database: str, *, is_reader: bool) -> None:
+        """Start Placement; `_undo` gets what stops it again, in reverse order."""
         # Imported here because they need openstack-placement.
         from placement import deploy
 

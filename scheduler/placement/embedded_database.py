@@ -66,10 +66,10 @@ class SingleConnection(CreateEnginePlugin):
 
 
 class ReadingConnection(SingleConnection):
-    """The same for a file that another process writes to."""
+    """Use one connection for a file that another process writes to."""
 
     def engine_created(self, engine: Engine) -> None:
-        """Let each new connection write nothing."""
+        """Forbid writing on each new connection."""
         event.listen(engine, "connect", _only_read)
 
 
@@ -117,7 +117,8 @@ def patch_database(conf: cfg.ConfigOpts, undo: list[Callable[[], object]]) -> An
     Parameters
     ----------
     undo : list of callable
-        Gets what restores Placement's own state, the last one first.
+        Functions that restore Placement's own state are appended to it; the last one is
+        to be called first.
     """
     options: dict[str, Any] = dict(conf.placement_database.items())
     del options["sync_on_startup"]
@@ -138,7 +139,7 @@ def patch_database(conf: cfg.ConfigOpts, undo: list[Callable[[], object]]) -> An
 
 
 def _reset_sync_flags() -> None:
-    # They say that the database has been populated; a new one has not.
+    # The flags say that the database has been populated; a new one has not.
     trait._TRAITS_SYNCED = False  # noqa: SLF001 - Placement has no public way
     resource_class._RESOURCE_CLASSES_SYNCED = False  # noqa: SLF001 - nor here
 
@@ -147,6 +148,7 @@ def skip_schema_checks() -> Callable[[], None]:
     """Stop Placement from checking its own, constant schemas at every request.
 
     jsonschema.validate checks the schema before the body: half of a write's cost.
+    Return a function that restores the checks.
     """
     original = util.jsonschema
     util.jsonschema = types.SimpleNamespace(
@@ -183,7 +185,8 @@ def lock(database: str) -> IO[str]:
     Raises
     ------
     ConfigurationError
-        Another process, which is named, has it; or it cannot be written or locked.
+        Another process, which the message names, has locked the file, or it cannot be
+        written or locked.
     """
     path = f"{database}.lock"
     try:
@@ -233,7 +236,7 @@ def translated_errors(database: str, remedy: str) -> Iterator[None]:
 def make_schema() -> None:
     """Create the tables or upgrade them; an incomplete schema is completed.
 
-    A reader fails unless there is nothing to do.
+    On a connection that only reads, this fails unless there is nothing to do.
     """
     if migration.version() is None:
         # Half a second faster than running all migrations since the first one.

@@ -37,7 +37,7 @@ def check_embedded(conf: cfg.ConfigOpts) -> None:
     Raises
     ------
     ConfigurationError
-        It would not have them.
+        The embedded Placement would not have these hosts.
     """
     if needs_embedded(conf) and conf.moorage.source != _FILE:
         raise ConfigurationError(
@@ -65,16 +65,16 @@ def make_follower(
     waiter: Waiter,
     spawner: Spawner,
 ) -> ProviderFollower | None:
-    """Return what follows Placement's providers; None: they are not kept in memory.
+    """Return the follower of Placement's database; None: no providers are in memory.
 
     Raises
     ------
     ConfigurationError
-        They are to be kept in memory, and no option names Placement's database.
+        Providers are to be kept in memory, and no option names Placement's database.
     """
-    is_wanted = conf.moorage.candidates
+    candidates = conf.moorage.candidates
     can_follow = embedded is not None or bool(conf.placement_database.connection)
-    if is_wanted == PLACEMENT or not (is_wanted or can_follow):
+    if candidates == PLACEMENT or not (candidates or can_follow):
         return None
     if not can_follow:
         raise ConfigurationError(

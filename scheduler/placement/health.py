@@ -6,12 +6,12 @@
     │                                    └── failed: longer pause ─────┘    │
     └────────────────────────────── answered ──────────────────────────────┘
 
-A call while it is down fails at once, so that no request waits for one timeout after
-the other. Any answer ends an outage, also the answer to a call that began before it.
+A call while Placement is down fails at once, so that no request waits for one timeout
+after the other. Any answer ends an outage, even the answer to an earlier call.
 
-It is ready while the last call was answered. A thread probes Placement after 5 seconds
-without an answer, and each second while it is not ready, where the pause permits: no
-request has to be the first to fail, or the first to succeed.
+Placement is ready while the last call was answered. A thread probes Placement after 5
+seconds without an answer, and each second while it is not ready, if the pause permits:
+so no request has to be the first to fail, or the first to succeed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ POLL_INTERVAL_S: Final = 1.0
 #: Seconds between two checks whether an empty Placement has got a provider.
 REGISTRATION_INTERVAL_S: Final = 10.0
 
-#: Why there are no candidates if it has none; an end user may see it.
+#: Why there are no candidates if Placement has no provider; an end user may see it.
 NO_PROVIDERS: Final = (
     "No compute service has registered with Placement yet: it has no resource provider."
 )
@@ -56,10 +56,10 @@ NO_PROVIDERS: Final = (
 class CallOutcome(enum.Enum):
     """What the end of a call says about Placement."""
 
-    #: It is up, whatever it answered.
+    #: Placement is up, whatever it answered.
     ANSWERED = "answered"
     FAILED = "failed"
-    #: Nothing: for example, the call was killed.
+    #: It says nothing about Placement: for example, the call was killed.
     UNCLEAR = "unclear"
 
 
@@ -90,7 +90,7 @@ class _Failures:
 
 
 class PlacementHealth:
-    """Let calls through while Placement answers; know whether it is ready. Thread-safe.
+    """Allow calls while Placement answers; report whether it is ready. Thread-safe.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ class PlacementHealth:
 
     @property
     def note(self) -> str:
-        """Why it is not ready, or what else an operator should know, or ""."""
+        """Why Placement is not ready, or what else an operator should know, or ""."""
         if not self._has_answered:
             return self._reason
         return self.outage or (NO_PROVIDERS if self.was_empty else "")
@@ -157,7 +157,9 @@ class PlacementHealth:
     def guarding(
         self, classify: Callable[[PlacementError], CallOutcome]
     ) -> Iterator[None]:
-        """Guard one call; `classify` returns what an error of it means.
+        """Run one call unless Placement is down, and count how it ends.
+
+        `classify` returns the outcome of a call that raised an error.
 
         Raises
         ------
@@ -184,11 +186,11 @@ class PlacementHealth:
                 if probed is not None:
                     probed.is_probed = False
                 if outcome is CallOutcome.ANSWERED:
-                    before, now = self._failures, self._clock()
+                    failures_before, now = self._failures, self._clock()
                     self._failures = _Failures(now)
-                    if before.until is not None:
-                        away_s = now - before.failed_at
-                        LOG.warning("Placement answers again, after %.1f s", away_s)
+                    if failures_before.until is not None:
+                        outage_s = now - failures_before.failed_at
+                        LOG.warning("Placement answers again, after %.1f s", outage_s)
                 elif outcome is CallOutcome.FAILED:
                     self._failed(began, probed, why)
 
@@ -199,7 +201,7 @@ class PlacementHealth:
                 self._failures.until = self._clock()
 
     def _failed(self, began: float, probed: _Failures | None, why: str) -> None:
-        """Count a failure, if it is news; the caller holds the lock."""
+        """Count a failure, unless it is outdated; the caller holds the lock."""
         failures, now = self._failures, self._clock()
         was_ready = self.is_ready
         if probed is not None and probed is failures:
@@ -319,7 +321,7 @@ class PlacementHealth:
         """Return whether Placement is known to have no resource provider at all.
 
         Placement lists providers without a limit: with 10,000 of them, the one GET that
-        finds them costs as much as 10 claims. It is the last one.
+        finds them costs as much as 10 claims. No further GET is sent.
 
         Parameters
         ----------

@@ -47,12 +47,12 @@ def change_aggregates(
 ) -> None:
     """Remove a provider from aggregates and add it to others; all others stay.
 
-    A concurrent change of the provider is read, and this one repeated.
+    If the provider changes concurrently, it is read again, and the change is repeated.
 
     Raises
     ------
     PlacementError
-        Placement refused it, or could not be queried.
+        Placement refused the change, or could not be queried.
     """
     url = f"/resource_providers/{provider}/aggregates"
     for attempt in range(1, _MAX_ATTEMPTS + 1):
@@ -84,7 +84,7 @@ def read_as(client: PlacementClient, url: str, read: Callable[[Any], _T]) -> _T:
     Raises
     ------
     PlacementError
-        Placement could not be queried, or the body is something else.
+        Placement could not be queried, or the body has another shape.
     """
     body: Any = client.read(url)
     try:

@@ -46,8 +46,8 @@ def without_empty_resources(
     Parameters
     ----------
     groups : list of QueryGroup
-        Of one query, one of them without a suffix, one with resources; the groups are
-        modified.
+        The groups of one query: one has no suffix, and at least one has resources.
+        They are modified.
     root : QueryGroup
         Its traits are required of the root provider; traits are added to it.
     subtrees : list of tuple of str
@@ -58,25 +58,32 @@ def without_empty_resources(
     NoValidHost
         The requested host is not in the tree that a group is confined to.
     """
-    bare = [group for group in groups if not group.resources]
-    for group in bare:
+    without_resources = [group for group in groups if not group.resources]
+    for group in without_resources:
         if not group.suffix:
             _move_to_root(group, root, groups)
             groups = [other for other in groups if other is not group]
     suffixes = {group.suffix for group in groups}
-    kept = [tuple(s for s in subtree if s in suffixes) for subtree in subtrees]
-    subtrees = [subtree for subtree in kept if subtree]
-    named = {suffix for subtree in subtrees for suffix in subtree}
-    alone = [(g.suffix,) for g in bare if g.suffix and g.suffix not in named]
-    return groups, subtrees + alone
+    kept_subtrees = [tuple(s for s in subtree if s in suffixes) for subtree in subtrees]
+    subtrees = [subtree for subtree in kept_subtrees if subtree]
+    named_suffixes = {suffix for subtree in subtrees for suffix in subtree}
+    single_subtrees = [
+        (group.suffix,)
+        for group in without_resources
+        if group.suffix and group.suffix not in named_suffixes
+    ]
+    return groups, subtrees + single_subtrees
 
 
 def _move_to_root(bare: QueryGroup, root: QueryGroup, groups: list[QueryGroup]) -> None:
+    """Move what a group without resources requires to the root, or to its groups."""
     root.required |= bare.required
     root.forbidden |= bare.forbidden
     with_resources = [group for group in groups if group.resources]
-    of_root = [g for g in with_resources if _ROOT_CLASSES & g.resources.keys()]
-    for group in of_root or with_resources:
+    root_groups = [
+        group for group in with_resources if _ROOT_CLASSES & group.resources.keys()
+    ]
+    for group in root_groups or with_resources:
         group.member_of = group.member_of + bare.member_of
         group.forbidden_aggregates |= bare.forbidden_aggregates
         group.required_any |= bare.required_any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Create resource providers without compute services: demos, tests, benchmarks."""
+"""Create resource providers without compute services: agents, demos, tests."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def seed(
     Raises
     ------
     PlacementRejected
-        Placement refused one; the message has its name and Placement's error.
+        Placement refused a provider; the message has its name and Placement's error.
     """
     wanted = _parents_first(list(providers))
     _create_custom_names(client, wanted)
@@ -90,21 +90,37 @@ def seed(
 
 
 def _parents_first(providers: list[Provider]) -> list[Provider]:
-    by_uuid = {p.uuid: p for p in providers}
-    done: dict[str, Provider] = {}
+    by_uuid = {provider.uuid: provider for provider in providers}
+    sorted_providers: dict[str, Provider] = {}
     for provider in providers:
         ancestors: list[Provider] = []
-        p: Provider | None = provider
-        while p is not None and p.uuid not in done and p not in ancestors:
-            ancestors.append(p)
-            p = by_uuid.get(p.parent_uuid or "")
-        done.update((p.uuid, p) for p in reversed(ancestors))
-    return list(done.values())
+        ancestor: Provider | None = provider
+        while (
+            ancestor is not None
+            and ancestor.uuid not in sorted_providers
+            and ancestor not in ancestors
+        ):
+            ancestors.append(ancestor)
+            ancestor = by_uuid.get(ancestor.parent_uuid or "")
+        sorted_providers.update(
+            (ancestor.uuid, ancestor) for ancestor in reversed(ancestors)
+        )
+    return list(sorted_providers.values())
 
 
 def _create_custom_names(client: PlacementClient, providers: list[Provider]) -> None:
-    traits = {t for p in providers for t in p.traits if t.startswith(_CUSTOM)}
-    classes = {c for p in providers for c in p.inventories if c.startswith(_CUSTOM)}
+    traits = {
+        trait
+        for provider in providers
+        for trait in provider.traits
+        if trait.startswith(_CUSTOM)
+    }
+    classes = {
+        resource_class
+        for provider in providers
+        for resource_class in provider.inventories
+        if resource_class.startswith(_CUSTOM)
+    }
     for trait in sorted(traits):
         _put(client, f"/traits/{quote(trait)}", None, trait)
     for resource_class in sorted(classes):
@@ -119,7 +135,7 @@ def _existing(
     if len(wanted) == 1:  # an agent's own; a large cloud has thousands of others
         url += f"?uuid={wanted[0].uuid}"
     providers = read_body(client, url, "resource_providers")
-    return {p["uuid"]: p for p in providers["resource_providers"]}
+    return {provider["uuid"]: provider for provider in providers["resource_providers"]}
 
 
 def read_body(client: PlacementClient, url: str, *keys: str) -> dict[str, Any]:
@@ -142,8 +158,8 @@ def _reconcile(
         return True
     is_written = _update_identity(client, provider, existing)
     for part, wanted in _parts(provider).items():
-        after = _put_part(client, provider, part, wanted, None)
-        is_written = is_written or after is not None
+        generation = _put_part(client, provider, part, wanted, None)
+        is_written = is_written or generation is not None
     return is_written
 
 
@@ -175,7 +191,10 @@ def _update_identity(
 
 def _parts(provider: Provider) -> dict[str, ProviderPart]:
     return {
-        "inventories": {c: dict(i) for c, i in provider.inventories.items()},
+        "inventories": {
+            resource_class: dict(inventory)
+            for resource_class, inventory in provider.inventories.items()
+        },
         "traits": sorted(provider.traits),
         "aggregates": sorted(provider.aggregates),
     }
@@ -208,12 +227,17 @@ def _put_part(
 
 
 def _comparable(part: ProviderPart) -> object:
+    """Return a part with defaults filled in, and without an order of names."""
     if isinstance(part, dict):
-        return {c: {**_DEFAULTS, **inventory} for c, inventory in part.items()}
+        return {
+            resource_class: {**_DEFAULTS, **inventory}
+            for resource_class, inventory in part.items()
+        }
     return sorted(part)
 
 
 def _generation(name: str, answer: WriteAnswer, key: str) -> int:
+    """Return the provider's generation after a write; raise if it was refused."""
     match answer.body:
         case dict() as body if answer.is_done and key in body:
             return int(body[key])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read one host's resource providers from Placement, for explanations.
 
-It takes a GET for the tree, one for sharing providers, and four for each provider:
+Reading takes a GET for the tree, one for sharing providers, and four for each provider:
 no decision calls it.
 """
 
@@ -21,9 +21,10 @@ MAX_PROVIDERS: Final = 64
 
 
 def read_tree(client: PlacementClient, root_uuid: str) -> list[ProviderRecord]:
-    """Return the providers of one tree, its root first, then those that share with it.
+    """Return a tree's providers, its root first, then the providers that share with it.
 
-    Beyond `MAX_PROVIDERS` they are left out. Without such a tree there are none.
+    Providers beyond `MAX_PROVIDERS` are left out. The result is empty if no tree has
+    this root.
 
     Raises
     ------
@@ -37,21 +38,24 @@ def read_tree(client: PlacementClient, root_uuid: str) -> list[ProviderRecord]:
     records = [_read(client, *provider) for provider in in_tree[:MAX_PROVIDERS]]
     aggregates = frozenset[str]().union(*(record.aggregates for record in records))
     if aggregates:
-        known = {uuid for uuid, _ in in_tree}
+        tree_uuids = {uuid for uuid, _ in in_tree}
         url = (
             f"/resource_providers?required={os_traits.MISC_SHARES_VIA_AGGREGATE}"
             f"&member_of=in:{','.join(sorted(aggregates))}"
         )
-        sharing = [uuid for uuid, _ in _list(client, url) if uuid not in known]
-        n_free = MAX_PROVIDERS - len(records)
-        records += [_read(client, uuid, None) for uuid in sharing[:n_free]]
+        sharing = [uuid for uuid, _ in _list(client, url) if uuid not in tree_uuids]
+        n_remaining = MAX_PROVIDERS - len(records)
+        records += [_read(client, uuid, None) for uuid in sharing[:n_remaining]]
     return records
 
 
 def _list(client: PlacementClient, url: str) -> list[tuple[str, str | None]]:
     def read(body: Any) -> list[tuple[str, str | None]]:  # noqa: ANN401 - JSON
         providers = body["resource_providers"]
-        return [(p["uuid"], p["parent_provider_uuid"]) for p in providers]
+        return [
+            (provider["uuid"], provider["parent_provider_uuid"])
+            for provider in providers
+        ]
 
     return read_as(client, url, read)
 

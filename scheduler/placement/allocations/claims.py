@@ -34,7 +34,7 @@ class ClaimResult(enum.Enum):
     CLAIMED = "claimed"
     #: Capacity, inventory or provider are gone: the candidate cannot be claimed.
     REFUSED = "refused"
-    #: Providers kept changing until the retry limit: the candidate may still be good.
+    #: Providers kept changing until the retry limit: the candidate may still be free.
     CONTENDED = "contended"
 
 
@@ -57,18 +57,19 @@ def claim_result(rewrite: Rewrite, what: str) -> ClaimResult:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The allocations that one consumer was granted, or may have been.
+    """The allocations that one consumer was granted, or may have been granted.
 
     Attributes
     ----------
     request : mapping
         The allocation request.
     before : ConsumerAllocations or None
-        What the consumer held, where the claim was added to it (evacuation).
+        What the consumer held before, if the claim was added to it (evacuation).
     generation : int or None
-        The generation at which it is final after our write; None: unknown.
+        The generation at which the claim is final after our write; None: unknown.
     is_ours : bool
-        Whether Placement granted it to us, so that no other request has answered it.
+        Whether Placement granted the claim to us, so that no other request has answered
+        it.
     named_generation : int or None
         The generation that the first unanswered write named.
     written_generation : int or None
@@ -76,7 +77,7 @@ class Claim:
     is_in_flight : bool
         Whether an unanswered write may still arrive.
     is_foreign : bool
-        Whether another request made it: no write of ours can have.
+        Whether another request made the claim: no write of ours can have made it.
     """
 
     request: AllocationRequest
@@ -104,8 +105,8 @@ class Claim:
     def late_write_generation(self) -> int:
         """The highest generation at which a late write can succeed.
 
-        0: only while the consumer does not exist. A claim added to an evacuated
-        instance names the generation that it had before.
+        0: it can succeed only while the consumer does not exist. A claim that is added
+        for an evacuation names the generation that the consumer had before.
         """
         if self.before is not None:
             return self.before.consumer_generation or 0
@@ -114,8 +115,8 @@ class Claim:
     @property
     def max_generation(self) -> int:
         """The highest generation that a write of ours can have given the consumer."""
-        first = (self.named_generation or 0) + 1
-        return self.generation or self.written_generation or first
+        first_generation = (self.named_generation or 0) + 1
+        return self.generation or self.written_generation or first_generation
 
     def is_still_ours(self, generation: int) -> bool:
         """Return whether no other request can have answered the claim since.
@@ -139,12 +140,12 @@ class ClaimAnswer:
     last : WriteAnswer
         Placement's last answer.
     claims : mapping
-        The granted claim by consumer UUID; empty where it was refused.
+        The granted claim by consumer UUID; empty if it was refused.
     is_found : bool
-        Whether the consumers held all of it before: an earlier request may have
-        claimed it, and it may be in use.
+        Whether the consumers already held the whole claim: an earlier request may have
+        made it, and it may be in use.
     unresolved : mapping
-        Where it was refused: what an unanswered write may still claim, by consumer.
+        If the claim was refused: what unanswered writes may still claim, by consumer.
     """
 
     result: ClaimResult
@@ -178,14 +179,16 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
     allocation_requests : mapping
         The candidate by consumer UUID.
     evacuated_from : set of str
-        Providers of the host that the instance is evacuated from: what it holds there
-        stays, and the claim is added.
+        Providers of the host that the instance is evacuated from: its allocations there
+        stay, and the claim is added to them.
     before_write : callable, optional
-        Called before each write, with the generations that it names and what is held.
+        Called before each write, with the generations that the write names, and the
+        allocations held.
     final_above : mapping, optional
         See `Orphans.late_generations`.
     is_held : bool
-        Whether the consumers probably hold it already, so that they are read first.
+        Whether the consumers probably hold the claim already, so that they are read
+        first.
 
     Raises
     ------
@@ -194,7 +197,7 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
     AllocationsInDoubt
         Placement did not answer, and the outcome could not be read.
     PlacementError
-        Placement could not be used; nothing was left behind.
+        Placement could not be used; no allocation was left behind.
     """
     owner = ConsumerAllocations({}, None, project_id, user_id)
     plan = _ClaimPlan(allocation_requests, owner, evacuated_from)
@@ -217,17 +220,18 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         e.unresolved = plan.in_doubt(rewrite)
         raise
     except AllocationUpdateFailed as e:
-        e.unresolved = plan.unanswered_claims(rewrite)  # what others hold is theirs
+        # The allocations of other requests are not ours to resolve.
+        e.unresolved = plan.unanswered_claims(rewrite)
         raise
-    n_writes, last = rewrite.n_writes, rewrite.answer
-    if not last.is_done:
+    n_writes, last_answer = rewrite.n_writes, rewrite.answer
+    if not last_answer.is_done:
         result = claim_result(rewrite, plan.failed())
         unresolved = plan.unanswered_claims(rewrite)
-        return ClaimAnswer(result, n_writes, last, unresolved=unresolved)
+        return ClaimAnswer(result, n_writes, last_answer, unresolved=unresolved)
     return ClaimAnswer(
         ClaimResult.CLAIMED,
         n_writes,
-        last,
+        last_answer,
         claims=plan.claims(rewrite),
         is_found=rewrite.is_found,
     )
@@ -254,18 +258,22 @@ class _ClaimPlan:
         return {uuid: self._added(uuid, consumer) for uuid, consumer in held.items()}
 
     def _is_reached(self, uuid: str, consumer: ConsumerAllocations) -> bool:
-        """Return whether a consumer holds the claim, perhaps an earlier request's."""
+        """Return whether a consumer holds the claim, whichever request made it."""
         request = self.requests[uuid]
-        recorded = Claim(request, self.before.get(uuid)).combined_request
-        if consumer.matches(recorded) or consumer.matches(request):
+        combined_request = Claim(request, self.before.get(uuid)).combined_request
+        if consumer.matches(combined_request) or consumer.matches(request):
             return True
         if uuid in self.before:
             return False
-        # An earlier request may have added it to the allocations of the failed host.
-        added = request["allocations"]
-        kept = {u: r for u, r in consumer.resources.items() if u not in added}
-        before = replace(consumer, resources=kept)
-        if not self.evacuated_from & kept.keys():
+        # An earlier request may have added the claim to the failed host's allocations.
+        claimed = request["allocations"]
+        kept_resources = {
+            provider: amounts
+            for provider, amounts in consumer.resources.items()
+            if provider not in claimed
+        }
+        before = replace(consumer, resources=kept_resources)
+        if not self.evacuated_from & kept_resources.keys():
             return False
         if not consumer.matches(Claim(request, before).combined_request):
             return False
@@ -307,7 +315,8 @@ class _ClaimPlan:
                 self.requests[uuid],
                 self.before.get(uuid),
                 named_generation=generations[0],
-                written_generation=max(named or 0 for named in generations) + 1,
+                written_generation=max(generation or 0 for generation in generations)
+                + 1,
                 is_in_flight=True,
             )
             for uuid, generations in rewrite.unanswered.items()
@@ -327,8 +336,12 @@ class _ClaimPlan:
         }
 
     def failed(self) -> str:
-        """Return the error text, in nova's words, where consumers kept changing."""
-        providers = {p for r in self.requests.values() for p in r["allocations"]}
+        """Return nova's error text for a claim whose consumers kept changing."""
+        providers = {
+            provider
+            for request in self.requests.values()
+            for provider in request["allocations"]
+        }
         return (
             f"Failed to update allocations for consumer {', '.join(self.requests)}. "
             "Error: another writer changed it while it was claimed for the resource "

@@ -17,7 +17,7 @@ The rules:
   generation does not say who wrote. Therefore what is in use is *final* at an odd
   generation, and a release is only ever sent at an even one: a late release does not
   match what is in use. The write before it, which makes the generation even, writes the
-  claim again: it is watched for as an unanswered claim is.
+  claim again: if it gets no answer, it is watched for like an unanswered claim.
 - A claim rewrites what it finds already claimed, so that the request that claimed it
   cannot release it any more.
 """
@@ -42,8 +42,9 @@ from .limits import (
     MAX_WRITES,
 )
 
-#: GET does not show that a consumer exists which holds nothing; the error text of a
-#: refused write does. Its generation is 0: Placement removes a consumer once emptied.
+#: A GET does not show a consumer that exists and holds nothing; the error text of a
+#: refused write does. The generation of such a consumer is 0: Placement removes a
+#: consumer once it is emptied.
 _EXISTS_EMPTY = "expected 0 but got"
 
 #: {provider UUID: {resource class: amount}}.
@@ -57,7 +58,8 @@ NOTHING = ConsumerAllocations({})
 #: Returns the allocations to write, given those held; empty where the goal is reached.
 #: Raises AllocationUpdateFailed where the goal cannot be reached.
 Plan = Callable[[AllocationsByConsumer], Mapping[str, DesiredAllocations]]
-#: Called before a write, with the generation that it names for each consumer.
+#: Called before a write, with the generation that the write names for each consumer,
+#: and with the allocations held.
 BeforeWrite = Callable[[Mapping[str, int | None], AllocationsByConsumer], None]
 
 
@@ -82,8 +84,8 @@ class Rewrite:
     plan : callable
         Returns the allocations to write, given those held.
     held : mapping
-        The consumers' allocations, where `is_known`: a new instance holds nothing.
-        Otherwise they are read first.
+        The consumers' allocations if `is_known`, as for a new instance, which holds
+        nothing. Otherwise they are read first.
     takes_over : bool
         Whether to rewrite allocations that are already as desired.
     ends_final : bool
@@ -128,8 +130,8 @@ class Rewrite:
     #: Whether the goal was reached before Placement confirmed any write of ours: by
     #: another request, or by a write that Placement did not confirm.
     is_found: bool = field(init=False, default=False)
-    #: Consumers for which another request has reached it: they are at a generation that
-    #: no write of ours can have given them.
+    #: Consumers for which another request has reached the goal: they are at a
+    #: generation that no write of ours can have given them.
     reached_by_others: set[str] = field(init=False, default_factory=set)
     #: Placement's last answer; 200 where the goal was reached already.
     answer: WriteAnswer = field(init=False, default=WriteAnswer(503))
@@ -143,7 +145,7 @@ class Rewrite:
         AllocationsInDoubt
             A write was sent, and its outcome is unknown.
         AllocationUpdateFailed
-            Raised by `plan`.
+            `plan` cannot reach its goal.
         PlacementError
             Placement could not be used; nothing was changed.
         """
@@ -262,7 +264,8 @@ class Rewrite:
     def _has_landed(self) -> bool:
         """Return whether the last write succeeded without Placement's confirmation.
 
-        Allocations at generation 1 may also be another request's.
+        A write that named no generation does not count: allocations at generation 1 may
+        also be another request's.
         """
         return bool(self.wanted) and all(
             self.generations[uuid] is not None
@@ -272,6 +275,7 @@ class Rewrite:
         )
 
     def _planned(self) -> Mapping[str, DesiredAllocations]:
+        """Return the allocations to write; if `plan` fails, read and plan once more."""
         try:
             return self.plan(self.held)
         except AllocationUpdateFailed:
@@ -286,12 +290,14 @@ class Rewrite:
             return {}
         wanted = {}
         for uuid, held in self.held.items():
-            lowest = self.final_above.get(uuid, 0) + 1
+            lowest_final = self.final_above.get(uuid, 0) + 1
             if self.takes_over and uuid in self.unanswered:
                 # A late write must be distinguishable after this consumer is deleted.
-                lowest = max(lowest, (self.unanswered[uuid][0] or 0) + 2)
+                lowest_final = max(lowest_final, (self.unanswered[uuid][0] or 0) + 2)
             generation = held.consumer_generation or 0
-            is_final = self.n_done and generation % 2 == 1 and generation >= lowest
+            is_final = (
+                self.n_done and generation % 2 == 1 and generation >= lowest_final
+            )
             if held.resources and not is_final:
                 wanted[uuid] = DesiredAllocations.unchanged(held, self._type_of(uuid))
         return wanted
@@ -300,9 +306,9 @@ class Rewrite:
         return self.wanted[uuid].consumer_type if uuid in self.wanted else None
 
     def _read(self) -> None:
-        to = self.global_request_id
+        request_id = self.global_request_id
         self.held = self.read = {
-            uuid: self.client.allocations(uuid, global_request_id=to)
+            uuid: self.client.allocations(uuid, global_request_id=request_id)
             for uuid in self.uuids
         }
         self.is_known = True
@@ -361,35 +367,43 @@ class Rewrite:
         self.held = held
 
     def _fence(self) -> None:
-        """Use up the generations that late writes name; one consumer is enough."""
+        """Use up the generations that late writes name, for one of the consumers.
+
+        Placement then refuses such a write for all of its consumers.
+        """
         try:
             self._read()
-            if not self._planned():  # it has arrived
+            if not self._planned():  # the write has arrived
                 self.answer = self._attempt(may_write=True) or self.answer
                 if self.answer.is_done:
                     return
             if not self._is_fenced():
                 raise self._in_doubt()
         except AllocationUpdateFailed:
-            pass  # another writer has used them up
+            pass  # another writer has used up the generations
         except PlacementError as e:
             raise self._in_doubt() from e
 
     def _is_fenced(self) -> bool:
-        # Writing nothing to a known, empty consumer changes nothing.
+        """Use up a generation if necessary; return whether late writes are refused."""
+        # A write without allocations does not change an empty consumer that exists.
         uuid = max(self.unanswered, key=lambda u: bool(self.read[u].resources))
         held, unanswered = self.held[uuid], self.unanswered[uuid]
         generation = held.consumer_generation
-        if generation is None and any(named is not None for named in unanswered):
+        if generation is None and any(
+            named_generation is not None for named_generation in unanswered
+        ):
             return False
         if generation not in unanswered:
             return True
         owner = held if held.resources else self.wanted[uuid].owner
-        same = DesiredAllocations(held.request, owner, self._type_of(uuid))
-        answer = self._put(uuid, same, generation)
-        after = (generation or 0) + 1
-        if answer.is_done and held.resources and after % 2 == 0:
-            answer = self._put_final(uuid, same, after)
+        unchanged_allocations = DesiredAllocations(
+            held.request, owner, self._type_of(uuid)
+        )
+        answer = self._put(uuid, unchanged_allocations, generation)
+        next_generation = (generation or 0) + 1
+        if answer.is_done and held.resources and next_generation % 2 == 0:
+            answer = self._put_final(uuid, unchanged_allocations, next_generation)
         return answer.is_done or answer.is_consumer_conflict
 
     def _put_final(
@@ -397,7 +411,7 @@ class Rewrite:
     ) -> WriteAnswer:
         """Write what is in use once more, so that it is final at an odd generation.
 
-        After a lost answer, a consumer conflict shows that its write has arrived.
+        After a lost answer, a consumer conflict shows that the write has arrived.
         """
         for number in range(1, MAX_WRITES):
             with contextlib.suppress(PlacementError):

@@ -3,18 +3,18 @@
 
 A claim is recorded before it is sent, recorded again with its generation once Placement
 has granted it, and resolved once it is refused, released, or the answer that names it
-is about to be sent. An entry that is not resolved when its process ends may have been
-claimed for a request that was never answered: the next process that reads the file
-hands it to `Orphans`.
+is about to be sent. If an entry is not resolved when its process ends, its claim may
+belong to a request that was never answered: the next process that reads the file hands
+the claim to `Orphans`.
 
 One interval is ambiguous: between recording that an answer is about to be sent and the
 moment at which the broker has it, some 0.1 ms, a killed process leaves a claim that may
 have been answered. It stays: an allocation that an answer may have named is never
-released. Nor does the broker's having the answer prove that the caller received it.
+released. Even an answer that the broker has may not have reached the caller.
 
-A fault of the disk never fails a request. The file is emptied: an entry that cannot be
-resolved would be released although it is in use. All unresolved entries are written to
-a new file as soon as that succeeds.
+A disk failure never fails a request; the file is emptied instead: if an entry could not
+be resolved, its claim would be released although it is in use. All unresolved entries
+are written to a new file as soon as that succeeds.
 
 Entries are not synced to the disk: they survive the process, but a crash of the machine
 may lose the last ones. So each names the boot of the machine at which it was written,
@@ -54,7 +54,7 @@ from .orphans import Orphan, Orphans
 
 LOG = logging.getLogger(__name__)
 
-#: Has another content after each start of the machine.
+#: The file whose content differs after each start of the machine.
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 #: The consumer that a malformed line names.
 _CONSUMER: Final = re.compile(rb'"consumer": *"([0-9a-fA-F-]{32,36})"')
@@ -72,7 +72,8 @@ class PendingAnswer:
     Attributes
     ----------
     entries : dict
-        Those of claims that are not refused or released, and that `Orphans` has not.
+        By number; the entries of claims that are not refused, released, or handed to
+        `Orphans`.
     is_sent : bool
         Whether the answer may have arrived.
     """
@@ -138,7 +139,7 @@ class Journal:
         return self._failure
 
     def open(self, folder: Path) -> None:
-        """Create a file in a folder, and take over those of processes that have ended.
+        """Create a file in a folder; take over the files of processes that have ended.
 
         Call it after a fork, not before. A missing folder is created for its owner
         only; all schedulers that share a folder must use the same Placement.
@@ -159,7 +160,8 @@ class Journal:
     def close(self) -> None:
         """Remove the file, unless it has unresolved entries for the next start.
 
-        If so, this process keeps it until it ends: running threads may still answer.
+        If it has, this process keeps the file until the process ends: running threads
+        may still answer.
         """
         with self._lock:
             if self._file is not None and not self._unresolved:
@@ -208,7 +210,7 @@ class Journal:
         }
         self.write(entries.values())
         if (answer := self._of_thread.answer) is not None:
-            answer.entries.update((e.number, e) for e in entries.values())
+            answer.entries.update((entry.number, entry) for entry in entries.values())
         return entries
 
     def record_retry(
@@ -271,7 +273,7 @@ class Journal:
         self._orphans.add(entry.consumer_uuid, self.orphan_of(entry, claim))
 
     def orphan_of(self, entry: JournalEntry, claim: Claim | None = None) -> Orphan:
-        """Return a claim as an orphan, which resolves the entry once it is resolved."""
+        """Return the orphan of a claim; once it is resolved, it resolves the entry."""
         if claim is not None and claim.generation is None:
             self.record_release(entry)
         is_ours = entry.granted_generation is not None
@@ -297,7 +299,7 @@ class Journal:
         )
 
     def write(self, entries: Iterable[JournalEntry]) -> None:
-        """Write entries, new ones or new versions."""
+        """Write new entries, or new versions of entries."""
         if self._file is None:
             return
         lines = {entry.number: entry.to_line() for entry in entries}
@@ -310,7 +312,8 @@ class Journal:
     ) -> None:
         """Record that nothing remains to be done about claims.
 
-        `keep_in_answer`: this thread's answer may restore them.
+        With `keep_in_answer`, this thread's answer keeps the entries: it writes them
+        again if it is not sent.
         """
         numbers = [entry.number for entry in entries]
         if not keep_in_answer and (answer := self._of_thread.answer) is not None:
@@ -324,6 +327,7 @@ class Journal:
             self._append(resolved_line(numbers))
 
     def _append(self, lines: bytes) -> None:
+        """Append lines, or write all unresolved entries to a new file; lock held."""
         file = self._file
         if file is None:
             return
@@ -331,26 +335,27 @@ class Journal:
             if not self._failure and file.n_bytes <= self._limit_bytes:
                 file.append(lines)
                 return
-            new = JournalFile(file.path.parent)
+            new_file = JournalFile(file.path.parent)
             try:
-                # A kill now leaves the entries in both files: releasing twice is safe.
-                new.append(b"".join(self._unresolved.values()))  # the new lines, too
+                # The new lines are among the unresolved ones. A kill now leaves the
+                # entries in both files: releasing twice is safe.
+                new_file.append(b"".join(self._unresolved.values()))
             except OSError:
-                self._remove(new)
+                self._remove(new_file)
                 raise
         except OSError as e:
             self._fail(file, e)
             return
-        self._file = new
-        # Twice their size, so that not each new entry replaces the file.
-        self._limit_bytes = max(MAX_BYTES, 2 * new.n_bytes)
+        self._file = new_file
+        # Twice the size of unresolved entries: not each new entry replaces the file.
+        self._limit_bytes = max(MAX_BYTES, 2 * new_file.n_bytes)
         self._remove(file)
         if self._failure:
-            LOG.warning("Unsettled claims are recorded again, in %s", new.path)
+            LOG.warning("Unsettled claims are recorded again, in %s", new_file.path)
             self._failure = ""
 
     def _fail(self, file: JournalFile, cause: OSError) -> None:
-        """Forget what a file has, as it cannot be written; log and count it."""
+        """Empty a file that cannot be written; log and count the failure."""
         self.n_failures += 1
         outcome = "A kill of this process may leave orphaned allocations behind"
         try:
@@ -369,7 +374,7 @@ class Journal:
         )
 
     def _remove(self, file: JournalFile) -> None:
-        """Close and remove a file; log and count it if that fails."""
+        """Close and remove a file; log and count a failure."""
         try:
             file.close()
         except OSError as e:
@@ -381,7 +386,7 @@ class Journal:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
-            return  # another process was faster
+            return  # another process has taken it over
         try:
             if not try_lock(fd, path):
                 return
@@ -431,12 +436,12 @@ def _suspected_in(folder: Path) -> list[JournalEntry]:
 
 def _set_aside(path: Path, malformed: Mapping[bytes, str]) -> None:
     """Keep malformed lines of a journal beside it, and log whose claims they may be."""
-    kept: Path | None = None
+    kept_path: Path | None = None
     try:
         fd, name = tempfile.mkstemp(prefix="malformed-", dir=path.parent)
         with os.fdopen(fd, "wb") as file:
             file.writelines(line + b"\n" for line in malformed)
-        kept = Path(name)
+        kept_path = Path(name)
     except OSError as e:
         LOG.error("Malformed lines of %s cannot be kept: %s", path, e)
     for line, why in malformed.items():
@@ -444,6 +449,6 @@ def _set_aside(path: Path, malformed: Mapping[bytes, str]) -> None:
         LOG.error(
             "A line of %s is malformed: %s. It is kept in %s: %s. Check in Placement "
             "what consumer %s holds, then remove the file",
-            path, why, kept or "no file", excerpt(line.decode(errors="replace")),
+            path, why, kept_path or "no file", excerpt(line.decode(errors="replace")),
             consumer[1].decode() if consumer else "(unknown)",
         )  # fmt: skip

@@ -36,7 +36,7 @@ class JournalEntry:
     before : ConsumerAllocations or None
         What the consumer held before, where the claim is added to it (evacuation).
     boot_id : str
-        That of the machine when the entry was written; "": it is not known.
+        The boot of the machine at which the entry was written; "": it is not known.
     """
 
     number: int
@@ -52,18 +52,19 @@ class JournalEntry:
     is_watched: bool = False
 
     def survive(self, boot_id: str) -> None:
-        """Keep what is certain after its process has ended, at a boot of the machine.
+        """Keep what is certain after the entry's process has ended.
 
-        A crash of the machine may have kept the grant and lost a later line, which
-        resolved the claim because an answer named it. So its claimer is unknown then.
-        An entry without a boot counts as one of another boot.
+        `boot_id` is the machine's present boot. At an earlier one, a crash may have
+        lost the line that resolved the claim because an answer named it, and have kept
+        the line of the grant: the grant is doubted. An entry without a boot counts as
+        one of an earlier boot.
         """
         if not boot_id or self.boot_id != boot_id:
             self.doubt_grant()
         self.boot_id = boot_id
 
     def doubt_grant(self) -> None:
-        """Forget whose a granted claim is: an answer may have named it since."""
+        """Forget that we were granted the claim: an answer may have named it since."""
         if self.granted_generation is not None and not self.is_watched:
             self.written_generation = self.granted_generation
             self.granted_generation = None
@@ -132,13 +133,13 @@ _RESOLVED: Final = b'{"settled":'
 def unresolved_in(content: bytes) -> tuple[list[JournalEntry], dict[bytes, str]]:
     """Return the entries that are not resolved, and the malformed lines.
 
-    A malformed line may have resolved those before it: their claims may be in use, so
-    none of them counts as granted.
+    A malformed line may have resolved the entries before it: their claims may be in
+    use, so none of them counts as granted.
 
     Returns
     -------
     tuple of (list of JournalEntry, dict of bytes to str)
-        The second one has the line and what is wrong with it.
+        The dict has each malformed line, and what is wrong with it.
     """
     entries: dict[int, JournalEntry] = {}
     malformed: dict[bytes, str] = {}

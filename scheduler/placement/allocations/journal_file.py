@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A journal's file: locked by the process that writes it, and by who takes it over."""
+"""A journal's file: locked by the process that writes it, or that takes it over."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Final
 from ...errors import ConfigurationError
 
 _PREFIX: Final = "claims-"
-#: The name of a file; its group is the id of the process.
+#: The name of a journal's file; the group is the id of the process.
 JOURNAL_NAME: Final = re.compile(rf"{_PREFIX}(\d+)-\w+")
 
 
@@ -35,7 +35,7 @@ class JournalFile:
             except OSError:
                 self.close()
                 raise
-            # Another process took it over, and is about to remove it.
+            # Another process took the file over, and is about to remove it.
             os.close(fd)
 
     def append(self, lines: bytes) -> None:
@@ -44,7 +44,7 @@ class JournalFile:
         Raises
         ------
         OSError
-            They could not be written, or not whole.
+            The lines could not be written, or only in part.
         """
         n_written = os.write(self._fd, lines)
         self.n_bytes += n_written
@@ -62,7 +62,7 @@ class JournalFile:
         try:
             self.path.unlink(missing_ok=True)
         except OSError:
-            self.empty()  # what is settled later must not be taken over
+            self.empty()  # entries that are resolved later must not be taken over
             raise
         finally:
             os.close(self._fd)
@@ -93,7 +93,7 @@ def report_unusable(folder: Path) -> Iterator[None]:
 
 
 def try_lock(fd: int, path: Path) -> bool:
-    """Lock an open file; False: another process has locked it, or it is gone."""
+    """Lock an open file; False: another process has locked it, or the file is gone."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.fstat(fd).st_ino == path.stat().st_ino

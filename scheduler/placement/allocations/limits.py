@@ -12,7 +12,7 @@ a write and its reads           `MAX_WRITES` writes, a read each,      8 t + 3.2
                                 pauses that double up to `MAX_PAUSE_S`
 what uses up late writes'       a read and `MAX_WRITES` + 1 writes     6 t + 1.6
 generations
-the same, Placement is down     the circuit opens after                10 + t
+the same if Placement is down   the circuit opens after                10 + t
                                 `CIRCUIT_MAX_LOST_S`, and each call
                                 fails at once
 claims of busy hosts            `MAX_CONTENDED` claims in a row        20 writes
@@ -21,8 +21,8 @@ claims that are refused         `MAX_REFUSED`, then Placement is       6 writes
 a member of a server group      `GROUP_MAX_ROUNDS` hosts, on each      20 x (0.8 +
                                 `GROUP_MAX_READS` reads and            reads)
                                 `GROUP_MAX_RELEASES` releases
-a member of one that has to be  `len(GROUP_SPLIT_PAUSES_S)` reads      3.1 + reads
-together and is not
+a member of a group that must   `len(GROUP_SPLIT_PAUSES_S)` reads      3.1 + reads
+be together and is not
 CPUs and devices that           `MAX_COLLISIONS` releases              10 x 2 writes
 another instance got first
 releasing claims                one write and its reads each; the      8 t + 3.2
@@ -41,15 +41,16 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Seconds until a call of Placement fails, unless ``[placement] timeout`` is set.
+#: Seconds until a call to Placement fails, unless ``[placement] timeout`` is set.
 PLACEMENT_TIMEOUT_S: Final = 30.0
 #: Writes of one change, with a read after each that was refused for its generation or
 #: got no answer. nova 34 sends a claim four times if a provider's generation changed,
 #: and once if the consumer's did.
 MAX_WRITES: Final = 4
-#: Longest first pause between two writes; it doubles each time. nova waits up to 2 s.
+#: Limit of the first pause between two writes; it doubles each time. nova waits up to
+#: 2 s.
 FIRST_PAUSE_S: Final = 0.05
-#: The same where an answer was lost: Placement may need a moment to recover.
+#: The same limit after a lost answer: Placement may need a moment to recover.
 FIRST_PAUSE_AFTER_LOSS_S: Final = 0.2
 MAX_PAUSE_S: Final = 1.6
 
@@ -68,25 +69,26 @@ MAX_POSTS: Final = 3
 MAX_QUERIES: Final = 3
 
 #: Candidates that are computed from the providers in memory for the hosts that a filter
-#: judges by candidates, in all and of one host. Of more, an even sample is judged:
+#: judges by candidates, in all and of one host; of more, an even sample is judged:
 #: 10,000 hosts of two groups over eight devices have 56 each, and 104 are allowed.
 MAX_EXPANDED: Final = 1 << 20
 MAX_EXPANDED_OF_HOST: Final = 1000
 #: Providers that lack only room and are read again before a request fails.
 MAX_REREAD: Final = 2000
-#: Trees that have room, though not for all instances, and are read again then.
+#: Trees that are read again if they have room, but not for all instances of a request.
 MAX_REREAD_TREES: Final = 200
-#: Queries whose candidates Placement has confirmed, and that are remembered, and
-#: projects whose number of such GETs is.
+#: Remembered queries whose candidates Placement has confirmed, and remembered projects
+#: for which it was queried to confirm candidates.
 MAX_CONFIRMED: Final = 1000
-#: Providers of one candidate that are compared with Placement's because it refused what
-#: they have in memory, or has what they lack; and how often if they differ.
+#: Providers of one candidate that are compared with Placement because it refused a
+#: candidate that fits in memory, or has one that does not; and how often they are
+#: compared if they differ.
 MAX_COMPARED: Final = 4
 MAX_COMPARISONS: Final = 2
 
 #: Rounds in which a member of a server group follows the others to their host.
 GROUP_MAX_ROUNDS: Final = 20
-#: The same for anti-affinity, where any other host is allowed: the second round is for
+#: Rounds for anti-affinity, where any other host is allowed: the second round is for
 #: hosts that two members left at the same time.
 ANTI_GROUP_MAX_ROUNDS: Final = 2
 #: Readings of where other instances are until two agree, for rules that compare places.
@@ -117,16 +119,17 @@ JOURNAL_MAX_READS: Final = 5
 #: single write and its retries can cause; and the seconds that they may take.
 CIRCUIT_MAX_FAILURES: Final = 6
 CIRCUIT_MAX_LOST_S: Final = 10.0
-#: The first and the longest pause of the circuit: a trial is mostly a GET of 7 ms, and
-#: each second is one more without a scheduler.
+#: The first and the longest pause of the circuit: a probe is mostly a GET of 7 ms, and
+#: each second of a pause is one without scheduling.
 CIRCUIT_FIRST_PAUSE_S: Final = 1.0
 CIRCUIT_MAX_PAUSE_S: Final = 10.0
 
-#: Seconds before a new claim is checked: a build takes some to begin.
+#: Seconds before a new claim is checked: a build takes some seconds to begin.
 RECONCILE_GRACE_S: Final = 30.0
-#: The same for a reservation, which is granted or withdrawn once Placement answers.
+#: Seconds before a reservation is checked: it is granted or withdrawn once Placement
+#: answers.
 RESERVATION_GRACE_S: Final = 3.0
-#: Seconds between two reads of one claim and between two rounds, and reads a round.
+#: Seconds between two reads of one claim, and between two rounds; reads in a round.
 RECONCILE_INTERVAL_S: Final = 60.0
 RECONCILE_ROUND_S: Final = 5.0
 RECONCILE_MAX_READS: Final = 50

@@ -9,15 +9,15 @@ orphan until it is resolved:
   request. The orphan is forgotten.
 - The consumer holds nothing, or is released: make sure that Placement refuses a late
   write, and watch the consumer for as long as one may arrive. Then forget the orphan.
-- It holds exactly this claim, and Placement had granted it to us: release it, unless
-  the host source reports the instance there.
-- It holds exactly this claim, and the claimer is unknown, or another request has taken
-  it over: that one may have answered it. Only evidence that it is not in use releases
-  it: the source knows that the instance is gone, or stays elsewhere. Another scheduler
-  published a claim of this instance, or the source reports it on its host: in use,
-  forget it. No evidence within ``[moorage] orphan_evidence_timeout``: report it as a
-  suspected orphan, and leave it to the operator. An instance that is still to be built
-  proves nothing.
+- The consumer holds exactly this claim, and Placement had granted it to us: release it,
+  unless the host source reports the instance on its host.
+- The consumer holds exactly this claim, and its claimer is unknown, or another request
+  has taken it over, which may have answered it. Only evidence that the claim is not in
+  use releases it: the source knows that the instance is gone, or stays elsewhere. If
+  another scheduler published a claim of this instance, or the source reports the
+  instance on its host, the claim is in use: forget the orphan. If there is no evidence
+  within ``[moorage] orphan_evidence_timeout``, report a suspected orphan, and leave it
+  to the operator. An instance that is still to be built proves nothing.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ class Orphan:
         Returns an orphan to watch for a late write of a release, recorded in the
         journal if there is one.
     since : float
-        When it was added, on the waiter's clock.
+        When the orphan was added, on the waiter's clock.
     is_suspected : bool
-        Whether it was reported as a suspected orphan.
+        Whether the claim was reported as a suspected orphan.
     lock : context manager
         Held from reading the consumer to releasing it. Otherwise a new request for the
         same instance could claim between the two, and lose its claim.
@@ -198,7 +198,7 @@ class Orphans:
         self._wake.set()
 
     def _start_thread(self) -> None:
-        """Start the thread unless it runs; if that fails, the next request does it."""
+        """Start the thread unless it runs; if that fails, the next request retries."""
         with self._lock:
             is_running = self._thread is not None and self._thread.is_alive()
             if is_running or self._is_stopping or not self._orphans:
@@ -280,7 +280,11 @@ class Orphans:
         for uuid in consumer_uuids:
             if uuid in self._orphans:
                 claims = [orphan.claim for orphan in self._orphans_of(uuid)]
-                in_flight = [c.late_write_generation for c in claims if c.is_in_flight]
+                in_flight = [
+                    claim.late_write_generation
+                    for claim in claims
+                    if claim.is_in_flight
+                ]
                 if in_flight:
                     generations[uuid] = max(in_flight)
         return generations
@@ -366,7 +370,7 @@ class Orphans:
     def _check(
         self, uuid: str, orphan: Orphan, *, has_new_request: bool = False
     ) -> None:
-        """Resolve an orphan, if possible now."""
+        """Check an orphan, and resolve it if nothing remains to be done."""
         with orphan.lock:
             if orphan in self._orphans_of(uuid) and self._can_resolve(
                 uuid, orphan, has_new_request=has_new_request
@@ -374,14 +378,14 @@ class Orphans:
                 self._resolve(uuid, orphan)
 
     def _can_resolve(self, uuid: str, orphan: Orphan, *, has_new_request: bool) -> bool:
-        """Take the next step; return whether nothing remains to be done."""
+        """Take an orphan's next step; return whether nothing remains to be done."""
         held = self._client.allocations(uuid)
         if orphan.is_watched:
             return self._watch(uuid, orphan, held)
         if not held.matches(orphan.claim.combined_request):
             return self._finish_released(uuid, orphan, held)
         generation = held.consumer_generation or 0
-        # A request that has taken it over since may have answered it.
+        # A request that has taken the claim over since may have answered it.
         is_ours = orphan.claim.is_ours and orphan.claim.is_still_ours(generation)
         if not (is_ours and has_new_request):
             # Generations restart with a new consumer: even a claim that was granted to
@@ -396,7 +400,7 @@ class Orphans:
         is_released = self._release(uuid, orphan, generation)
         held = self._client.allocations(uuid)
         if not is_released and held.matches(orphan.claim.combined_request):
-            # Another request took it over first: from now on it needs evidence.
+            # Another request took the claim over first: a release needs evidence now.
             orphan.claim = dataclasses.replace(orphan.claim, is_ours=False)
             return False
         return self._finish_released(uuid, orphan, held)
@@ -520,7 +524,7 @@ class Orphans:
     def _use_up_generation(
         self, uuid: str, claim: Claim, held: ConsumerAllocations
     ) -> bool:
-        """Rewrite allocations in use until a late claim's generations have passed."""
+        """Rewrite allocations in use until no late write can match; False: failed."""
         generation = held.consumer_generation or 0
         while generation <= claim.late_write_generation or generation % 2 == 0:
             body = DesiredAllocations.unchanged(held).body(generation)
@@ -542,5 +546,8 @@ def advice(consumer_uuid: str, claim: Claim) -> str:
     return (
         "It was added for an evacuation. Once that is over and the instance is still "
         "on the host that it was evacuated from, run: "
-        + " && ".join(f"{command} unset --provider {p} {consumer_uuid}" for p in added)
+        + " && ".join(
+            f"{command} unset --provider {provider} {consumer_uuid}"
+            for provider in added
+        )
     )

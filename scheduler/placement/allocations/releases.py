@@ -41,7 +41,7 @@ def release(
     Raises
     ------
     AllocationsInDoubt
-        Placement did not answer; calling again continues from there.
+        Placement did not answer; another call continues the release.
     AllocationUpdateFailed
         Other writers kept changing the consumer or its providers.
     PlacementError
@@ -68,7 +68,11 @@ def release(
         # The generations of a consumer that keeps what it held before do not restart.
         if claimed.before is None:
             unanswered = rewrite.unanswered.get(consumer_uuid, [])
-            bumps = [named for named in unanswered if named is not None and named % 2]
+            bumps = [
+                generation
+                for generation in unanswered
+                if generation is not None and generation % 2
+            ]
             if bumps:
                 bump = max(bumps)
                 watch(Claim(claimed.request, named_generation=bump, is_in_flight=True))
@@ -98,7 +102,7 @@ class _ReleasePlan:
         self.max_generation = generation
         if not self.claimed.is_still_ours(generation):
             self.was_held = False
-            return {}  # another request has taken it over
+            return {}  # another request has taken the claim over
         self.was_held = True
         if generation % 2 == 0 or not self.may_bump:
             return {self.uuid: DesiredAllocations(self.claimed.base_request, consumer)}

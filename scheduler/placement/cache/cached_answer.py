@@ -42,13 +42,13 @@ from ..candidates_source import CountedClaim
 #: {resource class: [(amount, the candidates that request it from one provider)]}
 _Demand = Mapping[str, list[tuple[int, npt.NDArray[np.intp]]]]
 
-#: For a provider that more candidates use, such as shared storage, the candidates are
-#: indexed in advance, so that the first claim need not scan them: 8 ms for 10,000.
+#: If more candidates than this use a provider, such as shared storage, they are indexed
+#: in advance, so that the first claim need not scan them: 8 ms for 10,000.
 _INDEX_THRESHOLD: Final = 100
 
 
 def amounts_of(requests: Iterable[AllocationRequest]) -> Counter[tuple[str, str]]:
-    """Return the sums of what allocation requests contain."""
+    """Return the sums of allocation requests by provider and resource class."""
     amounts: Counter[tuple[str, str]] = Counter()
     for request in requests:
         for provider, resources in resources_of(request).items():
@@ -104,7 +104,7 @@ class CachedAnswer:
     def release(self, claim: CountedClaim) -> None:
         """Add a released claim's amounts back, if it was counted."""
         if claim.ended < self.answer.began:
-            return  # the answer included it
+            return  # the answer included the claim
         self._count(claim.amounts, sign=-1)
         if claim in self._overlapping:
             self._overlapping.remove(claim)
@@ -116,7 +116,7 @@ class CachedAnswer:
         self._offer = None
 
     def offer(self) -> CachedOffer:
-        """Return what is available if every claim counts that the answer may lack."""
+        """Return what is available if all claims count that the answer may lack."""
         if self._offer is None:
             is_open: Mask = self._n_obstacles == 0
             is_open.flags.writeable = False
@@ -133,13 +133,13 @@ class CachedAnswer:
         """Return what may be available: only claims count that the answer must lack."""
         if not self._overlapping:
             return self.offer()
-        other = copy.copy(self)  # `_demand` stays shared: it only grows
-        other._claimed = dict(self._claimed)  # noqa: SLF001 - it is our copy
-        other._n_obstacles = self._n_obstacles.copy()  # noqa: SLF001
-        other._overlapping, other._offer = [], None  # noqa: SLF001
+        duplicate = copy.copy(self)  # `_demand` stays shared: it only grows
+        duplicate._claimed = dict(self._claimed)  # noqa: SLF001 - it is our copy
+        duplicate._n_obstacles = self._n_obstacles.copy()  # noqa: SLF001
+        duplicate._overlapping, duplicate._offer = [], None  # noqa: SLF001
         for claim in self._overlapping:
-            other._count(claim.amounts, sign=-1)  # noqa: SLF001
-        return other.offer()
+            duplicate._count(claim.amounts, sign=-1)  # noqa: SLF001
+        return duplicate.offer()
 
     def _count(self, amounts: Amounts, *, sign: int = 1) -> None:
         """Subtract amounts from their providers, or with `sign` -1 add them back."""
@@ -148,26 +148,30 @@ class CachedAnswer:
             if provider not in candidates.provider_summaries:
                 continue
             claimed = self._claimed.get((provider, name), 0)
-            before = candidates.free(provider, name) - claimed
-            after = before - sign * amount
+            free_before = candidates.free(provider, name) - claimed
+            free_after = free_before - sign * amount
             self._claimed[provider, name] = claimed + sign * amount
             if provider not in self._demand:
                 self._demand[provider] = _demand(candidates, provider)
-            for wanted, indices in self._demand[provider].get(name, ()):
-                change = int(wanted > after) - int(wanted > before)
+            for requested, indices in self._demand[provider].get(name, ()):
+                change = int(requested > free_after) - int(requested > free_before)
                 if change:
                     self._n_obstacles[indices] += change
 
 
 def _demand(candidates: AllocationCandidates, provider: str) -> _Demand:
+    """Return which candidates request which amounts of a provider."""
     root = candidates.provider_summaries[provider]["root_provider_uuid"]
     by_class: dict[str, dict[int, list[int]]] = {}
     for index in candidates.by_host.get(root, ()):
-        part = candidates.allocation_requests[index]["allocations"].get(provider)
-        for name, amount in part["resources"].items() if part else ():
+        allocation = candidates.allocation_requests[index]["allocations"].get(provider)
+        for name, amount in allocation["resources"].items() if allocation else ():
             by_class.setdefault(name, {}).setdefault(amount, []).append(index)
     return {
-        name: [(amount, np.array(i, np.intp)) for amount, i in by_amount.items()]
+        name: [
+            (amount, np.array(indices, np.intp))
+            for amount, indices in by_amount.items()
+        ]
         for name, by_amount in by_class.items()
     }
 
@@ -186,7 +190,7 @@ class CachedAnswers(TTLCache[CandidatesQuery, CachedAnswer]):
         self._on_eviction = on_eviction
 
     def popitem(self) -> tuple[CandidatesQuery, CachedAnswer]:
-        """Evict the least recently used answer; called where there is no room."""
+        """Evict the least recently used answer; cachetools calls it to make room."""
         self._on_eviction()
         return super().popitem()
 
@@ -209,11 +213,11 @@ class CachedOffer(QueryOffer):
     answer : CandidatesAnswer
         Placement's answer to the canonical query; shared with other offers.
     query : CandidatesQuery
-        The request's own.
+        The request's own query.
     is_open : ndarray of bool, shape (n_requests,), read-only
-        False: claimed by another request since, or refused.
+        False: the candidate was claimed by another request since, or refused.
     claimed : mapping
-        What was claimed since the answer.
+        {(provider UUID, resource class): amount} claimed since the answer.
     suffixes : mapping
         {suffix in the answer: suffix in `query`}, where they differ.
     """
@@ -255,8 +259,12 @@ class CachedOffer(QueryOffer):
         rows, numbers = candidates.derived.get(
             ("rows", layout.token), lambda: _rows_and_numbers(candidates, layout)
         )
-        every = CandidateRows(rows, numbers, self)
-        return every if self.is_open.all() else every.take(self.is_open[numbers])
+        all_candidates = CandidateRows(rows, numbers, self)
+        return (
+            all_candidates
+            if self.is_open.all()
+            else all_candidates.take(self.is_open[numbers])
+        )
 
     def numbers_of(self, root: str) -> Sequence[int]:
         """Return all candidates of a host, including those no longer available."""
@@ -276,25 +284,33 @@ class CachedOffer(QueryOffer):
         request = self.candidates.allocation_requests[number]
         if not self.suffixes:
             return request
-        mappings = {self.suffixes.get(s, s): p for s, p in request["mappings"].items()}
+        mappings = {
+            self.suffixes.get(suffix, suffix): providers
+            for suffix, providers in request["mappings"].items()
+        }
         return {**request, "mappings": mappings}
 
     def groups(self) -> Collection[str]:
         """Return the request groups for which candidates have providers."""
-        return [self.suffixes.get(s, s) for s in self._mapped().providers]
+        return [
+            self.suffixes.get(suffix, suffix) for suffix in self._mapped().providers
+        ]
 
     def provider_codes(self, group: str, numbers: Rows, coder: ProviderCoder) -> Codes:
-        """Return the code of the provider that each assigns to a request group."""
+        """Return the code of each candidate's provider for a request group."""
         mapped = self._mapped()
-        names = {own: name for name, own in self.suffixes.items()}
-        providers = mapped.providers.get(names.get(group, group))
-        if providers is None:  # of another answer's candidates
+        answer_suffixes = {
+            request_suffix: answer_suffix
+            for answer_suffix, request_suffix in self.suffixes.items()
+        }
+        providers = mapped.providers.get(answer_suffixes.get(group, group))
+        if providers is None:  # only another answer has this group
             return coder.provider_codes([None] * len(numbers))
         codes = self.candidates.derived.get(
             ("codes", coder, coder.n_known),
             lambda: coder.provider_codes([*mapped.uuids, None]),
         )
-        # -1, no provider, finds the last code, that of None.
+        # Index -1, of no provider, selects the last code, which is that of None.
         provider_codes: Codes = codes[providers[numbers]]
         return provider_codes
 
@@ -321,7 +337,7 @@ class CachedOffer(QueryOffer):
         return free - self.claimed.get((provider_uuid, resource_class), 0)
 
     def has_more_than(self, earlier: QueryOffer) -> bool:
-        """Return whether it has a candidate that `earlier` did not offer."""
+        """Return whether this offer has a candidate that `earlier` did not have."""
         if not isinstance(earlier, CachedOffer) or self.answer is not earlier.answer:
             return self.n_open > 0
         return bool((self.is_open & ~earlier.is_open).any())
@@ -336,8 +352,8 @@ class _MappedProviders:
     uuids : list of str
         Each provider once.
     providers : mapping
-        By request group: the first one's index of each candidate, -1 without;
-        ndarrays of int32, shape (n_requests,).
+        By request group: the index in `uuids` of each candidate's first provider, or
+        -1; ndarrays of int32, shape (n_requests,).
     """
 
     uuids: Sequence[str]
@@ -345,28 +361,32 @@ class _MappedProviders:
 
 
 def _mapped(requests: Sequence[AllocationRequest]) -> _MappedProviders:
-    of_uuid: dict[str | None, int] = {}
+    """Return the providers that allocation requests map to their groups."""
+    index_of: dict[str | None, int] = {}
     mappings = [request["mappings"] for request in requests]
     groups = dict.fromkeys(itertools.chain.from_iterable(mappings))
     providers = {}
     for group in groups:
         uuids = [(mapping.get(group) or (None,))[0] for mapping in mappings]
         indices = [
-            -1 if uuid is None else of_uuid.setdefault(uuid, len(of_uuid))
+            -1 if uuid is None else index_of.setdefault(uuid, len(index_of))
             for uuid in uuids
         ]
         providers[group] = np.array(indices, np.int32)
-    return _MappedProviders([str(uuid) for uuid in of_uuid], providers)
+    return _MappedProviders([str(uuid) for uuid in index_of], providers)
 
 
 def _rows_and_numbers(
     candidates: AllocationCandidates, layout: HostLayout
 ) -> tuple[Rows, Rows]:
     """Return the row and the number of each candidate whose host has a row."""
-    rows, of_roots = layout.rows_of(candidates.by_host), candidates.by_host.values()
-    counts = np.fromiter(map(len, of_roots), np.intp, count=len(of_roots))
-    numbers = np.fromiter(
-        itertools.chain.from_iterable(of_roots), np.intp, count=int(counts.sum())
+    rows, indices_by_root = (
+        layout.rows_of(candidates.by_host),
+        candidates.by_host.values(),
     )
-    at = np.repeat(rows, counts)
-    return at[at >= 0], numbers[at >= 0]
+    counts = np.fromiter(map(len, indices_by_root), np.intp, count=len(indices_by_root))
+    numbers = np.fromiter(
+        itertools.chain.from_iterable(indices_by_root), np.intp, count=int(counts.sum())
+    )
+    candidate_rows = np.repeat(rows, counts)
+    return candidate_rows[candidate_rows >= 0], numbers[candidate_rows >= 0]

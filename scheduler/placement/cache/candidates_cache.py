@@ -6,8 +6,8 @@
          ├─ another thread's GET is in flight: wait for it ─▶ QueryOffer
          └─ GET /allocation_candidates ─────────────────────▶ QueryOffer
 
-GETs and claims are ordered by the *ticks* of a logical clock: each event takes the next
-integer. A GET that began before a claim ended may not show the claim; one that began
+GETs and claims are ordered by sequence numbers of a logical clock: each event takes the
+next one. A GET that began before a claim ended may not show the claim; one that began
 after it does. Ages are seconds of a monotonic clock.
 """
 
@@ -42,7 +42,7 @@ LOG = logging.getLogger(__name__)
 #: Placement returns the same first rows every time unless its own ``[placement]
 #: randomize_allocation_candidates`` is set, and a limit saves it no work.
 UNLIMITED_FOR_S: Final = 60.0
-#: How many such queries, and queries that were warned of, are remembered.
+#: How many such queries, and queries whose truncation was logged, are remembered.
 _MAX_REMEMBERED: Final = 1000
 
 
@@ -82,8 +82,8 @@ class CandidatesCache(CandidatesSource):
         self._answers = self._new_answers(max_age_s, max_requests)
         self._in_flight: dict[CandidatesQuery, InFlightGet] = {}
         self._refresher = BackgroundRefresh(self._send, self._lock, self._spawner)
-        #: Queries, without their limit, whose truncated answers were useless, and those
-        #: that were warned of.
+        #: Queries, without their limit, whose truncated answers were useless, and
+        #: queries whose truncation was logged.
         self._unlimited: TTLCache[CandidatesQuery, None]
         self._unlimited = TTLCache(_MAX_REMEMBERED, UNLIMITED_FOR_S, timer=clock)
         self._warned: LRUCache[CandidatesQuery, None] = LRUCache(_MAX_REMEMBERED)
@@ -136,7 +136,7 @@ class CandidatesCache(CandidatesSource):
         canonical, suffixes = query.canonical()
         cached: CachedAnswer | None = None
         while cached is None:
-            begun = None
+            new_get = None
             with self._lock:
                 if self._unlimited and canonical.unlimited() in self._unlimited:
                     canonical = canonical.unlimited()
@@ -146,9 +146,9 @@ class CandidatesCache(CandidatesSource):
                     self._stats.hits += 1
                 elif pending is None:
                     self._stats.misses += 1
-                    begun = self._begin(canonical)
-            if begun is not None:
-                cached = self._send(begun, global_request_id)
+                    new_get = self._begin(canonical)
+            if new_get is not None:
+                cached = self._send(new_get, global_request_id)
             elif cached is None and pending is not None:
                 cached = self._join(pending, since)
         with self._lock:
@@ -164,17 +164,17 @@ class CandidatesCache(CandidatesSource):
     ) -> CountedClaim:
         """Subtract a granted claim from every answer that may not include it.
 
-        Answers whose GET began after another scheduler was granted it include it.
+        Answers whose GET began after another scheduler was granted it have the claim.
         """
         amounts = amounts_of(requests)
         with self._lock:
             claim = CountedClaim(amounts, began or 0, self.next_sequence())
-            since = math.inf if age_s is None else self._clock() - age_s
+            granted_at = math.inf if age_s is None else self._clock() - age_s
             for pending in self._in_flight.values():
-                if pending.began_at < since:
+                if pending.began_at < granted_at:
                     pending.claims.append(claim)
             for cached in self._answers.unexpired():
-                if cached.answer.began_at < since:
+                if cached.answer.began_at < granted_at:
                     cached.count_claim(claim)
         return claim
 
@@ -252,9 +252,10 @@ class CandidatesCache(CandidatesSource):
     def _find(
         self, query: CandidatesQuery, since: int | None, max_age_s: float
     ) -> CachedAnswer | None:
+        """Return a usable cached answer, and refresh it if it is about to expire."""
         cached = self._answers.get(query)
-        first_began = max(since or 0, self._invalid_before)
-        if cached is None or cached.answer.began < first_began:
+        min_began = max(since or 0, self._invalid_before)
+        if cached is None or cached.answer.began < min_began:
             return None
         now = self._clock()
         if now - cached.answer.began_at > max_age_s:
@@ -275,6 +276,7 @@ class CandidatesCache(CandidatesSource):
     def _send(
         self, pending: InFlightGet, global_request_id: str | None = None
     ) -> CachedAnswer:
+        """Send a GET, cache its answer, and wake the threads that wait for it."""
         try:
             candidates = self._client.allocation_candidates(
                 pending.query, global_request_id=global_request_id
@@ -296,7 +298,7 @@ class CandidatesCache(CandidatesSource):
         )
         now_s, lifetime_s = self._clock(), float(self._answers.ttl)
         margin_s = refresh_margin_s(now_s - pending.began_at, lifetime_s)
-        # Too slow to be done under the lock.
+        # Created without the lock, because this is slow.
         cached = CachedAnswer(
             answer, self.next_sequence(), now_s + lifetime_s - margin_s
         )
@@ -307,7 +309,7 @@ class CandidatesCache(CandidatesSource):
             self._answers.pop(pending.query, None)  # makes room for its successor
             try:
                 self._answers[pending.query] = cached
-            except ValueError:  # it alone is larger than the cache
+            except ValueError:  # the answer alone is larger than the cache
                 self._count_evicted()
             if answer.is_truncated:
                 self._stats.truncated += 1
@@ -334,7 +336,9 @@ class CandidatesCache(CandidatesSource):
         query = cached.answer.query
         if not self._refresher.has_capacity or query in self._in_flight:
             return
-        cached.refresh_at = math.inf  # once per answer: do not retry while it is down
+        cached.refresh_at = (
+            math.inf
+        )  # once per answer: no retry while Placement is down
         pending = self._begin(query)
         if self._refresher.start(pending):
             self._stats.refreshes += 1

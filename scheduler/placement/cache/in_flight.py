@@ -21,7 +21,8 @@ LOG = logging.getLogger(__name__)
 #: How many answers are refreshed in the background at a time.
 MAX_REFRESHES: Final = 2
 #: A lookup refreshes an answer whose remaining lifetime is at most 1.5 times what
-#: Placement takes to answer, but no less and no more than these parts of its lifetime.
+#: Placement takes to answer, and at least the first and at most the second of these
+#: parts of its lifetime.
 _REFRESH_BOUNDS: Final = (0.25, 0.75)
 _REFRESH_MARGIN: Final = 1.5
 
@@ -47,11 +48,11 @@ class InFlightGet:
     began : int
         The sequence number before it was sent.
     began_at : float
-        The same on the cache's clock, seconds.
+        When it was sent, in seconds of the cache's clock.
     done : Event
         Set after `result`.
     claims : list of CountedClaim
-        Claims that ended since it began.
+        Claims that ended since the GET began.
     """
 
     query: CandidatesQuery
@@ -62,7 +63,7 @@ class InFlightGet:
     result: CachedAnswer | PlacementError | None = None
 
     def answer(self) -> CachedAnswer | None:
-        """Return the answer or raise the sender's error; None: it was killed."""
+        """Return the answer or raise the sender's error; None: sender was killed."""
         if isinstance(self.result, PlacementError):
             # Two threads that raise one exception object would share its traceback.
             raise copy.copy(self.result) from self.result

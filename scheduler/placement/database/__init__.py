@@ -6,7 +6,7 @@
     evidence: own claims, refused claims, instances gone ────────┘
 
 Each reading is one transaction. All providers are compared within a minute, because
-Placement changes no generation for what is deleted or moved away.
+Placement changes no generation when allocations are deleted or moved away.
 """
 
 from .engines import placement_engine

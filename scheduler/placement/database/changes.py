@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading what changed in Placement's database since the last poll.
 
-What a poll cannot see in the rows of providers, because Placement changes neither
-generation nor ``updated_at``, is found by comparing ranges of providers in turn: usage
-that was deleted or moved away, and aggregates that were set below microversion 1.19.
+Placement changes neither generation nor ``updated_at`` of a provider when usage is
+deleted or moved away, and when aggregates are set below microversion 1.19. A poll finds
+such changes by comparing ranges of providers in turn.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .queries import BY_UUID, N_WEIGHTS, OF_RANGE, PROVIDERS, USAGE_SUM
 from .reading import ProviderRow, read_columns, read_records
 from .schema import check_version
 
-#: More changed providers than this share of all, and this number, are read as columns.
+#: If more providers changed than this share and this number, all are read.
 _MANY_SHARE: Final = 0.2
 _MANY: Final = 1000
 #: The most providers whose usage is compared at once.
@@ -42,7 +42,7 @@ class ProviderChanges:
     records : list of ProviderRecord
         Providers that may have changed, without duplicates.
     removed : set of str
-        UUIDs.
+        UUIDs of providers that do not exist any more.
     names : Names, optional
         Given if trait names or resource classes changed.
     """
@@ -56,14 +56,14 @@ class ProviderChanges:
 class ChangeReader:
     """Read Placement's database; used by one thread at a time.
 
-    It must be replaced after a failure: what it read may not have been applied. A new
-    one compares all providers with the table that it is given.
+    A reader must be replaced after a failure: what it read may not have been applied.
+    A new reader compares all providers with the table that it is given.
 
     Parameters
     ----------
     known : mapping
-        {id: UUID} of the providers in the table: one that was created again has another
-        id, and perhaps the same generation.
+        {id: UUID} of the providers in the table: a provider that was deleted and
+        created again has another id, and perhaps the same generation.
     """
 
     def __init__(self, known: Mapping[int, str]) -> None:
@@ -100,7 +100,7 @@ class ChangeReader:
         uuids
             Providers to read in any case.
         share : float
-            Of the providers to be compared, 0 to 1.
+            The share of providers to be compared, 0 to 1.
         """
         is_new, self._is_new = self._is_new, False
         if is_new:
@@ -110,40 +110,44 @@ class ChangeReader:
             changes.names = self._names
         rows = self._read_rows(connection, view, began_at, changes, is_new=is_new)
         if is_new:
-            every = list(rows.values())
+            all_rows = list(rows.values())
             rows = {i: row for i, row in rows.items() if self._differs(view, row)}
         is_empty = is_new and not view.state.trees.row_of
         if is_empty or len(rows) > max(_MANY, _MANY_SHARE * len(self._uuid_of)):
             if not is_new:
-                every = list(connection.execute(PROVIDERS.every))
-            changes.columns = read_columns(connection, every, self._names)
+                all_rows = list(connection.execute(PROVIDERS.every))
+            changes.columns = read_columns(connection, all_rows, self._names)
             return changes
         rows |= self._rows_by_uuid(connection, set(uuids) - _uuids(rows))
         differing = self._compare(connection, view, 1.0 if is_new else share)
-        wanted = {self._uuid_of[i] for i in differing if i not in rows}
-        rows |= self._rows_by_uuid(connection, wanted)
+        differing_uuids = {self._uuid_of[i] for i in differing if i not in rows}
+        rows |= self._rows_by_uuid(connection, differing_uuids)
         changes.records = self._records(connection, rows)
         return changes
 
     def refresh(
         self, connection: sa.Connection, view: ProviderView, uuids: Collection[str]
     ) -> ProviderChanges | None:
-        """Return what these providers are now; None: a poll must find out."""
+        """Return these providers' present records; None: only a poll can read them."""
         rows = self._rows_by_uuid(connection, uuids)
         trees = view.state.trees
         if self._is_new or len(rows) < len(set(uuids)):
             return None
         for row_id, row in rows.items():
-            at = trees.find(row.uuid)
-            parent = None if at < 0 or trees.parents[at] < 0 else trees.parents[at]
-            known = None if parent is None else trees.uuids[parent]
-            if at < 0 or self._uuid_of.get(row_id) != row.uuid:
+            table_row = trees.find(row.uuid)
+            parent = (
+                None
+                if table_row < 0 or trees.parents[table_row] < 0
+                else trees.parents[table_row]
+            )
+            known_parent = None if parent is None else trees.uuids[parent]
+            if table_row < 0 or self._uuid_of.get(row_id) != row.uuid:
                 return None
-            if self._uuid_of.get(row.parent_provider_id or 0) != known:
+            if self._uuid_of.get(row.parent_provider_id or 0) != known_parent:
                 return None
         try:
             return ProviderChanges(records=self._records(connection, rows))
-        except KeyError:  # a name is new
+        except KeyError:  # a trait, class or aggregate is new
             return None
 
     # -- rows of providers -------------------------------------------------------------
@@ -157,49 +161,49 @@ class ChangeReader:
         *,
         is_new: bool,
     ) -> dict[int, ProviderRow]:
-        """Return the rows that changed, by id; keep the ids of all."""
+        """Return the rows that changed, by id; update the UUIDs by id of all."""
         polled = self._polled.read(connection, began_at, in_full=is_new)
         deleted = [row_id for row_id, row in polled.items() if row is None]
         if any(
             row is None or self._uuid_of.get(i) != row.uuid for i, row in polled.items()
         ):
             self._uuid_of = dict(self._uuid_of)
-        before = set(view.state.trees.row_of) if is_new else set[str]()
-        before.update(
+        possibly_removed = set(view.state.trees.row_of) if is_new else set[str]()
+        possibly_removed.update(
             self._uuid_of.pop(row_id) for row_id in deleted if row_id in self._uuid_of
         )
         rows: dict[int, Any] = {i: row for i, row in polled.items() if row is not None}
         for row_id, row in rows.items():
             previous = self._uuid_of.get(row_id)
             if previous is not None and previous != row.uuid:  # SQLite reuses ids
-                before.add(previous)
+                possibly_removed.add(previous)
             if previous != row.uuid:
                 self._ids = None
             self._uuid_of[row_id] = row.uuid
         if deleted:
             self._ids = None
-        if before:
-            changes.removed = before.difference(self._uuid_of.values())
+        if possibly_removed:
+            changes.removed = possibly_removed.difference(self._uuid_of.values())
         return rows
 
     def _differs(self, view: ProviderView, row: ProviderRow) -> bool:
-        """Return whether a provider may have changed while the database was away."""
+        """Return whether a provider's id, generation or parent differs in the table."""
         trees = view.state.trees
-        at = trees.find(row.uuid)
-        if at < 0 or view.state.generations[at] != (row.generation or 0):
+        table_row = trees.find(row.uuid)
+        if table_row < 0 or view.state.generations[table_row] != (row.generation or 0):
             return True
         if self._known.get(row.id) != row.uuid:
             return True
-        parent = int(trees.parents[at])
-        known = trees.uuids[parent] if parent >= 0 else None
-        return bool(known != self._uuid_of.get(row.parent_provider_id or 0))
+        parent = int(trees.parents[table_row])
+        known_parent = trees.uuids[parent] if parent >= 0 else None
+        return bool(known_parent != self._uuid_of.get(row.parent_provider_id or 0))
 
     def _rows_by_uuid(
         self, connection: sa.Connection, uuids: Iterable[str]
     ) -> dict[int, ProviderRow]:
         rows: dict[int, ProviderRow] = {}
-        for some in chunks(uuids):
-            polled = connection.execute(BY_UUID, {"uuids": some}).all()
+        for chunk in chunks(uuids):
+            polled = connection.execute(BY_UUID, {"uuids": chunk}).all()
             rows.update((row.id, row) for row in polled)
         return rows
 
@@ -215,7 +219,7 @@ class ChangeReader:
     def _compare(
         self, connection: sa.Connection, view: ProviderView, share: float
     ) -> set[int]:
-        """Return the ids in the next ranges whose usage or aggregates differ."""
+        """Return the ids of providers in the next ranges that differ from the table."""
         if self._ids is None:
             self._ids = np.array(sorted(self._uuid_of), np.int64)
         n_left = min(len(self._ids), int(np.ceil(len(self._ids) * share)))
@@ -231,23 +235,26 @@ class ChangeReader:
     def _differing(
         self, connection: sa.Connection, view: ProviderView, ids: npt.NDArray[np.int64]
     ) -> set[int]:
+        """Return the ids in a range whose usage or aggregates differ from the table."""
         limits = {"first": int(ids[0]), "last": int(ids[-1])}
         trees = view.state.trees
         rows = np.array([trees.find(self._uuid_of[i]) for i in ids.tolist()], np.int32)
-        known = np.flatnonzero(rows >= 0)  # new ones are read in any case
+        known_indices = np.flatnonzero(rows >= 0)  # new providers are read in any case
         differing = set[int]()
-        used = _used_by(view, rows[known])
+        used = _used_by(view, rows[known_indices])
         expected = sum(
-            int(np.dot(amounts, ids[known[at]] % N_WEIGHTS + 1))
-            for at, amounts in used.values()
+            int(np.dot(amounts, ids[known_indices[indices]] % N_WEIGHTS + 1))
+            for indices, amounts in used.values()
         )
         if connection.execute(USAGE_SUM, limits).scalar() != expected:
             usages = connection.execute(OF_RANGE.usages, limits)
-            differing |= self._differing_usages(usages, used, ids[known])
+            differing |= self._differing_usages(usages, used, ids[known_indices])
         aggregate_ids = dict(
             map(tuple, connection.execute(OF_RANGE.aggregates, limits).all())
         )
-        for row_id, row in zip(ids[known].tolist(), rows[known].tolist(), strict=True):
+        for row_id, row in zip(
+            ids[known_indices].tolist(), rows[known_indices].tolist(), strict=True
+        ):
             names = self._names.aggregates.set_of(aggregate_ids.get(row_id))
             if trees.aggregates[int(trees.aggregate_sets[row])] != names:
                 differing.add(row_id)
@@ -259,17 +266,21 @@ class ChangeReader:
         used: Mapping[str, tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]],
         ids: npt.NDArray[np.int64],
     ) -> set[int]:
-        """Return the ids whose usage differs; `used` has indices of `ids`."""
+        """Return the ids whose usage differs; `used` has indices into `ids`."""
         known_usages = {
             (row_id, name): amount
-            for name, (at, amounts) in used.items()
-            for row_id, amount in zip(ids[at].tolist(), amounts.tolist(), strict=True)
+            for name, (indices, amounts) in used.items()
+            for row_id, amount in zip(
+                ids[indices].tolist(), amounts.tolist(), strict=True
+            )
             if amount
         }
         by_id = self._names.classes.by_id
-        known = set(ids.tolist())
+        known_ids = set(ids.tolist())
         polled_usages = {
-            (i, by_id[c]): amount for i, c, amount in map(tuple, usages) if amount
+            (provider_id, by_id[class_id]): amount
+            for provider_id, class_id, amount in map(tuple, usages)
+            if amount
         }
         differing = itertools.chain(
             (
@@ -279,13 +290,13 @@ class ChangeReader:
             ),
             known_usages.keys() - polled_usages.keys(),
         )
-        return {row_id for row_id, _ in differing if row_id in known}
+        return {row_id for row_id, _ in differing if row_id in known_ids}
 
 
 def _used_by(
     view: ProviderView, rows: npt.NDArray[np.int32]
 ) -> dict[str, tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]]:
-    """Return the usages of rows by class: indices of `rows`, and amounts."""
+    """Return rows' usages by resource class: indices into `rows`, and amounts."""
     return dict(_usages(view, rows))
 
 

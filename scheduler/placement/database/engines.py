@@ -14,7 +14,7 @@ from ...polling.engines import create_engine
 
 OPTION: Final = "[placement_database] connection"
 _AS_URL: Final = "It must be a URL such as mysql+pymysql://moorage:…@db/placement"
-#: Bytes of a provider's traits as text. MySQL truncates at 1,024.
+#: Maximum bytes of a provider's traits as text; MySQL's default is 1,024.
 _MAX_CONCATENATED: Final = 1 << 24
 
 

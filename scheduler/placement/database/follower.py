@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fill a table of resource providers from Placement's database, and follow it.
 
-Which of two usages counts: an own claim is added to the table when it is granted. A
-reading that began before that may lack it, so it does not replace that provider's
-usage, and the provider is read again. A reading that began later has it, and replaces
-the sum. If a reading had the claim before it was counted here, usage is too high until
-the next one: the provider seems to have less room than there is, never more.
+An own claim is added to the table when it is granted. A reading that began before that
+may lack the claim: it does not replace the usage of the claim's providers, which are
+read again. A reading that began later has the claim, and replaces the sum. If a reading
+had the claim before it was counted here, usage is too high until the next reading: the
+provider seems to have less room than it has, never more.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ POLL_INTERVAL_S: Final = 1.0
 ROUND_S: Final = 50.0
 #: Seconds between evidence and the reading that it causes: evidence comes in groups.
 _GATHER_S: Final = 0.05
-#: The longest that a caller of `poll` and `refresh` waits, and that of `load`; a driver
-#: has its own timeout for each statement. What is read later is used all the same.
+#: Maximum seconds that a caller of `poll` or `refresh` waits, and a caller of `load`.
+#: The driver has its own timeout for a statement. A result that is late is used, too.
 _MAX_WAIT_S: Final = 1.0
 _LOAD_S: Final = 600.0
 _STOP_S: Final = 5.0
@@ -68,11 +68,11 @@ class _PlacementDatabase(PolledDatabase):
         super().__init__("Placement's database", lambda: engine, lock, clock)
         self._restore = restore
         self.reader = ChangeReader({})
-        #: Of the providers that are in the table.
+        #: {id: UUID} of the providers that are in the table.
         self.known: Mapping[int, str] = {}
 
     def reset(self) -> None:
-        """Compare everything at the next attempt."""
+        """Compare all providers with the table at the next attempt."""
         self.reader = ChangeReader(self.known)
         self._restore()
 
@@ -83,11 +83,11 @@ class ProviderFollower:
     Parameters
     ----------
     engine : sqlalchemy.Engine
-        Of Placement's database, which is only read.
+        The engine of Placement's database, which is only read.
     table : ProviderTable, optional
         A new one by default. Nothing else may write to it.
     timeout_s : float
-        Of a reading, after which the database counts as unavailable.
+        Seconds for a reading, after which the database counts as unavailable.
     run_work : callable, optional
         By default, work is run in the caller's thread.
 
@@ -121,13 +121,14 @@ class ProviderFollower:
         self._lock = threading.RLock()
         self._database = _PlacementDatabase(engine, self._lock, clock, self._restore)
         self._polls, self._refreshes = SharedRefresh(), SharedRefresh()
-        #: Providers to be read, and those that are being read.
+        #: UUIDs of the providers to be read, and of the providers that are being read.
         self._pending: set[str] = set()
         self._taken: set[str] = set()
-        #: The order of readings and counts: when each provider was last counted.
+        #: A number that each reading and each counted claim increases, and the number
+        #: at which each provider's usage was last counted.
         self._order = 0
         self._counted: dict[str, int] = {}
-        #: Of the last poll that succeeded, and of the last reading of any kind.
+        #: The `_order` of the last successful poll, and of the last successful reading.
         self._polled = self._read = 0
         self._polled_at: float | None = None
         self._n_read = self._n_failed = 0
@@ -139,14 +140,14 @@ class ProviderFollower:
     # -- polling -----------------------------------------------------------------------
 
     def load(self) -> None:
-        """Read everything once, and disconnect: the process may be forked after.
+        """Read all providers, and disconnect, so that the process may be forked.
 
         Raises
         ------
         DatabaseUnavailable
-            It does not answer; polls load it once it does.
+            The database does not answer; polls load the table once it does.
         ConfigurationError
-            It cannot be read, or its schema is unknown.
+            The database cannot be read, or its schema is unknown.
         """
         try:
             self._run(self._poll_reading, _LOAD_S, is_forced=True)
@@ -154,8 +155,8 @@ class ProviderFollower:
             self._disconnect()
         with self._lock:
             if self._polled_at is None:
-                is_away = self._database.is_unreachable
-                raise (DatabaseUnavailable if is_away else ConfigurationError)(
+                is_unreachable = self._database.is_unreachable
+                raise (DatabaseUnavailable if is_unreachable else ConfigurationError)(
                     self._failure()
                 )
 
@@ -176,7 +177,7 @@ class ProviderFollower:
 
     def _failure(self) -> str:
         reason = self._database.reason
-        if reason.startswith(OPTION):  # of an unknown schema
+        if reason.startswith(OPTION):  # it describes an unknown schema
             return f"{reason}."
         url = self._database.engine().url.set(query={})
         return f"{Failure.of(OPTION, url, reason, _REMEDY)}"
@@ -197,7 +198,7 @@ class ProviderFollower:
         self._disconnect()
 
     def age_s(self) -> float:
-        """Return the seconds since the last successful poll began; inf: none did."""
+        """Return the seconds since the last successful poll began; inf: none has."""
         polled_at = self._polled_at
         return math.inf if polled_at is None else self._waiter.monotonic() - polled_at
 
@@ -213,20 +214,20 @@ class ProviderFollower:
 
         Concurrent callers share a poll that begins after their calls.
         """
-        called = self._order
+        order_at_call = self._order
         self._polls.run(lambda: self._run(self._poll_reading, _MAX_WAIT_S))
-        return self._polled > called
+        return self._polled > order_at_call
 
     def refresh(self, provider_uuids: Collection[str]) -> bool:
         """Read these providers now; return whether that was done within a second.
 
         Concurrent callers share a reading that begins after their calls.
         """
-        called = self._order
+        order_at_call = self._order
         with self._lock:
             self._pending.update(provider_uuids)
         self._refreshes.run(lambda: self._run(self._refresh_reading, _MAX_WAIT_S))
-        return self._read > called
+        return self._read > order_at_call
 
     def mark_changed(self, provider_uuids: Iterable[str]) -> None:
         """Read these providers soon, in the background."""
@@ -256,8 +257,8 @@ class ProviderFollower:
     def count_claim(self, requests: Iterable[ProviderAmounts]) -> None:
         """Add what claims allocate, once they are granted.
 
-        Claims of peers are counted too if the message is the first that is known of
-        them; otherwise `mark_changed`.
+        The claim of another scheduler is counted, too, unless the table was read after
+        the claim was granted: then its providers are passed to `mark_changed`.
         """
         self._count(requests, 1)
 
@@ -291,13 +292,13 @@ class ProviderFollower:
     def _attempt(
         self, reading: Callable[[], Read], wait_s: float, *, is_forced: bool
     ) -> None:
-        """Read once; wait for a reading that is in progress before that."""
+        """Wait for a reading in progress; then start one, and wait for it."""
         deadline = self._waiter.monotonic() + wait_s
         while True:
             attempt = self._database.start_attempt(reading, is_forced=is_forced)
             running = attempt or self._database.attempt
             if running is None or running.is_overdue:
-                return  # it is unavailable, and not retried yet
+                return  # the database is unavailable, and not retried yet
             if not running.wait(deadline - self._waiter.monotonic()):
                 self._database.check_timeout(self._timeout_s)
                 return
@@ -305,12 +306,13 @@ class ProviderFollower:
                 return
 
     def _begin(self) -> tuple[int, set[str], ChangeReader, ProviderView]:
-        """Take what is to be read; called with the lock held."""
+        """Start reading the pending providers; called with the lock held."""
         self._order += 1
         self._taken, self._pending = self._pending, set()
         return self._order, self._taken, self._database.reader, self.table.view()
 
     def _restore(self) -> None:
+        """Count a failed reading; its providers become pending again."""
         self._n_failed += 1
         self._pending |= self._taken
         self._taken = set()
@@ -368,51 +370,60 @@ class ProviderFollower:
                 resource_classes=changes.names.classes.by_id.values(),
             )
         self._database.known = self._database.reader.uuids
-        self._counted = {u: at for u, at in self._counted.items() if at > order}
+        self._counted = {
+            uuid: counted_at
+            for uuid, counted_at in self._counted.items()
+            if counted_at > order
+        }
         self.revision += is_changed
 
     def _load(self, changes: ProviderChanges, order: int) -> None:
+        """Replace the table, except usage that was counted since the reading began."""
         assert changes.columns is not None
         state = self.table.view().state
-        later = [uuid for uuid, at in self._counted.items() if at > order]
-        kept = [record for uuid in later if (record := state.record(uuid))]
+        counted_later = [
+            uuid for uuid, counted_at in self._counted.items() if counted_at > order
+        ]
+        kept_records = [
+            record for uuid in counted_later if (record := state.record(uuid))
+        ]
         self.table.load(changes.columns)
         state = self.table.view().state
-        loaded = {r.uuid: state.record(r.uuid) for r in kept}
+        loaded = {record.uuid: state.record(record.uuid) for record in kept_records}
         self.table.put(
-            replace(now, used=record.used)
-            for record in kept
-            if (now := loaded[record.uuid]) is not None
+            replace(new_record, used=record.used)
+            for record in kept_records
+            if (new_record := loaded[record.uuid]) is not None
         )
-        self._pending.update(later)
+        self._pending.update(counted_later)
 
     def _put(self, changes: ProviderChanges, order: int) -> bool:
-        """Return whether the table has changed."""
+        """Write changed providers to the table; return whether it has changed."""
         state = self.table.view().state
-        put: list[ProviderRecord] = []
+        put_records: list[ProviderRecord] = []
         used: defaultdict[str, dict[str, int]] = defaultdict(dict)
         generations: dict[str, int] = {}
         for record in changes.records:
-            known = state.record(record.uuid)
-            if known is not None and self._counted.get(record.uuid, 0) > order:
+            table_record = state.record(record.uuid)
+            if table_record is not None and self._counted.get(record.uuid, 0) > order:
                 self._pending.add(record.uuid)
-                record = replace(record, used=known.used)
-            if record == known:
+                record = replace(record, used=table_record.used)
+            if record == table_record:
                 continue
-            if known is None or not _has_same_shape(record, known):
-                put.append(record)
+            if table_record is None or not _has_same_shape(record, table_record):
+                put_records.append(record)
                 continue
             generations[record.uuid] = record.generation
-            for name in record.used.keys() | known.used.keys():
+            for name in record.used.keys() | table_record.used.keys():
                 used[name][record.uuid] = record.used.get(name, 0)
-        if put:
-            self.table.put(put)
+        if put_records:
+            self.table.put(put_records)
         if generations:
             self.table.update(used=used, generations=generations)
         removed = [uuid for uuid in changes.removed if state.trees.find(uuid) >= 0]
         if removed:
             self.table.remove(removed)
-        return bool(put or generations or removed)
+        return bool(put_records or generations or removed)
 
 
 def _has_same_shape(one: ProviderRecord, other: ProviderRecord) -> bool:

@@ -15,8 +15,8 @@ from .schema import placement_aggregates, resource_classes, traits
 class NameTable:
     """One table of ids and names, read again when it changes.
 
-    Sets of ids arrive as text, such as ``3,14``: one row a provider, rather than one a
-    member. Equal texts give the same set.
+    Queries return a set of ids as text, such as ``3,14``: one row for each provider,
+    not one for each member. Equal texts give the same set.
 
     Attributes
     ----------
@@ -25,15 +25,15 @@ class NameTable:
     """
 
     def __init__(self, table: sa.Table, name: str) -> None:
-        c = table.c
+        columns = table.c
         self.by_id: Mapping[int, str] = {}
-        self._name = c[name]
+        self._name = columns[name]
         self._state = sa.select(
             sa.func.count(),
-            sa.cast(sa.func.coalesce(sa.func.sum(c.id), 0), sa.BigInteger),
-            microseconds(sa.func.max(c.created_at)),
+            sa.cast(sa.func.coalesce(sa.func.sum(columns.id), 0), sa.BigInteger),
+            microseconds(sa.func.max(columns.created_at)),
         ).select_from(table)
-        self._every = sa.select(c.id, self._name)
+        self._every = sa.select(columns.id, self._name)
         self._read_state: tuple[object, ...] | None = None
         self._sets: dict[str, frozenset[str]] = {}
 
@@ -42,7 +42,7 @@ class NameTable:
         state = tuple(connection.execute(self._state).one())
         if state == self._read_state:
             return False
-        # Placement itself compares UUIDs of aggregates with case, also on MariaDB.
+        # Placement compares aggregates' UUIDs case-sensitively, on MariaDB, too.
         self.by_id = {row[0]: row[1] for row in connection.execute(self._every)}
         self._read_state, self._sets = state, {}
         return True
@@ -67,7 +67,7 @@ class Names:
         self.aggregates: Final = NameTable(placement_aggregates, "uuid")
 
     def read(self, connection: sa.Connection) -> bool:
-        """Read what changed; return whether classes or traits have."""
+        """Read the names that changed; return whether classes or traits did."""
         self.aggregates.read(connection)
-        are_classes = self.classes.read(connection)
-        return self.traits.read(connection) or are_classes
+        classes_changed = self.classes.read(connection)
+        return self.traits.read(connection) or classes_changed

@@ -27,7 +27,7 @@ _I: Final = inventories.c
 _A: Final = allocations.c
 _COLUMNS: Final = (_P.uuid, _P.generation, _P.parent_provider_id, _P.root_provider_id)
 
-#: Reparenting changes ``updated_at`` and no generation. ids are reused on SQLite.
+#: Reparenting changes ``updated_at`` and no generation. SQLite reuses ids.
 PROVIDERS: Final = TableQueries.of(
     resource_providers,
     number=sa.func.coalesce(microseconds(_P.updated_at), microseconds(_P.created_at), 0)
@@ -40,7 +40,7 @@ PROVIDERS: Final = TableQueries.of(
 
 @dataclass(frozen=True, slots=True)
 class ProviderQueries:
-    """What belongs to providers.
+    """Queries for what providers have.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class ProviderQueries:
     aggregates: sa.Select[Any]
 
     def where(self, limit: str) -> ProviderQueries:
-        """Return the same for some providers: "ids", or "range" (first, last)."""
+        """Return the queries for given "ids", or for a "range" from first to last."""
 
         def limited(query: sa.Select[Any]) -> sa.Select[Any]:
             provider_id = query.selected_columns[0]
@@ -78,6 +78,7 @@ class ProviderQueries:
 
 
 def _grouped(provider: sa.Column[int], member: sa.Column[int]) -> sa.Select[Any]:
+    """Return the query for each provider's member ids, as text."""
     ids = sa.func.aggregate_strings(sa.cast(member, sa.String), ",")
     columns: list[sa.ColumnElement[Any]] = [provider, ids]
     return sa.select(*columns).group_by(provider)
@@ -92,8 +93,8 @@ _EVERY: Final = ProviderQueries(
         _I.min_unit,
         _I.max_unit,
         _I.step_size,
-        # MariaDB stores a FLOAT, whose text is rounded: 0.9 for 0.89999998, with which
-        # Placement's SQL computes. As a DOUBLE it arrives as it is.
+        # MariaDB returns a FLOAT rounded, as 0.9, while Placement's SQL computes with
+        # the stored 0.89999998. A DOUBLE is returned without rounding.
         (_I.allocation_ratio * sa.literal_column("1e0")).label("allocation_ratio"),
     ),
     usages=sa.select(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What providers have: all of them as columns, or some as records."""
+"""Read what providers have: of all as columns, or of some as records."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ProviderRow(Protocol):
 def read_columns(
     connection: sa.Connection, rows: Sequence[ProviderRow], names: Names
 ) -> ProviderColumns:
-    """Return all providers, each tree's together, the root first.
+    """Return all providers; each tree stands together, its root first.
 
     Parameters
     ----------
@@ -71,29 +71,38 @@ def read_columns(
     roots = np.array([row.root_provider_id or row.id for row in rows], np.int64)
     order = np.lexsort((ids, ids != roots, roots))
     rows, ids = [rows[i] for i in order.tolist()], ids[order]
-    at = {row_id: i for i, row_id in enumerate(ids.tolist())}
-    parents = [at[r.parent_provider_id] if r.parent_provider_id else -1 for r in rows]
-    traits = _interned(_every(connection, OF_RANGE.traits, ids), names.traits, at)
+    position_of = {row_id: i for i, row_id in enumerate(ids.tolist())}
+    parents = [
+        position_of[row.parent_provider_id] if row.parent_provider_id else -1
+        for row in rows
+    ]
+    traits = _interned(
+        _every(connection, OF_RANGE.traits, ids), names.traits, position_of
+    )
     aggregates = _every(connection, OF_RANGE.aggregates, ids)
     return ProviderColumns(
         [row.uuid for row in rows],
         np.array(parents, np.int32),
         np.array([row.generation or 0 for row in rows], np.int64),
         *traits,
-        *_interned(aggregates, names.aggregates, at),
+        *_interned(aggregates, names.aggregates, position_of),
         _inventories(connection, ids, names),
     )
 
 
 def _interned(
-    rows: Sequence[_Row], names: NameTable, at: Mapping[int, int]
+    rows: Sequence[_Row], names: NameTable, position_of: Mapping[int, int]
 ) -> tuple[Sequence[frozenset[str]], npt.NDArray[np.int32]]:
+    """Return distinct sets of names, and the index of each provider's set.
+
+    `position_of` has the providers' positions by id.
+    """
     index: dict[frozenset[str], int] = {frozenset(): 0}
-    sets = np.zeros(len(at), np.int32)
+    sets = np.zeros(len(position_of), np.int32)
     for provider_id, members in rows:
-        if provider_id in at:
+        if provider_id in position_of:
             name_set = names.set_of(members)
-            sets[at[provider_id]] = index.setdefault(name_set, len(index))
+            sets[position_of[provider_id]] = index.setdefault(name_set, len(index))
     return list(index), sets
 
 
@@ -117,26 +126,26 @@ def _rows_of_class(
     ids: _Int64s, rows: npt.NDArray[np.void], usages: _Int64s
 ) -> InventoryRows:
     """Return inventories of one class, given the providers' ids by row."""
-    at, is_known = _positions(ids, rows["provider"])
-    order = np.argsort(at[is_known])
+    positions, is_known = _positions(ids, rows["provider"])
+    order = np.argsort(positions[is_known])
     values = np.empty(len(order), INVENTORY)
     for name in INVENTORY.names or ():
         values[name] = rows[name][is_known][order]
     used = np.zeros(len(ids), np.int64)
-    used_at, is_known_use = _positions(ids, usages[:, 0])
-    used[used_at[is_known_use]] = usages[is_known_use, 2]
-    ordered = at[is_known][order].astype(np.int32)
-    return InventoryRows(ordered, values, used[ordered])
+    used_positions, is_known_usage = _positions(ids, usages[:, 0])
+    used[used_positions[is_known_usage]] = usages[is_known_usage, 2]
+    sorted_rows = positions[is_known][order].astype(np.int32)
+    return InventoryRows(sorted_rows, values, used[sorted_rows])
 
 
 def _positions(
     ids: _Int64s, wanted: _Int64s
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
-    """Return where ids are, and whether they are there."""
+    """Return the positions of `wanted` in `ids`, and whether each is in it."""
     order = np.argsort(ids)
     indices = np.searchsorted(ids, wanted, sorter=order)
-    at = order[np.minimum(indices, len(ids) - 1)]
-    return at, ids[at] == wanted
+    positions = order[np.minimum(indices, len(ids) - 1)]
+    return positions, ids[positions] == wanted
 
 
 def read_records(
@@ -150,13 +159,13 @@ def read_records(
     Parameters
     ----------
     uuid_of
-        {id: UUID} of them and of their parents.
+        {id: UUID} of the providers and of their parents.
     """
     ids = [row.id for row in rows]
     inventories: dict[int, dict[str, InventoryRecord]] = {}
     for provider_id, class_id, *values in _some(connection, OF_IDS.inventories, ids):
-        of = inventories.setdefault(provider_id, {})
-        of[names.classes.by_id[class_id]] = InventoryRecord(*values)
+        by_class = inventories.setdefault(provider_id, {})
+        by_class[names.classes.by_id[class_id]] = InventoryRecord(*values)
     used: dict[int, dict[str, int]] = {}
     for provider_id, class_id, amount in _some(connection, OF_IDS.usages, ids):
         name = names.classes.by_id[class_id]
@@ -181,12 +190,15 @@ def read_records(
 def _every(
     connection: sa.Connection, query: sa.Select[Any], ids: _Int64s
 ) -> list[_Row]:
-    """Read by ranges: no statement exceeds the driver's timeout."""
+    """Return a query's rows for all ids.
+
+    They are read range by range, so that no statement exceeds the driver's timeout.
+    """
     rows: list[_Row] = []
     in_order = np.sort(ids)
     for start in range(0, len(ids), _RANGE):
-        some = in_order[start : start + _RANGE]
-        limits = {"first": int(some[0]), "last": int(some[-1])}
+        range_ids = in_order[start : start + _RANGE]
+        limits = {"first": int(range_ids[0]), "last": int(range_ids[-1])}
         rows += map(tuple, connection.execute(query, limits).all())
     return rows
 
@@ -194,5 +206,6 @@ def _every(
 def _some(
     connection: sa.Connection, query: sa.Select[Any], ids: Sequence[int]
 ) -> Iterator[_Row]:
-    for some in chunks(ids):
-        yield from map(tuple, connection.execute(query, {"ids": some}).all())
+    """Yield a query's rows for some ids."""
+    for chunk in chunks(ids):
+        yield from map(tuple, connection.execute(query, {"ids": chunk}).all())

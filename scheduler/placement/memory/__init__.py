@@ -4,8 +4,8 @@
 get ─┬─ table is recent, query is covered ─▶ TableOffer (trees; candidates on demand)
      └─ otherwise ─▶ CandidatesCache ─▶ GET /allocation_candidates
 
-before NoValidHost: read again what lacks only room ─┬─▶ TableOffer with more
-                                                     └─▶ GET: has Placement more?
+before NoValidHost: read providers without room again ─┬─▶ TableOffer with more
+                                                       └─▶ GET: has Placement more?
 """
 
 from .confirming import Confirmations

@@ -23,7 +23,7 @@ _SHARED_S: Final = 1.0
 
 
 class Confirmation(enum.Enum):
-    """What is known of an offer from memory that is of no use.
+    """Whether Placement has more candidates than an offer that did not suffice.
 
     CONFIRMED: Placement has no more; SHARED: it had no more when an equal query was
     sent; UNCONFIRMED: it was not queried, as too many GETs were sent for this project
@@ -43,12 +43,12 @@ class _Question:
     Attributes
     ----------
     revision : int
-        Of the table whose offer it is to confirm.
+        The revision of the table whose offer the GET is to confirm.
     sent_at : float
     done : Event
-        Set once it has ended.
+        Set once the GET has ended.
     is_confirmed : bool
-        Whether Placement had no more.
+        Whether Placement had no more candidates.
     """
 
     revision: int
@@ -66,7 +66,7 @@ class _Allowance:
 
 
 class Confirmations:
-    """Queries Placement, for a project at most so often a second; thread-safe.
+    """Queries Placement, at most `max_per_s` times for each project; thread-safe.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Confirmations:
 
     def counts(self) -> Mapping[str, int]:
         """Return how often each outcome occurred, by its value."""
-        return {outcome.value: n for outcome, n in self._counts.items()}
+        return {outcome.value: count for outcome, count in self._counts.items()}
 
     def confirm(
         self,
@@ -113,14 +113,14 @@ class Confirmations:
     ) -> tuple[Confirmation, AllocationCandidates | None]:
         """Return whether Placement has more, and its answer if it was queried.
 
-        More are candidates that are not offered or, for several instances, room. Of an
-        offer with more candidates than the limit of its query, Placement is queried for
-        as many as that.
+        Placement has more if it has a candidate that is not offered or, for several
+        instances, more room. If an offer has more candidates than the limit of its
+        query, Placement is queried for as many as that limit.
 
         Parameters
         ----------
         revision : int
-            Of the table that the offer is from.
+            The revision of the table that the offer is from.
 
         Raises
         ------
@@ -151,16 +151,18 @@ class Confirmations:
         """Wait for an equal query; return the outcome, and the question to be sent."""
         while True:
             with self._lock:
-                known = self._questions.get(key)
-                if known is None or known.done.is_set():
-                    if known is not None and self._is_shared(known, revision):
+                equal_question = self._questions.get(key)
+                if equal_question is None or equal_question.done.is_set():
+                    if equal_question is not None and self._is_shared(
+                        equal_question, revision
+                    ):
                         return Confirmation.SHARED, None
                     if not self._may_send(project_id):
                         return Confirmation.UNCONFIRMED, None
                     question = _Question(revision, self._clock(), self._spawner.event())
                     self._questions[key] = question
                     return Confirmation.CONFIRMED, question
-            known.done.wait()
+            equal_question.done.wait()
 
     def _is_shared(self, question: _Question, revision: int) -> bool:
         is_recent = self._clock() - question.sent_at <= _SHARED_S
@@ -168,8 +170,8 @@ class Confirmations:
 
     def _may_send(self, project_id: str | None) -> bool:
         limit, now = self._max_per_s(), self._clock()
-        before = self._allowances.get(project_id, _Allowance(math.inf, now))
-        n_gets = min(max(limit, 1.0), before.n_gets + limit * (now - before.at))
+        allowance = self._allowances.get(project_id, _Allowance(math.inf, now))
+        n_gets = min(max(limit, 1.0), allowance.n_gets + limit * (now - allowance.at))
         may_send = limit > 0 and n_gets >= 1
         self._allowances[project_id] = _Allowance(n_gets - may_send, now)
         return may_send

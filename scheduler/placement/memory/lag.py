@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the database that is followed lacks what Placement has already written.
 
-It does if it is a replica that lags or has stopped, or that of another Placement. A
-refusal that the providers in memory do not explain is a reason to compare them, and so
-is a candidate that only Placement has. Placement is read first and the database after
-it, so that what the database then lacks was written before.
+The database lacks something if it is a replica that lags or has stopped, or belongs to
+another Placement. Providers are compared after a refusal that their state in memory
+does not explain, or if only Placement has a candidate. Placement is read first and the
+database after it, so that what the database then lacks was written before.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from ..providers import ProviderRecord
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds between two comparisons of what lacked.
+#: Seconds between two comparisons of providers whose state the database lacked.
 _REVIEW_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What Placement has of a provider.
+    """The state of a provider in Placement.
 
     Attributes
     ----------
     generation : int or None
-        None: it has no such provider.
+        None: Placement has no such provider.
     """
 
     generation: int | None
     used: Mapping[str, int]
 
     def is_missing_in(self, record: ProviderRecord | None) -> bool:
-        """Return whether a record of the database, or its lack of one, is older.
+        """Return whether the database's record is older; None: it has no record.
 
-        Deleted allocations change no generation.
+        Usages are compared, too, because deleted allocations change no generation.
         """
         if record is None or self.generation is None:
             return (record is None) != (self.generation is None)
@@ -80,7 +80,7 @@ class Lag:
 
     @property
     def trouble(self) -> str:
-        """What the database lacks and since when; "": nothing that is known."""
+        """What the database lacks and since when, or "" if it seems complete."""
         missing = self._update({}, ())
         if not missing:
             return ""
@@ -95,9 +95,9 @@ class Lag:
         )
 
     def review(self) -> bool:
-        """Return whether the database is behind; compare what lacked once a second.
+        """Return whether the database is behind; compare its gaps once a second.
 
-        It raises nothing.
+        This raises nothing.
         """
         missing = self._update({}, ())
         if not missing:
@@ -115,13 +115,13 @@ class Lag:
     ) -> None:
         """Compare providers, `MAX_COMPARED` at most; note what the database lacks.
 
-        It raises nothing: if Placement or the database cannot be read, nothing is
-        noted, and the request finds out.
+        This raises nothing: if Placement or the database cannot be read, nothing is
+        noted.
         """
         compared = list(provider_uuids)[:MAX_COMPARED]
         missing: Mapping[str, _Written] = {}
         uncertain: Collection[str] = compared
-        for _ in range(MAX_COMPARISONS):  # it may have changed between the readings
+        for _ in range(MAX_COMPARISONS):  # a provider may change between both readings
             try:
                 written = {
                     uuid: self._read(uuid, global_request_id) for uuid in uncertain
@@ -148,7 +148,7 @@ class Lag:
         except PlacementRejected:
             return _Written(None, {})  # the provider was deleted
         try:
-            used = {name: n for name, n in body["usages"].items() if n}
+            used = {name: amount for name, amount in body["usages"].items() if amount}
             return _Written(int(body["resource_provider_generation"]), used)
         except (KeyError, TypeError, AttributeError) as e:
             raise PlacementUnavailable(f"GET {url} answered no usages: {body}") from e
@@ -159,18 +159,21 @@ class Lag:
     def _update(
         self, missing: Mapping[str, _Written], compared: Collection[str]
     ) -> Mapping[str, _Written]:
-        """Return what the database lacks now; log when that begins and ends."""
+        """Return what the database lacks; log when it falls behind or catches up."""
         if not missing and not self._missing:
             return {}
         with self._lock:
-            before = self._missing
+            missing_before = self._missing
             self._missing = {
                 uuid: written
-                for uuid, written in before.items()
+                for uuid, written in missing_before.items()
                 if uuid not in compared and written.is_missing_in(self._record(uuid))
             } | dict(missing)
-            now = self._missing
-            is_first, is_last = bool(now and not before), bool(before and not now)
+            missing_now = self._missing
+            is_first, is_last = (
+                bool(missing_now and not missing_before),
+                bool(missing_before and not missing_now),
+            )
             since = self._since
             if is_first:
                 self._since = self._reviewed_at = self._clock()
@@ -182,11 +185,14 @@ class Lag:
                 "Placement, after %.1f s",
                 self._clock() - since,
             )
-        return now
+        return missing_now
 
 
 def _described(generation: int | None, used: Mapping[str, int]) -> str:
     if generation is None:
         return "no record"
-    in_use = ", ".join(f"{n} {name}" for name, n in sorted(used.items())) or "nothing"
+    in_use = (
+        ", ".join(f"{amount} {name}" for name, amount in sorted(used.items()))
+        or "nothing"
+    )
     return f"generation {generation} with {in_use} in use"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the table of providers offers for a query: trees, whose candidates follow.
+"""What the provider table offers for a query: trees, and candidates on demand.
 
 A tree with one option for each part of the query has one candidate, numbered as the
 tree is. Otherwise the candidates of a tree are computed and numbered once a filter or a
@@ -45,7 +45,7 @@ class TableOffer(QueryOffer):
     Parameters
     ----------
     derived : DerivedData
-        What is derived of the trees, shared by offers.
+        Data derived from the trees, which offers share.
     is_complete : bool
         False: Placement may have more, and has not been queried.
     """
@@ -118,7 +118,7 @@ class TableOffer(QueryOffer):
         Returns
         -------
         which : ndarray of intp, shape (n_candidates,)
-            The index in `indices` of each.
+            The index in `indices` of each candidate's tree.
         numbers : ndarray of intp, shape (n_candidates,)
         """
         return self._candidates.numbers(indices)
@@ -126,15 +126,15 @@ class TableOffer(QueryOffer):
     def numbers_of(self, root: str) -> Sequence[int]:
         """Return all candidates of a host, at most `MAX_EXPANDED_OF_HOST`."""
         row = self._state.trees.find(root)
-        at = int(np.searchsorted(self._roots, row))
-        if row < 0 or at == len(self._roots) or self._roots[at] != row:
+        position = int(np.searchsorted(self._roots, row))
+        if row < 0 or position == len(self._roots) or self._roots[position] != row:
             return ()
-        _, numbers = self._candidates.numbers(np.array([at]))
-        of_host: list[int] = numbers.tolist()
-        return of_host
+        _, numbers = self._candidates.numbers(np.array([position]))
+        host_numbers: list[int] = numbers.tolist()
+        return host_numbers
 
     def may_claim(self, number: int) -> bool:
-        """Return whether there is such a candidate: none is excluded."""
+        """Return whether there is a candidate of this number; none is excluded."""
         return 0 <= number < len(self._candidates)
 
     def request(self, number: int) -> AllocationRequest:
@@ -148,7 +148,7 @@ class TableOffer(QueryOffer):
         return dict.fromkeys(self._suffixes)
 
     def provider_codes(self, group: str, numbers: Rows, coder: ProviderCoder) -> Codes:
-        """Return the code of the provider that each assigns to a request group."""
+        """Return the code of each candidate's provider for a request group."""
         if group not in self._suffixes:
             return coder.provider_codes([None] * len(numbers))
         trees = self._state.trees
@@ -157,8 +157,8 @@ class TableOffer(QueryOffer):
             lambda: coder.provider_codes(trees.uuids.tolist()),
         )
         slot = self._suffixes.index(group)
-        found: Codes = codes[self._candidates.providers[numbers, slot]]
-        return found
+        candidate_codes: Codes = codes[self._candidates.providers[numbers, slot]]
+        return candidate_codes
 
     def root_of(self, provider_uuid: str) -> str | None:
         """Return a provider's root; None: the table does not have it."""
@@ -187,18 +187,25 @@ class TableOffer(QueryOffer):
         )
 
     def lacking(self, answer: AllocationCandidates) -> AllocationRequest | None:
-        """Return a candidate of Placement's that is not offered; None: all are.
+        """Return a candidate of Placement's that is not offered; None: all are offered.
 
-        None of its tree is offered, or fewer are, or its providers lack the room here.
+        It is not offered if the offer has no candidate of its tree, or fewer than
+        Placement, or if its providers have too little room in memory.
         """
-        trees, known = self._state.trees, set[int]()
-        for root, numbers in answer.by_host.items():  # pools that trees share, too
+        trees, offered_numbers = self._state.trees, set[int]()
+        for root, numbers in answer.by_host.items():  # by_host has shared pools, too
             row = trees.find(root)
-            at = int(np.searchsorted(self._roots, row))
-            if row >= 0 and at < len(self._roots) and self._roots[at] == row:
-                known.update(numbers[: int(self._n_products[at])])
+            position = int(np.searchsorted(self._roots, row))
+            if (
+                row >= 0
+                and position < len(self._roots)
+                and self._roots[position] == row
+            ):
+                offered_numbers.update(numbers[: int(self._n_products[position])])
         for number, request in enumerate(answer.allocation_requests):
-            if number not in known or not self._state.has_room(resources_of(request)):
+            if number not in offered_numbers or not self._state.has_room(
+                resources_of(request)
+            ):
                 return request
         return None
 
@@ -235,11 +242,11 @@ class TableOffer(QueryOffer):
         )
 
     def _has_more_of(self, name: str, rows: _Providers, earlier: TableOffer) -> bool:
-        before, now = earlier._state.column(name), self._state.column(name)
-        _, indices = before.positions(rows)
+        earlier_column, column = earlier._state.column(name), self._state.column(name)
+        _, indices = earlier_column.positions(rows)
         if len(indices) < len(rows):
             return True
-        return bool((now.free(rows) > before.free(rows)).any())
+        return bool((column.free(rows) > earlier_column.free(rows)).any())
 
 
 class _HostsOfTable:
@@ -293,7 +300,7 @@ class _OneEach:
 
 
 class _Several:
-    """The candidates of trees that may have several, once they were read."""
+    """The candidates of trees that may have several, computed once they are read."""
 
     def __init__(
         self,
@@ -304,11 +311,13 @@ class _Several:
         self._matches = matches
         self._roots = roots
         self._n_products = n_products
+        # By tree: the number of its first candidate, -1 until its candidates are
+        # computed; and how many it has.
         self._first = np.full(len(roots), -1, np.intp)
         self._n_of = np.zeros(len(roots), np.intp)
-        nothing = np.empty(0, np.int32)
+        no_rows = np.empty(0, np.int32)
         self.providers = np.empty((0, len(matches.slots)), np.int32)
-        self._roots_of = nothing
+        self._roots_of = no_rows
         self._bodies: dict[int, AllocationRequest] = {}
 
     def __len__(self) -> int:
@@ -316,10 +325,10 @@ class _Several:
 
     def numbers(self, indices: Rows) -> tuple[Rows, Rows]:
         self._expand(indices[self._first[indices] < 0])
-        n_of = self._n_of[indices]
-        which = np.repeat(np.arange(len(indices)), n_of)
-        begins = np.cumsum(n_of) - n_of
-        numbers = np.arange(len(which)) + (self._first[indices] - begins)[which]
+        n_candidates = self._n_of[indices]
+        which = np.repeat(np.arange(len(indices)), n_candidates)
+        starts = np.cumsum(n_candidates) - n_candidates
+        numbers = np.arange(len(which)) + (self._first[indices] - starts)[which]
         return which, numbers
 
     def _expand(self, indices: Rows) -> None:
@@ -327,30 +336,35 @@ class _Several:
         if not len(indices):
             return
         roots = self._roots[indices]
-        width = max(1, min(MAX_EXPANDED_OF_HOST, MAX_EXPANDED // len(roots)))
+        max_per_tree = max(1, min(MAX_EXPANDED_OF_HOST, MAX_EXPANDED // len(roots)))
         expanded = (
             self._matches.expand_rows(roots)
-            if (self._n_products[indices] <= width).all()
-            else self._matches.sample_rows(roots, width)
+            if (self._n_products[indices] <= max_per_tree).all()
+            else self._matches.sample_rows(roots, max_per_tree)
         )
-        first = np.searchsorted(expanded.roots, roots, "left")
-        self._first[indices] = first + len(self.providers)
-        self._n_of[indices] = np.searchsorted(expanded.roots, roots, "right") - first
+        first_candidate = np.searchsorted(expanded.roots, roots, "left")
+        self._first[indices] = first_candidate + len(self.providers)
+        self._n_of[indices] = (
+            np.searchsorted(expanded.roots, roots, "right") - first_candidate
+        )
         self.providers = np.concatenate([self.providers, expanded.providers])
         self._roots_of = np.concatenate([self._roots_of, expanded.roots])
 
     def body(self, number: int) -> AllocationRequest:
         if number not in self._bodies:
-            at = slice(number, number + 1)
+            candidate_slice = slice(number, number + 1)
             matches = self._matches
             [self._bodies[number]] = ProviderCandidates(
-                matches.state, matches.slots, self._roots_of[at], self.providers[at]
+                matches.state,
+                matches.slots,
+                self._roots_of[candidate_slice],
+                self.providers[candidate_slice],
             )
         return self._bodies[number]
 
 
 def _rows_of_roots(trees: ProviderTrees, layout: HostLayout) -> Rows:
-    """Return the host's row of each provider that is a root; -1: it is none."""
+    """Return each root provider's row in the host table; -1: none, or not a root."""
     rows = np.full(trees.n_rows, -1, np.intp)
     roots = np.flatnonzero(trees.parents < 0)
     rows[roots] = layout.rows_of(trees.uuids[roots].tolist())

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values that many providers share, stored once: sets of names, and inventories.
 
-Both kinds of table only grow: an index that was returned keeps its meaning, so that an
-older view reads them while a newer one is written. A column of inventories changes to a
-new table once most of its own are not in use.
+Both kinds of table only grow: an index that was returned keeps its meaning, so that
+readers can use an older view while a newer one is written. A column of inventories gets
+a new table once most inventories in its table are not in use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INVENTORY: Final = np.dtype(
         ("allocation_ratio", np.float64),
     ]
 )
-_UNBOUNDED: Final = 2.0**62  # a capacity that int64 can still add an amount to
+_UNBOUNDED: Final = 2.0**62  # adding an amount to it does not exceed int64
 
 
 class InternedSets:
@@ -49,7 +49,7 @@ class InternedSets:
         return self._sets[index]
 
     def intern(self, names: frozenset[str]) -> int:
-        """Return the index of a set; an unknown one is added."""
+        """Return the index of a set of names; add the set if it is new."""
         index = self._index.get(names)
         if index is None:
             index = len(self._sets)
@@ -64,7 +64,7 @@ class InternedSets:
         mask = np.zeros(len(self._sets), np.bool_)
         for name in names:
             if name in self._containing:
-                # A copy: another thread may append. What it appends is in no view yet.
+                # Copied: another thread may append indices, which no view has yet.
                 indices = np.frombuffer(self._containing[name][:], np.int32)
                 mask[indices[indices < len(mask)]] = True
         return mask
@@ -77,15 +77,15 @@ class InternedInventories:
     ----------
     values : ndarray of `INVENTORY`, shape (n_distinct,)
     capacity : ndarray of int64, shape (n_distinct,)
-        What may be used, rounded down as Placement rounds it.
+        What may be used of each inventory, rounded down as Placement rounds it.
     is_mysql : bool
 
     Parameters
     ----------
     is_mysql : bool
-        Whether the database keeps a ratio in 32 bits. It multiplies by it to find which
-        providers fit: 10 x 0.7 is less than 7. Placement, which checks the sum of
-        amounts, reads it with six digits: 0.7.
+        Whether Placement's database keeps an allocation ratio in 32 bits. To find the
+        providers that fit, the database multiplies by this ratio: 10 x 0.7 is less than
+        7. To check a sum of amounts, Placement reads the ratio with six digits: 0.7.
     """
 
     def __init__(self, *, is_mysql: bool = False) -> None:
@@ -96,11 +96,11 @@ class InternedInventories:
         self._index: dict[bytes, int] = {}
 
     def emptied(self) -> InternedInventories:
-        """Return a new one for the same database, without any."""
+        """Return a new, empty table of inventories for the same database."""
         return InternedInventories(is_mysql=self.is_mysql)
 
     def intern(self, values: npt.NDArray[np.void]) -> Rows:
-        """Return the indices of inventories of dtype `INVENTORY`; unknown are added."""
+        """Return the indices of inventories of dtype `INVENTORY`; add the new ones."""
         data, size = values.tobytes(), INVENTORY.itemsize
         keys = [data[i : i + size] for i in range(0, len(data), size)]
         n_known = len(self._index)
@@ -112,19 +112,21 @@ class InternedInventories:
 
     def _append(self, new: npt.NDArray[np.void]) -> None:
         ratios = new["allocation_ratio"]
-        capacity = fitting = _capacity(new, ratios)
+        capacity = fitting_capacity = _capacity(new, ratios)
         if self.is_mysql:
             capacity = _capacity(new, _with_six_digits(ratios))
-            stored = ratios.astype(np.float32).astype(np.float64)
-            fitting = np.minimum(capacity, _capacity(new, stored))
+            stored_ratios = ratios.astype(np.float32).astype(np.float64)
+            fitting_capacity = np.minimum(capacity, _capacity(new, stored_ratios))
         self.capacity = np.concatenate([self.capacity, capacity])
-        self._fitting_capacity = np.concatenate([self._fitting_capacity, fitting])
+        self._fitting_capacity = np.concatenate(
+            [self._fitting_capacity, fitting_capacity]
+        )
         self.values = np.concatenate([self.values, new])
 
     def max_used(self, amount: int) -> Int64s:
-        """Return the highest usage beside which `amount` can be allocated.
+        """Return each inventory's highest usage beside which `amount` can be allocated.
 
-        Shape (n_distinct,); -1 where an allocation may not have that amount.
+        Shape (n_distinct,); -1 where an allocation from it may not have that amount.
         """
         values, capacity = self.values, self._fitting_capacity[: len(self.values)]
         is_allowed = values["min_unit"] <= amount

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inventories and usages of one resource class: a column that few rows may have."""
+"""The inventories and usages of one resource class, of the providers that have it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class InventoryColumn:
     distinct : InternedInventories
         The inventories that the providers share.
     rows : ndarray of int32, shape (n_providers,), ascending
+        The providers' rows in `ProviderTrees`.
     kinds : ndarray of int32, shape (n_providers,)
         Each provider's index in `distinct`.
     used : ndarray of int64, shape (n_providers,)
@@ -31,15 +32,15 @@ class InventoryColumn:
 
     @classmethod
     def empty(cls, *, is_mysql: bool = False) -> InventoryColumn:
-        """Return a column that no provider has; see `InternedInventories`."""
-        distinct, nothing = (
+        """Return a column without providers; `is_mysql` as in `InternedInventories`."""
+        distinct, no_rows = (
             InternedInventories(is_mysql=is_mysql),
             np.empty(0, np.int32),
         )
-        return cls(distinct, nothing, nothing, np.empty(0, np.int64))
+        return cls(distinct, no_rows, no_rows, np.empty(0, np.int64))
 
     def compacted(self) -> InventoryColumn:
-        """Return a column that has forgotten the inventories that no provider has."""
+        """Return the column with a new table, which has only the inventories in use."""
         distinct = self.distinct.emptied()
         return replace(
             self,
@@ -54,21 +55,21 @@ class InventoryColumn:
     def has_room(self, rows: Rows, amount: int | Int64s) -> Mask:
         """Return whether each row has capacity for `amount`, and max_unit allows it.
 
-        Steps and min_unit are not considered: Placement does not for a sum of amounts
-        either. Each row must have an inventory.
+        step_size and min_unit are not checked, as Placement does not check them for a
+        sum of amounts. Each row must have an inventory.
         """
-        at = np.searchsorted(self.rows, rows)
-        kinds = self.kinds[at]
-        fits = self.used[at] + amount <= self.distinct.capacity[kinds]
+        positions = np.searchsorted(self.rows, rows)
+        kinds = self.kinds[positions]
+        fits = self.used[positions] + amount <= self.distinct.capacity[kinds]
         return fits & (amount <= self.distinct.values["max_unit"][kinds])
 
     def free(self, rows: Rows) -> Int64s:
         """Return capacity - used of rows that have an inventory."""
-        at = np.searchsorted(self.rows, rows)
-        return self.distinct.capacity[self.kinds[at]] - self.used[at]
+        positions = np.searchsorted(self.rows, rows)
+        return self.distinct.capacity[self.kinds[positions]] - self.used[positions]
 
     def positions(self, rows: Rows) -> tuple[Rows, Rows]:
-        """Return where rows are in this column, and which of `rows` are in it.
+        """Return the positions of rows in this column, and which of `rows` it has.
 
         Returns
         -------
@@ -77,32 +78,32 @@ class InventoryColumn:
         indices : ndarray of int, shape (n_found,)
             Indices into `rows`.
         """
-        at = np.searchsorted(self.rows, rows)
-        indices = np.flatnonzero(at < len(self.rows))
-        indices = indices[self.rows[at[indices]] == rows[indices]]
-        return at[indices].astype(np.int32), indices.astype(np.int32)
+        insertion_points = np.searchsorted(self.rows, rows)
+        indices = np.flatnonzero(insertion_points < len(self.rows))
+        indices = indices[self.rows[insertion_points[indices]] == rows[indices]]
+        return insertion_points[indices].astype(np.int32), indices.astype(np.int32)
 
     def with_used(self, rows: Rows, used: Int64s) -> InventoryColumn:
-        """Return a column with other usages; rows without an inventory are ignored."""
+        """Return the column with new usages; rows without an inventory are ignored."""
         positions, indices = self.positions(rows)
-        changed = self.used.copy()
-        changed[positions] = used[indices]
-        return replace(self, used=changed)
+        new_used = self.used.copy()
+        new_used[positions] = used[indices]
+        return replace(self, used=new_used)
 
     def without(self, rows: Rows) -> InventoryColumn:
-        """Return a column that these rows do not have."""
+        """Return the column without these rows."""
         keep = ~np.isin(self.rows, rows)
         return replace(
             self, rows=self.rows[keep], kinds=self.kinds[keep], used=self.used[keep]
         )
 
     def with_rows(self, rows: Rows, kinds: Rows, used: Int64s) -> InventoryColumn:
-        """Return a column that further rows have, too."""
-        joined = np.concatenate([self.rows, rows])
-        order = np.argsort(joined, kind="stable")
+        """Return the column with further rows."""
+        all_rows = np.concatenate([self.rows, rows])
+        order = np.argsort(all_rows, kind="stable")
         return replace(
             self,
-            rows=joined[order],
+            rows=all_rows[order],
             kinds=np.concatenate([self.kinds, kinds])[order],
             used=np.concatenate([self.used, used])[order],
         )

@@ -18,14 +18,14 @@ from .state import ProviderState
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProviderCandidates:
-    """Some candidates, as rows of providers; the body of each is created when read.
+    """Candidates as rows of providers; a candidate's body is created when it is read.
 
     Attributes
     ----------
     roots : ndarray of int32, shape (n_candidates,)
-        The root of the tree that each was found for, ascending.
+        The root of the tree that each candidate was found for, ascending.
     providers : ndarray of int32, shape (n_candidates, n_slots)
-        The provider of each slot.
+        The provider that fills each slot.
     slots : sequence of Slot
     """
 
@@ -39,7 +39,7 @@ class ProviderCandidates:
         return len(self.roots)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the bodies of all."""
+        """Yield the body of each candidate."""
         return map(self.body, range(len(self)))
 
     def body(self, index: int) -> dict[str, Any]:
@@ -50,36 +50,41 @@ class ProviderCandidates:
         for slot, uuid in zip(self.slots, uuids, strict=True):
             mappings.setdefault(slot.suffix, {})[uuid] = None
             for name, amount in slot.amounts.items():
-                part = allocations.setdefault(uuid, {"resources": {}})
-                amounts = part["resources"]
+                allocation = allocations.setdefault(uuid, {"resources": {}})
+                amounts = allocation["resources"]
                 amounts[name] = amounts.get(name, 0) + amount
         return {
             "allocations": allocations,
-            "mappings": {suffix: list(of) for suffix, of in mappings.items()},
+            "mappings": {
+                suffix: list(mapped_uuids) for suffix, mapped_uuids in mappings.items()
+            },
         }
 
     def allocating_roots(self) -> Rows:
         """Return the roots of all trees that a candidate allocates from, ascending."""
-        using = [i for i, slot in enumerate(self.slots) if slot.amounts]
-        return np.unique(self.state.trees.roots[self.providers[:, using]])
+        allocating_slots = [i for i, slot in enumerate(self.slots) if slot.amounts]
+        return np.unique(self.state.trees.roots[self.providers[:, allocating_slots]])
 
     def distinct(self) -> ProviderCandidates:
-        """Return them without those that only differ in the tree they were found for.
+        """Return the candidates without duplicates that were found for different trees.
 
         A candidate of sharing providers is found for each tree that all its other
         providers are in or share with.
         """
         if not self._has_shared():
             return self
-        _, first = np.unique(self.providers, axis=0, return_index=True)
-        first.sort()
+        _, first_indices = np.unique(self.providers, axis=0, return_index=True)
+        first_indices.sort()
         return ProviderCandidates(
-            self.state, self.slots, self.roots[first], self.providers[first]
+            self.state,
+            self.slots,
+            self.roots[first_indices],
+            self.providers[first_indices],
         )
 
     def _has_shared(self) -> bool:
-        of_trees = self.state.trees.roots[self.providers]
-        return bool((of_trees != self.roots[:, None]).any())
+        provider_roots = self.state.trees.roots[self.providers]
+        return bool((provider_roots != self.roots[:, None]).any())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,9 +95,9 @@ class Matches:
     ----------
     roots : ndarray of int32, shape (n_roots,), ascending
         Rows of the trees' root providers. A tree also matches if sharing providers
-        could provide everything for it; `is_allocating` excludes these.
+        could provide everything for it; `is_allocating` excludes such trees.
     n_options : ndarray of int64, shape (n_slots, n_roots)
-        How many providers of each tree each slot may have.
+        How many providers may fill each slot in each tree.
     """
 
     state: ProviderState
@@ -118,46 +123,50 @@ class Matches:
     def is_allocating(self) -> Mask:
         """Return which trees have a candidate that allocates from the tree itself.
 
-        Shape (n_roots,). Where no provider shares, all have.
+        Shape (n_roots,). If no provider shares its resources, all trees have one.
         """
         trees = self.state.trees
         if not len(trees.shared[0]):
             return np.ones(len(self.roots), np.bool_)
-        is_sure, may_be = np.zeros((2, len(self.roots)), np.bool_)
+        is_certain, is_possible = np.zeros((2, len(self.roots)), np.bool_)
         for slot, n_options in zip(self.slots, self.n_options, strict=True):
-            is_own = trees.roots[slot.providers] == slot.roots
-            is_own &= bool(slot.amounts)
-            n_own = np.bincount(slot.roots[is_own], minlength=trees.n_rows)[self.roots]
-            is_sure |= n_own == n_options
-            may_be |= n_own > 0
-        for i in np.flatnonzero(may_be & ~is_sure):
+            is_in_tree = trees.roots[slot.providers] == slot.roots
+            is_in_tree &= bool(slot.amounts)
+            n_in_tree = np.bincount(slot.roots[is_in_tree], minlength=trees.n_rows)[
+                self.roots
+            ]
+            is_certain |= n_in_tree == n_options
+            is_possible |= n_in_tree > 0
+        for i in np.flatnonzero(is_possible & ~is_certain):
             root = self.roots[i : i + 1]
-            is_sure[i] = root in self.expand_rows(root).allocating_roots()
-        return is_sure
+            is_certain[i] = root in self.expand_rows(root).allocating_roots()
+        return is_certain
 
     def expand(
         self, uuids: str | Iterable[str], *, limit: int | None = None
     ) -> ProviderCandidates:
         """Return the candidates of one tree, or of several, by their roots' UUIDs.
 
-        A tree that does not match has none. At most `limit` are returned, if given:
-        eight groups that each of eight devices could serve have 16 million candidates.
+        A tree that does not match has no candidates. At most `limit` candidates are
+        returned: if each of eight devices can serve eight groups, there are 16 million.
         """
-        names = [uuids] if isinstance(uuids, str) else uuids
-        rows = {self.state.trees.find(uuid) for uuid in names}
-        wanted = np.array(sorted(rows - {-1}), np.int32)
-        return self.expand_rows(wanted, limit=limit)
+        root_uuids = [uuids] if isinstance(uuids, str) else uuids
+        rows = {self.state.trees.find(uuid) for uuid in root_uuids}
+        root_rows = np.array(sorted(rows - {-1}), np.int32)
+        return self.expand_rows(root_rows, limit=limit)
 
     def expand_rows(
         self, rows: Rows, *, limit: int | None = None
     ) -> ProviderCandidates:
         """Return the candidates of trees by the rows of their roots, ascending."""
         found_roots = [np.empty(0, np.int32)]
-        chosen = [np.empty((0, len(self.slots)), np.int32)]
-        wanted, n_found = rows[self._has(rows)], 0
-        for roots, providers in self._search.blocks(wanted) if self._search else ():
+        found_providers = [np.empty((0, len(self.slots)), np.int32)]
+        matching_rows, n_found = rows[self._has(rows)], 0
+        for roots, providers in (
+            self._search.blocks(matching_rows) if self._search else ()
+        ):
             found_roots.append(roots)
-            chosen.append(providers)
+            found_providers.append(providers)
             n_found += len(roots)
             if limit is not None and n_found >= limit:
                 break
@@ -165,7 +174,7 @@ class Matches:
             self.state,
             self.slots,
             np.concatenate(found_roots)[:limit],
-            np.concatenate(chosen)[:limit],
+            np.concatenate(found_providers)[:limit],
         )
 
     def sample_rows(self, rows: Rows, n_each: int) -> ProviderCandidates:
@@ -174,27 +183,28 @@ class Matches:
         Parameters
         ----------
         rows : ndarray of int32, ascending
-            Of the trees' roots.
+            The rows of the trees' roots.
         """
-        wanted = rows[self._has(rows)]
-        sampled = self._search.sample(wanted, n_each) if self._search else None
+        matching_rows = rows[self._has(rows)]
+        sampled = self._search.sample(matching_rows, n_each) if self._search else None
         if sampled is None:
-            return self.expand_rows(wanted[:0])
+            return self.expand_rows(matching_rows[:0])
         return ProviderCandidates(self.state, self.slots, *sampled)
 
     def _has(self, rows: Rows) -> Mask:
-        at = np.searchsorted(self.roots, rows)
-        has = at < len(self.roots)
-        has[has] = self.roots[at[has]] == rows[has]
+        """Return which of the rows are the roots of trees that match."""
+        positions = np.searchsorted(self.roots, rows)
+        has = positions < len(self.roots)
+        has[has] = self.roots[positions[has]] == rows[has]
         return has
 
     def summaries(self, candidates: ProviderCandidates) -> dict[str, dict[str, Any]]:
         """Return Placement's ``provider_summaries`` for candidates.
 
-        It has every provider of each tree that they allocate from.
+        They have every provider of each tree that the candidates allocate from.
         """
-        trees = self.state.trees.members(candidates.allocating_roots())
-        return self.state.summaries(trees)
+        rows = self.state.trees.members(candidates.allocating_roots())
+        return self.state.summaries(rows)
 
     def answer(self) -> dict[str, Any]:
         """Return the whole answer to the GET: all candidates of all trees."""

@@ -20,14 +20,14 @@ _MAX_AMOUNT: Final = 0x7FFFFFFF  # Placement's; a database refuses more
 class QueryNotCovered(Exception):
     """Raised for a query that only Placement itself can answer, or refuse.
 
-    It is malformed, has a parameter that is not known here, or names a trait or a
-    resource class that the table does not know.
+    The query is malformed, has a parameter that is not known here, or names a trait or
+    a resource class that the table does not know.
     """
 
 
 @dataclass(slots=True)
 class ProviderGroup:
-    """What one provider must provide or, for the suffix "", one tree.
+    """What a request group requires of a provider or, for the suffix "", of a tree.
 
     Attributes
     ----------
@@ -70,9 +70,11 @@ class ProviderGroup:
         self.forbidden |= forbidden
 
     def _add_aggregates(self, value: str) -> None:
-        plain = value.removeprefix("!").removeprefix("in:")
-        is_list = plain != value.removeprefix("!")
-        uuids = frozenset(map(_uuid, plain.split(",") if is_list else [plain]))
+        without_prefix = value.removeprefix("!").removeprefix("in:")
+        is_list = without_prefix != value.removeprefix("!")
+        uuids = frozenset(
+            map(_uuid, without_prefix.split(",") if is_list else [without_prefix])
+        )
         if value.startswith("!"):
             self.forbidden_aggregates |= uuids
         else:
@@ -83,8 +85,8 @@ class ProviderGroup:
 class ProviderQuery:
     """A query as Placement reads it; `parse` makes one.
 
-    The limit is not a part of it: candidates are created one tree at a time, so that
-    their number costs nothing.
+    The limit is not a part of the query: candidates are created one tree at a time, so
+    that their number costs nothing.
 
     Attributes
     ----------
@@ -94,7 +96,7 @@ class ProviderQuery:
     root_required, root_forbidden : frozenset of str
         Traits of the tree's root provider.
     same_subtrees : tuple of frozenset of str
-        Suffixes of groups: one of their providers is an ancestor of all others.
+        Sets of suffixes: of the groups' providers, one is an ancestor of all others.
     """
 
     groups: tuple[ProviderGroup, ...]
@@ -110,7 +112,7 @@ class ProviderQuery:
         Raises
         ------
         QueryNotCovered
-            Placement would refuse it, or it has an unknown parameter.
+            Placement would refuse the query, or it has an unknown parameter.
         """
         wide: dict[str, list[str]] = {}
         groups: dict[str, ProviderGroup] = {}
@@ -138,16 +140,19 @@ def _effective(params: list[tuple[str, str]]) -> Iterable[tuple[str, str]]:
     Before microversion 1.39, which only a query with any-of traits uses, the last
     `required` of a group replaces the others.
     """
-    named = [(name, value) for name, value in params if name.startswith("required")]
-    if any(value.startswith("in:") for _, value in named):
+    required_params = [
+        (name, value) for name, value in params if name.startswith("required")
+    ]
+    if any(value.startswith("in:") for _, value in required_params):
         return params
-    last = dict(named)
-    return [(n, v) for n, v in params if n not in last] + list(last.items())
+    latest = dict(required_params)
+    return [(n, v) for n, v in params if n not in latest] + list(latest.items())
 
 
 def _with_wide(
     groups: tuple[ProviderGroup, ...], wide: Mapping[str, list[str]]
 ) -> ProviderQuery:
+    """Return the query of groups and of the parameters that apply to it as a whole."""
     required, forbidden = frozenset[str](), frozenset[str]()
     for value in wide.get("root_required", ()):
         required, forbidden = _traits(value)
@@ -224,7 +229,10 @@ def _traits(value: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _uuid(value: str) -> str:
-    """Return a UUID in its canonical form; databases differ in comparing others."""
+    """Return a UUID; raise QueryNotCovered unless it has the canonical form.
+
+    Databases differ in how they compare UUIDs of other forms.
+    """
     try:
         is_canonical = str(uuid.UUID(value)) == value
     except ValueError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Providers on their way into the table: one by one, or as columns."""
+"""What a `ProviderTable` is filled with: records of providers, or columns of all."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class ProviderRecord:
     Attributes
     ----------
     parent_uuid : str, optional
-        None: it is the root of its tree.
+        None: the provider is the root of its tree.
     inventories, used : mapping
-        By resource class; a class that `used` does not have is not used.
+        By resource class; a class without an entry in `used` has the usage 0.
     aggregates : frozenset of str
-        UUIDs.
+        UUIDs of the aggregates that the provider is in.
     """
 
     uuid: str
@@ -97,12 +97,17 @@ class ProviderColumns:
     def of(cls, records: Iterable[ProviderRecord]) -> ProviderColumns:
         """Return the columns of records, whose parents are among them."""
         records = list(records)
-        row = {record.uuid: i for i, record in enumerate(records)}
-        parents = [row[r.parent_uuid] if r.parent_uuid else -1 for r in records]
+        row_of = {record.uuid: i for i, record in enumerate(records)}
+        parents = [
+            row_of[record.parent_uuid] if record.parent_uuid else -1
+            for record in records
+        ]
         traits, trait_sets = _distinct([record.traits for record in records])
-        aggregates, aggregate_sets = _distinct([r.aggregates for r in records])
+        aggregates, aggregate_sets = _distinct(
+            [record.aggregates for record in records]
+        )
         return cls(
-            list(row),
+            list(row_of),
             np.array(parents, np.int32),
             np.array([record.generation for record in records], np.int64),
             traits,
@@ -114,6 +119,7 @@ class ProviderColumns:
 
 
 def _distinct(sets: list[frozenset[str]]) -> tuple[list[frozenset[str]], Rows]:
+    """Return the distinct sets, and the index of each of `sets` among them."""
     index: dict[frozenset[str], int] = {}
     indices = [index.setdefault(names, len(index)) for names in sets]
     return list(index), np.array(indices, np.int32)
@@ -122,7 +128,7 @@ def _distinct(sets: list[frozenset[str]]) -> tuple[list[frozenset[str]], Rows]:
 def inventory_rows(
     records: Sequence[ProviderRecord], rows: Iterable[int]
 ) -> dict[str, InventoryRows]:
-    """Return the inventories of records by resource class; `rows` are the records'."""
+    """Return the inventories of records, whose rows are `rows`, by resource class."""
     by_class: dict[str, list[tuple[int, InventoryRecord, int]]] = {}
     for row, record in zip(rows, records, strict=True):
         for name, inventory in record.inventories.items():

@@ -3,8 +3,8 @@
 
 - ``group_policy=isolate``: groups with a suffix have different providers.
 - Amounts of one class that several slots take from one provider must fit as a sum.
-- ``same_subtree``: one provider is an ancestor of all others, or is them all.
-- The group "" has each required trait at one of its providers.
+- ``same_subtree``: one provider is an ancestor of all others, or all are the same.
+- Each trait that the group "" requires: one of the group's providers has it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .state import ProviderState
 
 
 class Rules:
-    """The rules of one query for its slots, whose order decides when a rule is checked.
+    """The rules of one query; the order of its slots decides when a rule is checked.
 
     Attributes
     ----------
     classes : dict
-        {resource class: [indices of its slots]}, classes of several slots only.
+        {resource class: [indices of its slots]}, if several slots request the class.
     suffixed : list of int
         Indices of the slots that must have different providers; empty if none must.
     subtrees : list of list of int
@@ -45,11 +45,15 @@ class Rules:
         suffixed = list(range(self.n_unsuffixed, len(slots)))
         is_isolated = query.is_isolated and len(suffixed) > 1
         self.suffixed = suffixed if is_isolated else []
-        of_class: dict[str, list[int]] = {}
+        slots_by_class: dict[str, list[int]] = {}
         for i, slot in enumerate(slots):
             for name in slot.amounts:
-                of_class.setdefault(name, []).append(i)
-        self.classes = {name: of for name, of in of_class.items() if len(of) > 1}
+                slots_by_class.setdefault(name, []).append(i)
+        self.classes = {
+            name: indices
+            for name, indices in slots_by_class.items()
+            if len(indices) > 1
+        }
         subtrees = [
             [i for i in suffixed if slots[i].suffix in suffixes]
             for suffixes in query.same_subtrees
@@ -63,7 +67,7 @@ class Rules:
         ]
 
     def allow(self, chosen: Sequence[Rows]) -> Mask:
-        """Return which partial candidates are allowed, as far as the last slot decides.
+        """Return which partial candidates the rules allow that involve the last slot.
 
         Parameters
         ----------
@@ -89,22 +93,23 @@ class Rules:
         return is_allowed
 
     def _fits(self, name: str, before: list[int], chosen: Sequence[Rows]) -> Mask:
-        """Return where the last slot's provider has room for the sum of all slots."""
+        """Return where the last slot's provider has room for all slots it fills."""
         last = len(chosen) - 1
-        own = self._slots[last].amounts[name]
-        total: Int64s = np.full(len(chosen[last]), own, np.int64)
+        amount = self._slots[last].amounts[name]
+        total: Int64s = np.full(len(chosen[last]), amount, np.int64)
         for i in before:
             total += (chosen[i] == chosen[last]) * self._slots[i].amounts[name]
-        fits: Mask = total == own
-        several = np.flatnonzero(~fits)
+        fits: Mask = total == amount
+        repeated = np.flatnonzero(~fits)
         column = self._state.column(name)
-        fits[several] = column.has_room(chosen[last][several], total[several])
+        fits[repeated] = column.has_room(chosen[last][repeated], total[repeated])
         return fits
 
     def _is_subtree(self, chosen: list[Rows]) -> Mask:
+        """Return where one provider is an ancestor of all others, or equal to them."""
         is_within = self._state.trees.is_within
         is_subtree: Mask = np.zeros(len(chosen[0]), np.bool_)
         for top in chosen:
-            below = [is_within(rows, top) for rows in chosen if rows is not top]
-            is_subtree |= np.logical_and.reduce(below)
+            is_below = [is_within(rows, top) for rows in chosen if rows is not top]
+            is_subtree |= np.logical_and.reduce(is_below)
         return is_subtree

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates of a query: which trees have one, and all those of some trees.
+"""Find which trees have a candidate for a query, and all candidates of some trees.
 
     slots ─▶ trees with an option for each slot ─┬─ certain ───────────▶ trees
                                                  └─ else a short search ─▶ trees
     trees that are judged ─▶ options joined slot by slot, less what a rule forbids
 
 Whether a tree has a candidate is mostly certain without creating one: no rule can
-exclude all, because each slot has more options than others can take away.
+exclude all, because each slot has more options than the other slots can take away.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class Search:
         n_options : ndarray of int64, shape (n_slots, n_roots)
         """
         n_rows = self._state.trees.n_rows
-        of_slots = [slot.n_options(n_rows) for slot in self._slots]
-        has_all = np.logical_and.reduce([options > 0 for options in of_slots])
+        n_options_by_slot = [slot.n_options(n_rows) for slot in self._slots]
+        has_all = np.logical_and.reduce([options > 0 for options in n_options_by_slot])
         roots = np.flatnonzero(has_all).astype(np.int32)
-        n_options = np.stack([options[roots] for options in of_slots])
+        n_options = np.stack([options[roots] for options in n_options_by_slot])
         has_any = self._is_certain(n_options, roots)
         undecided = np.flatnonzero(~has_any)
         if len(undecided):
@@ -67,15 +67,15 @@ class Search:
         roots : ndarray of int32, shape (n,)
         providers : ndarray of int32, shape (n, n_slots)
         """
-        for found, chosen in self._extended(roots, []):
-            yield found, np.stack(chosen, axis=1)
+        for found_roots, chosen in self._extended(roots, []):
+            yield found_roots, np.stack(chosen, axis=1)
 
     def sample(self, roots: Rows, n_each: int) -> tuple[Rows, Rows]:
         """Return at most `n_each` candidates of each tree, as `blocks` yields them.
 
-        Of many partial candidates some are pursued, evenly chosen: the devices of one
-        NUMA node must not fill the sample. A tree without a complete one is searched
-        in order.
+        If a tree has more partial candidates, evenly chosen ones are extended: the
+        devices of one NUMA node must not fill the sample. If none of them can be
+        completed, the tree is searched in order.
         """
         samples = [(roots[:0], np.empty((0, len(self._slots)), np.int32))]
         n_trees = max(1, _BLOCK // n_each)
@@ -84,7 +84,7 @@ class Search:
             for start in range(0, len(roots), n_trees)
         ]
         return (
-            np.concatenate([of_roots for of_roots, _ in samples]),
+            np.concatenate([sampled_roots for sampled_roots, _ in samples]),
             np.concatenate([providers for _, providers in samples]),
         )
 
@@ -94,36 +94,41 @@ class Search:
             partial = _spread(*self._extend(*partial), n_each)
         found_roots, providers = partial[0], np.stack(partial[1], axis=1)
         for root in np.setdiff1d(roots, found_roots):
-            first = next(self.blocks(np.array([root], np.int32)), None)
-            if first is not None:
-                found_roots = np.concatenate([found_roots, first[0][:n_each]])
-                providers = np.concatenate([providers, first[1][:n_each]])
+            first_block = next(self.blocks(np.array([root], np.int32)), None)
+            if first_block is not None:
+                found_roots = np.concatenate([found_roots, first_block[0][:n_each]])
+                providers = np.concatenate([providers, first_block[1][:n_each]])
         order = np.argsort(found_roots, kind="stable")
         return found_roots[order], providers[order]
 
     def _extended(self, roots: Rows, chosen: list[Rows]) -> Iterator[_Partial]:
+        """Yield all candidates that begin with partial ones, block by block."""
         if len(chosen) == len(self._slots):
             yield roots, chosen
             return
         for start in range(0, len(roots), _BLOCK):
             block = slice(start, start + _BLOCK)
-            part = self._extend(
+            extended = self._extend(
                 roots[block], [providers[block] for providers in chosen]
             )
-            if len(part[0]):
-                yield from self._extended(*part)
+            if len(extended[0]):
+                yield from self._extended(*extended)
 
     def _extend(self, roots: Rows, chosen: list[Rows]) -> _Partial:
-        """Join the options of the next slot, and drop what a rule forbids."""
+        """Extend partial candidates by the next slot's options that the rules allow."""
         slot = self._slots[len(chosen)]
-        first = np.searchsorted(slot.roots, roots, "left")
-        n_each = np.searchsorted(slot.roots, roots, "right") - first
-        taken = np.repeat(np.arange(len(roots)), n_each)
-        begins = np.cumsum(n_each) - n_each
-        options = np.arange(len(taken)) + (first - begins)[taken]
-        joined = [providers[taken] for providers in chosen] + [slot.providers[options]]
+        first_option = np.searchsorted(slot.roots, roots, "left")
+        n_each = np.searchsorted(slot.roots, roots, "right") - first_option
+        partial_indices = np.repeat(np.arange(len(roots)), n_each)
+        starts = np.cumsum(n_each) - n_each
+        options = (
+            np.arange(len(partial_indices)) + (first_option - starts)[partial_indices]
+        )
+        joined = [providers[partial_indices] for providers in chosen] + [
+            slot.providers[options]
+        ]
         keep = self._rules.allow(joined)
-        return roots[taken][keep], [providers[keep] for providers in joined]
+        return roots[partial_indices][keep], [providers[keep] for providers in joined]
 
     # -- which trees have a candidate ----------------------------------------------
 
@@ -149,15 +154,15 @@ class Search:
         return has_enough
 
     def _has_room_for_all(self, roots: Rows) -> Mask:
-        """Return where every option could serve all slots of its classes together."""
-        lacks = np.zeros(self._state.trees.n_rows, np.bool_)
+        """Return where each option has room for all slots that request its classes."""
+        lacks_room = np.zeros(self._state.trees.n_rows, np.bool_)
         for name, slots in self._rules.classes.items():
             total = sum(self._slots[i].amounts[name] for i in slots)
             for i in slots:
                 slot = self._slots[i]
                 has_room = self._state.column(name).has_room(slot.providers, total)
-                lacks[slot.roots[~has_room]] = True
-        return ~lacks[roots]
+                lacks_room[slot.roots[~has_room]] = True
+        return ~lacks_room[roots]
 
     def _has_all_traits(self, roots: Rows) -> Mask:
         """Return where one provider of the group "" has all traits that it requires."""
@@ -184,19 +189,23 @@ class Search:
 
     def may_have(self, roots: Rows) -> Mask:
         """Return which trees have enough providers, capacity and traits in all."""
-        may = np.ones(len(roots), np.bool_)
+        is_possible = np.ones(len(roots), np.bool_)
         n_rows = self._state.trees.n_rows
         if self._rules.suffixed:
-            of, _ = self._distinct_options(self._rules.suffixed)
-            may &= np.bincount(of, minlength=n_rows)[roots] >= len(self._rules.suffixed)
+            option_roots, _ = self._distinct_options(self._rules.suffixed)
+            is_possible &= np.bincount(option_roots, minlength=n_rows)[roots] >= len(
+                self._rules.suffixed
+            )
         for name, slots in self._rules.classes.items():
-            of, providers = self._distinct_options(slots)
+            option_roots, providers = self._distinct_options(slots)
             free = self._state.column(name).free(providers)
             total = sum(self._slots[i].amounts[name] for i in slots)
-            may &= np.bincount(of, free, minlength=n_rows)[roots] >= total
+            is_possible &= (
+                np.bincount(option_roots, free, minlength=n_rows)[roots] >= total
+            )
         for has_trait in self._rules.required:
-            may &= self._is_provided(has_trait)[roots]
-        return may
+            is_possible &= self._is_provided(has_trait)[roots]
+        return is_possible
 
     def _distinct_options(self, slots: Sequence[int]) -> tuple[Rows, Rows]:
         """Return the distinct pairs of roots and providers of some slots."""
@@ -205,15 +214,15 @@ class Search:
             self._slots[i].roots.astype(np.int64) * n_rows + self._slots[i].providers
             for i in slots
         ]
-        ordered = np.sort(
+        sorted_pairs = np.sort(
             np.concatenate(pairs)
         )  # np.unique would hash: 10 times slower
-        is_new = np.append(True, ordered[1:] != ordered[:-1])
-        roots, providers = np.divmod(ordered[is_new], n_rows)
+        is_new = np.append(True, sorted_pairs[1:] != sorted_pairs[:-1])
+        roots, providers = np.divmod(sorted_pairs[is_new], n_rows)
         return roots.astype(np.int32), providers.astype(np.int32)
 
     def search_together(self, roots: Rows) -> tuple[Rows, Rows]:
-        """Search all trees at once, a few partial candidates of each.
+        """Search all trees at once, keeping a few partial candidates of each.
 
         Returns
         -------
@@ -222,35 +231,37 @@ class Search:
         unsure : ndarray of int32
             Roots of trees whose search was cut short.
         """
-        cut = [roots[:0]]
+        cut_roots = [roots[:0]]
         partial: _Partial = roots, []
         for _ in self._slots:
             if len(partial[0]):
                 partial, dropped = _narrowed(*self._extend(*partial))
-                cut.append(dropped)
+                cut_roots.append(dropped)
         found = np.unique(partial[0])
-        return found, np.setdiff1d(np.concatenate(cut), found)
+        return found, np.setdiff1d(np.concatenate(cut_roots), found)
 
 
 def _spread(roots: Rows, chosen: list[Rows], n_each: int) -> _Partial:
-    """Return at most `n_each` of each tree, evenly spread over all of it."""
-    rank, n_of = _ranks(roots)
-    keep = (n_of <= n_each) | (rank * n_each // n_of != (rank - 1) * n_each // n_of)
+    """Return at most `n_each` partial candidates of each tree, evenly chosen."""
+    rank, n_in_tree = _ranks(roots)
+    keep = (n_in_tree <= n_each) | (
+        rank * n_each // n_in_tree != (rank - 1) * n_each // n_in_tree
+    )
     return roots[keep], [providers[keep] for providers in chosen]
 
 
 def _ranks(roots: Rows) -> tuple[Int64s, Int64s]:
-    """Return the rank of each in its tree, and how many the tree has."""
+    """Return each partial candidate's rank in its tree, and how many the tree has."""
     is_first = np.ones(len(roots), np.bool_)
     is_first[1:] = roots[1:] != roots[:-1]
     starts = np.flatnonzero(is_first)
-    n_of = np.diff(starts, append=len(roots))
-    rank = np.arange(len(roots)) - np.repeat(starts, n_of)
-    return rank, np.repeat(n_of, n_of)
+    n_in_tree = np.diff(starts, append=len(roots))
+    rank = np.arange(len(roots)) - np.repeat(starts, n_in_tree)
+    return rank, np.repeat(n_in_tree, n_in_tree)
 
 
 def _narrowed(roots: Rows, chosen: list[Rows]) -> tuple[_Partial, Rows]:
-    """Return the first `_WIDTH` of each tree, and the roots of trees with more."""
+    """Return at most `_WIDTH` of each tree, and the roots of trees that have more."""
     keep = _ranks(roots)[0] < _WIDTH
     return (roots[keep], [providers[keep] for providers in chosen]), np.unique(
         roots[~keep]

@@ -3,7 +3,7 @@
 
 The group without a suffix has a slot for each resource class, which different providers
 of a tree may fill; every other group has one slot. A provider fills a slot in its own
-tree and, if it shares, in the trees that it shares with: a tree is named by its root.
+tree and, if it shares, in the trees that it shares with. A root identifies its tree.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Slot:
     Attributes
     ----------
     suffix : str
-        The group's.
+        The suffix of the slot's group.
     amounts : mapping
         {resource class: amount} from the one provider.
     roots : ndarray of int32, shape (n_options,), ascending
@@ -39,11 +39,11 @@ class Slot:
     providers: Rows
 
     def n_options(self, n_rows: int) -> Int64s:
-        """Return how many options each tree has, by the root's row; (n_rows,)."""
+        """Return how many options each tree has, by the root's row; shape (n_rows,)."""
         return np.bincount(self.roots, minlength=n_rows)
 
     def within(self, is_wanted: Mask) -> Slot:
-        """Return the slot with the options that a mask, (n_options,), selects."""
+        """Return the slot with the options that a mask, shape (n_options,), selects."""
         roots, providers = self.roots[is_wanted], self.providers[is_wanted]
         return Slot(self.suffix, self.amounts, roots, providers)
 
@@ -59,8 +59,8 @@ def find_slots(state: ProviderState, query: ProviderQuery) -> list[Slot] | None:
             if provider < 0:
                 return None
             tree = int(state.trees.roots[provider])
-        find = _suffixed if group.suffix else _unsuffixed
-        for slot in find(state, group, tree):
+        slots_of_group = _suffixed if group.suffix else _unsuffixed
+        for slot in slots_of_group(state, group, tree):
             if is_root is not None:
                 slot = slot.within(is_root[slot.roots])
             if not len(slot.roots):
@@ -70,7 +70,7 @@ def find_slots(state: ProviderState, query: ProviderQuery) -> list[Slot] | None:
 
 
 def _allowed_roots(trees: ProviderTrees, query: ProviderQuery) -> Mask | None:
-    """Return which rows are roots with the query's root traits; None: all may be."""
+    """Return which rows are roots with the query's root traits; None: it has none."""
     if not (query.root_required or query.root_forbidden):
         return None
     is_allowed = trees.parents < 0
@@ -82,6 +82,7 @@ def _allowed_roots(trees: ProviderTrees, query: ProviderQuery) -> Mask | None:
 def _suffixed(
     state: ProviderState, group: ProviderGroup, tree: int | None
 ) -> Iterator[Slot]:
+    """Yield the one slot of a group with a suffix."""
     trees = state.trees
     is_fit = np.ones(trees.n_rows, np.bool_)
     if group.forbidden:
@@ -97,7 +98,7 @@ def _suffixed(
         has_room[state.column(name).fitting(amount)] = True
         is_fit &= has_room
     if not group.amounts:
-        # As in Placement, neither a tree nor forbidden names alone find a provider.
+        # As in Placement, an in_tree or forbidden names alone do not find a provider.
         is_fit &= bool(group.required or group.member_of)
         tree = None
     providers = _in_tree(trees, np.flatnonzero(is_fit).astype(np.int32), tree)
@@ -108,6 +109,7 @@ def _suffixed(
 def _unsuffixed(
     state: ProviderState, group: ProviderGroup, tree: int | None
 ) -> Iterator[Slot]:
+    """Yield the slots of the group without a suffix, one for each resource class."""
     trees = state.trees
     is_member = is_excluded = is_forbidden = None
     if group.member_of:
@@ -134,7 +136,11 @@ def _unsuffixed(
 def _shared_members(
     trees: ProviderTrees, providers: Rows, is_member: Mask | None, tree: int | None
 ) -> tuple[Rows, Rows]:
-    """Return `_with_shared` for the group "", within its tree and its aggregates."""
+    """Return pairs of roots and providers for the group "", sorted by root.
+
+    Sharing providers are left out if they are not in the aggregates that the group
+    requires, or if it names a tree.
+    """
     is_shared = _is_shared(trees, providers) & (tree is None)
     if is_member is not None:
         is_shared &= is_member[trees.shared[1]]
@@ -142,6 +148,7 @@ def _shared_members(
 
 
 def _in_tree(trees: ProviderTrees, providers: Rows, tree: int | None) -> Rows:
+    """Return the providers that are in a tree; all of them if it is None."""
     return providers if tree is None else providers[trees.roots[providers] == tree]
 
 
@@ -158,8 +165,8 @@ def _with_shared(
 ) -> tuple[Rows, Rows]:
     """Return pairs of roots and providers, sorted by root.
 
-    They are the providers in their own trees, and those of `ProviderTrees.shared` that
-    `is_shared`, of shape (n_shared,), selects.
+    They are the providers with their own roots, and the pairs of `ProviderTrees.shared`
+    that `is_shared`, of shape (n_pairs,), selects.
     """
     roots = trees.roots[providers]
     if is_shared.any():

@@ -17,7 +17,7 @@ from .trees import ProviderTrees
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProviderState:
-    """All columns; nothing in it changes, and threads may share it.
+    """All columns of the table; they do not change, and threads may share them.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class ProviderState:
         return int(column.free(rows)[0]) if has_inventory else 0
 
     def has_room(self, resources: Mapping[str, Mapping[str, int]]) -> bool:
-        """Return whether providers have that much free, by UUID and class."""
+        """Return whether each provider, by UUID, has the amount of each class free."""
         return all(
             self.free(uuid, name) >= amount
             for uuid, amounts in resources.items()
@@ -59,11 +59,11 @@ class ProviderState:
         inventories: dict[str, InventoryRecord] = {}
         used: dict[str, int] = {}
         for name, column in self.inventories.items():
-            at = int(np.searchsorted(column.rows, row))
-            if at < len(column.rows) and column.rows[at] == row:
-                values = column.distinct.values[column.kinds[at]]
+            position = int(np.searchsorted(column.rows, row))
+            if position < len(column.rows) and column.rows[position] == row:
+                values = column.distinct.values[column.kinds[position]]
                 inventories[name] = InventoryRecord(*values.item())
-                if amount := int(column.used[at]):
+                if amount := int(column.used[position]):
                     used[name] = amount
         return ProviderRecord(
             uuid,
@@ -100,10 +100,13 @@ class ProviderState:
         column: InventoryColumn,
         rows: Rows,
     ) -> None:
-        at, indices = column.positions(rows)
-        capacity = column.distinct.capacity[column.kinds[at]]
+        positions, indices = column.positions(rows)
+        capacity = column.distinct.capacity[column.kinds[positions]]
         uuids = self.trees.uuids[np.asarray(rows)[indices]]
-        for uuid, of, used in zip(
-            uuids, capacity.tolist(), column.used[at].tolist(), strict=True
+        for uuid, provider_capacity, used in zip(
+            uuids, capacity.tolist(), column.used[positions].tolist(), strict=True
         ):
-            summaries[uuid]["resources"][name] = {"capacity": of, "used": used}
+            summaries[uuid]["resources"][name] = {
+                "capacity": provider_capacity,
+                "used": used,
+            }

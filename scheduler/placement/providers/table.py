@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of resource providers: loaded, changed bit by bit, read as views."""
+"""The table of resource providers: loaded, updated, and read through views."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .state import ProviderState
 from .trees import ProviderTrees
 from .view import ProviderView
 
-#: More distinct inventories than this, and twice those in use, are compacted: the size
-#: of a storage pool may change with each report.
+#: A column is compacted once it has more distinct inventories than this number plus
+#: twice its providers: the size of a storage pool may change with each report.
 _MIN_DISTINCT: Final = 1000
 _EMPTY_ROW = ProviderRecord("")
 
@@ -28,8 +28,9 @@ _EMPTY_ROW = ProviderRecord("")
 class ProviderTable:
     """Placement's resource providers, in memory; thread-safe.
 
-    Readers take a view. A change replaces the arrays that it affects, each by one copy:
-    it is cheaper to change many providers at once. KeyError: a provider is unknown.
+    Readers take a view. A change copies each array that it affects, so that it is
+    cheaper to change many providers at once. An unknown provider raises KeyError,
+    except in `add_used`.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ class ProviderTable:
     def add_names(
         self, *, traits: Iterable[str] = (), resource_classes: Iterable[str] = ()
     ) -> None:
-        """Add names that Placement knows; those of providers need not be added."""
+        """Add names that Placement knows; `load` and `put` add those of providers."""
         with self._lock:
             self._known_traits = self._known_traits.union(traits)
             self._known_classes = self._known_classes.union(resource_classes)
@@ -63,7 +64,7 @@ class ProviderTable:
     def set_names(
         self, *, traits: Iterable[str], resource_classes: Iterable[str]
     ) -> None:
-        """Replace the names that Placement knows; those of providers are among them."""
+        """Replace the names that Placement knows; they include those of providers."""
         with self._lock:
             self._known_traits = frozenset(traits)
             self._known_classes = frozenset(resource_classes)
@@ -86,21 +87,21 @@ class ProviderTable:
             self._state = ProviderState(trees, inventories, columns.generations)
 
     def put(self, records: Iterable[ProviderRecord]) -> None:
-        """Add providers, or replace them; a parent is known or among the records."""
+        """Add or replace providers; a parent must be in the table or the records."""
         latest = list({record.uuid: record for record in records}.values())
         self.add_names(
             traits=frozenset[str]().union(*(record.traits for record in latest)),
             resource_classes={name for record in latest for name in record.inventories},
         )
         with self._lock:
-            new = {r.uuid for r in latest} - self._row_of.keys()
+            new_uuids = {record.uuid for record in latest} - self._row_of.keys()
             for record in latest:
-                if record.parent_uuid and record.parent_uuid not in new:
+                if record.parent_uuid and record.parent_uuid not in new_uuids:
                     self._row_of[record.parent_uuid]  # KeyError before any change
             self._write(self._rows_for(latest), latest)
 
     def remove(self, uuids: Iterable[str]) -> None:
-        """Remove providers, whose children have been removed or are among them."""
+        """Remove providers; their children must be removed before or with them."""
         with self._lock:
             rows = [self._row_of[uuid] for uuid in uuids]
             for uuid in self._state.trees.uuids[rows]:
@@ -125,18 +126,20 @@ class ProviderTable:
             {provider UUID: generation}.
         """
         with self._lock:
-            changed = self._state.generations
+            new_generations = self._state.generations
             if generations:
-                changed = changed.copy()
+                new_generations = new_generations.copy()
                 rows = [self._row_of[uuid] for uuid in generations]
-                changed[rows] = list(generations.values())
+                new_generations[rows] = list(generations.values())
             inventories = dict(self._state.inventories)
             for name, amounts in (used or {}).items():
-                at = np.array([self._row_of[uuid] for uuid in amounts], np.int32)
+                used_rows = np.array([self._row_of[uuid] for uuid in amounts], np.int32)
                 values = np.array(list(amounts.values()), np.int64)
-                inventories[name] = self._state.column(name).with_used(at, values)
+                inventories[name] = self._state.column(name).with_used(
+                    used_rows, values
+                )
             self._state = replace(
-                self._state, inventories=inventories, generations=changed
+                self._state, inventories=inventories, generations=new_generations
             )
 
     def add_used(self, amounts: Mapping[str, Mapping[str, int]]) -> None:
@@ -152,20 +155,20 @@ class ProviderTable:
             inventories = dict(self._state.inventories)
             for name, by_uuid in amounts.items():
                 column = self._state.column(name)
-                known = [uuid for uuid in by_uuid if uuid in self._row_of]
-                rows = np.array([self._row_of[uuid] for uuid in known], np.int32)
-                at, indices = column.positions(rows)
+                known_uuids = [uuid for uuid in by_uuid if uuid in self._row_of]
+                rows = np.array([self._row_of[uuid] for uuid in known_uuids], np.int32)
+                positions, indices = column.positions(rows)
                 if not len(indices):
                     continue
                 added = np.array(
-                    [by_uuid[known[i]] for i in indices.tolist()], np.int64
+                    [by_uuid[known_uuids[i]] for i in indices.tolist()], np.int64
                 )
-                used = np.maximum(column.used[at] + added, 0)
+                used = np.maximum(column.used[positions] + added, 0)
                 inventories[name] = column.with_used(rows[indices], used)
             self._state = replace(self._state, inventories=inventories)
 
     def _rows_for(self, records: Sequence[ProviderRecord]) -> Rows:
-        """Return the rows of records; new ones get empty rows, or some at the end."""
+        """Return the rows of records; new ones get empty rows, or rows at the end."""
         n_rows = self._state.trees.n_rows
         for record in records:
             if record.uuid not in self._row_of:
@@ -175,20 +178,21 @@ class ProviderTable:
         return np.array([self._row_of[record.uuid] for record in records], np.int32)
 
     def _write(self, rows: Rows, records: Sequence[ProviderRecord]) -> None:
+        """Replace rows by records; called with the lock held."""
         state = self._state
         n_new = max(0, rows.max(initial=-1) + 1 - state.trees.n_rows)
         generations = np.concatenate([state.generations, np.zeros(n_new, np.int64)])
         generations[rows] = [record.generation for record in records]
         trees = _with_records(state.trees, n_new, rows, records)
         if not n_new and _are_equal(trees, state.trees, rows):
-            trees = state.trees  # what was derived from it stays
-        added = inventory_rows(records, rows.tolist())
+            trees = state.trees  # keeps the properties that it has cached
+        added_inventories = inventory_rows(records, rows.tolist())
         inventories = {
             name: column.without(rows) for name, column in state.inventories.items()
         }
-        for name, of in added.items():
+        for name, class_inventories in added_inventories.items():
             column = inventories.get(name) or self._empty_column()
-            inventories[name] = _with_rows(column, of)
+            inventories[name] = _with_rows(column, class_inventories)
         self._state = ProviderState(trees, inventories, generations)
 
     def _empty_column(self) -> InventoryColumn:
@@ -197,13 +201,13 @@ class ProviderTable:
 
 def _trees(columns: ProviderColumns, row_of: dict[str, int]) -> ProviderTrees:
     traits, aggregates = InternedSets(), InternedSets()
-    of_traits = [traits.intern(names) for names in columns.traits]
-    of_aggregates = [aggregates.intern(uuids) for uuids in columns.aggregates]
+    trait_indices = [traits.intern(names) for names in columns.traits]
+    aggregate_indices = [aggregates.intern(uuids) for uuids in columns.aggregates]
     return ProviderTrees(
         np.array(columns.uuids, np.object_),
         columns.parents,
-        np.array(of_traits, np.int32)[columns.trait_sets],
-        np.array(of_aggregates, np.int32)[columns.aggregate_sets],
+        np.array(trait_indices, np.int32)[columns.trait_sets],
+        np.array(aggregate_indices, np.int32)[columns.aggregate_sets],
         traits,
         aggregates,
         row_of,
@@ -211,6 +215,7 @@ def _trees(columns: ProviderColumns, row_of: dict[str, int]) -> ProviderTrees:
 
 
 def _are_equal(one: ProviderTrees, other: ProviderTrees, rows: Rows) -> bool:
+    """Return whether two versions of the trees have the same values in `rows`."""
     return all(
         np.array_equal(getattr(one, name)[rows], getattr(other, name)[rows])
         for name in ("uuids", "parents", "trait_sets", "aggregate_sets")
@@ -218,6 +223,7 @@ def _are_equal(one: ProviderTrees, other: ProviderTrees, rows: Rows) -> bool:
 
 
 def _with_rows(column: InventoryColumn, added: InventoryRows) -> InventoryColumn:
+    """Return a column with further inventories; compact it before, if necessary."""
     if len(column.distinct.values) > _MIN_DISTINCT + 2 * len(column.rows):
         column = column.compacted()
     kinds = column.distinct.intern(added.values)
@@ -227,7 +233,7 @@ def _with_rows(column: InventoryColumn, added: InventoryRows) -> InventoryColumn
 def _with_records(
     trees: ProviderTrees, n_new: int, rows: Rows, records: Sequence[ProviderRecord]
 ) -> ProviderTrees:
-    """Return trees in which records replace rows, of which the last `n_new` are new."""
+    """Return trees with `n_new` more rows, in which records replace `rows`."""
     no_rows = np.zeros(n_new, np.int32)
     uuids = np.concatenate([trees.uuids, np.empty(n_new, np.object_)])
     parents = np.concatenate([trees.parents, no_rows])
@@ -239,7 +245,9 @@ def _with_records(
         for record in records
     ]
     trait_sets[rows] = [trees.traits.intern(record.traits) for record in records]
-    aggregate_sets[rows] = [trees.aggregates.intern(r.aggregates) for r in records]
+    aggregate_sets[rows] = [
+        trees.aggregates.intern(record.aggregates) for record in records
+    ]
     return replace(
         trees,
         uuids=uuids,

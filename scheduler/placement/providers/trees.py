@@ -14,14 +14,14 @@ import os_traits
 
 from .interned import InternedSets, Mask, Rows
 
-#: Each doubles the number of ancestors that were passed.
+#: Steps to find all roots; each step doubles the number of ancestors passed.
 _MAX_DOUBLINGS: Final = 32
 _SHARES: Final = os_traits.MISC_SHARES_VIA_AGGREGATE
 
 
 @dataclass(frozen=True, eq=False)
 class ProviderTrees:
-    """One row a provider; its arrays are not written to.
+    """A row for each provider; the arrays are not written to.
 
     A removed provider leaves an empty row behind until another one takes it.
 
@@ -34,7 +34,7 @@ class ProviderTrees:
     trait_sets, aggregate_sets : ndarray of int32, shape (n_rows,)
         Indices into `traits` and `aggregates`.
     row_of : mapping
-        {UUID: row}; the table's own, which may be newer. `find` considers that.
+        {UUID: row}; shared with the table, which may be newer. `find` considers that.
     """
 
     uuids: npt.NDArray[np.object_]
@@ -52,7 +52,7 @@ class ProviderTrees:
 
     @cached_property
     def roots(self) -> Rows:
-        """The row of each one's root; int32, shape (n_rows,)."""
+        """The row of each provider's root; int32, shape (n_rows,)."""
         roots = self._above
         for _ in range(_MAX_DOUBLINGS):
             if (self.parents[roots] < 0).all():
@@ -73,24 +73,27 @@ class ProviderTrees:
         by_set = np.argsort(self.aggregate_sets, kind="stable").astype(np.int32)
         sorted_sets = self.aggregate_sets[by_set]
         roots = [self._shared_with(int(row), by_set, sorted_sets) for row in sharing]
-        providers = np.repeat(sharing, [len(of_pool) for of_pool in roots])
-        anchors = np.concatenate(roots)
-        order = np.argsort(anchors, kind="stable")
-        return anchors[order], providers[order]
+        providers = np.repeat(
+            sharing, [len(provider_roots) for provider_roots in roots]
+        )
+        shared_roots = np.concatenate(roots)
+        order = np.argsort(shared_roots, kind="stable")
+        return shared_roots[order], providers[order]
 
     def _shared_with(self, row: int, by_set: Rows, sorted_sets: Rows) -> Rows:
         """Return the roots that one provider shares with.
 
-        `by_set` are all rows by their sets of aggregates, which are `sorted_sets`.
+        `by_set` has all rows, sorted by their sets of aggregates; `sorted_sets` has
+        these sets.
         """
         names = self.aggregates[int(self.aggregate_sets[row])]
         sets = np.flatnonzero(self.aggregates.intersecting(names)).astype(np.int32)
-        first = np.searchsorted(sorted_sets, sets, "left")
-        last = np.searchsorted(sorted_sets, sets, "right")
-        members = [by_set[i:j] for i, j in zip(first, last, strict=True)]
+        starts = np.searchsorted(sorted_sets, sets, "left")
+        ends = np.searchsorted(sorted_sets, sets, "right")
+        members = [by_set[start:end] for start, end in zip(starts, ends, strict=True)]
         roots = np.unique(self.roots[np.concatenate([by_set[:0], *members])])
-        others: Rows = roots[roots != self.roots[row]]
-        return others
+        other_roots: Rows = roots[roots != self.roots[row]]
+        return other_roots
 
     def find(self, uuid: str) -> int:
         """Return a provider's row, or -1."""
@@ -106,24 +109,24 @@ class ProviderTrees:
         return self.aggregates.intersecting(uuids)[self.aggregate_sets]
 
     def is_within(self, rows: Rows, ancestors: Rows) -> Mask:
-        """Return which `rows` are the same provider as, or below, those `ancestors`."""
+        """Return which of `rows` are below their entry in `ancestors`, or the same."""
         is_within: Mask = rows == ancestors
         above = rows
         for _ in range(self.depth):
-            # A root is above itself here, which changes nothing.
+            # `_above` of a root is the root itself, which changes nothing.
             above = self._above[above]
             is_within |= above == ancestors
         return is_within
 
     @cached_property
     def _above(self) -> Rows:
-        """The row of each one's parent, a root's own; int32, shape (n_rows,)."""
-        own = np.arange(self.n_rows, dtype=np.int32)
-        return np.where(self.parents < 0, own, self.parents)
+        """The row of each provider's parent, or of a root itself; shape (n_rows,)."""
+        own_rows = np.arange(self.n_rows, dtype=np.int32)
+        return np.where(self.parents < 0, own_rows, self.parents)
 
     @cached_property
     def depth(self) -> int:
-        """The most ancestors that a provider has."""
+        """The highest number of ancestors that any provider has."""
         above, depth = self._above, 0
         while not np.array_equal(above, self.roots):
             above, depth = self._above[above], depth + 1

@@ -23,7 +23,7 @@ class ProviderView:
     ----------
     state : ProviderState
     known_traits, known_classes : frozenset of str
-        What Placement knows, though no provider may have it.
+        Names that Placement knows, even if no provider has them.
     """
 
     state: ProviderState
@@ -36,7 +36,7 @@ class ProviderView:
         Raises
         ------
         QueryNotCovered
-            It names a trait or a resource class that Placement may not know.
+            The query names a trait or a resource class that Placement may not know.
         """
         self._require_known(query)
         slots = find_slots(self.state, query)
