@@ -33,14 +33,14 @@ LOG = logging.getLogger(__name__)
 
 _Object = TypeVar("_Object", InstanceGroup, RequestSpec)
 
-_UNREAD: Final = (
+_GROUPS_UNREADABLE: Final = (
     "The server groups that {hint} may name cannot be read now; try again later."
 )
 
 
 #: If more members of the request's own group than this are on no known host, the
 #: current members are read from the source.
-_MANY: Final = 10
+_MAX_UNPLACED: Final = 10
 
 
 def with_current_groups(parts: Parts, request: Request) -> Request:
@@ -49,7 +49,7 @@ def with_current_groups(parts: Parts, request: Request) -> Request:
     The function raises the errors of `with_named_groups`.
     """
     group = request.server_group
-    if group is not None and group.uuid and len(group.members) > _MANY:
+    if group is not None and group.uuid and len(group.members) > _MAX_UNPLACED:
         request = _without_deleted(parts, request, group)
     if request.hints and parts.conf.locality.levels:
         request = with_named_groups(parts, request)
@@ -59,13 +59,13 @@ def with_current_groups(parts: Parts, request: Request) -> Request:
 def _without_deleted(parts: Parts, request: Request, group: ServerGroup) -> Request:
     """Return the request without deleted members of its own group.
 
-    The request is returned unchanged if at most `_MANY` members are on no known host,
-    or if the current members cannot be read.
+    The request is returned unchanged if at most `_MAX_UNPLACED` members are on no known
+    host, or if the current members cannot be read.
     """
     group_uuid, project_id = group.uuid, request.project_id
     is_placed = parts.table.instances.is_known
     unplaced = {uuid for uuid in group.members if not is_placed(uuid)}
-    if len(unplaced) <= _MANY or not project_id or not group_uuid:
+    if len(unplaced) <= _MAX_UNPLACED or not project_id or not group_uuid:
         return request
     try:
         current_members = parts.source.members_of_groups(
@@ -103,7 +103,7 @@ def with_named_groups(parts: Parts, request: Request) -> Request:
     InvalidRequest
         A hint has too many values once the members are added.
     """
-    uuids_by_hint, project_id = _unknown(parts, request), request.project_id
+    uuids_by_hint, project_id = _unknown_uuids(parts, request), request.project_id
     if not uuids_by_hint or not project_id:
         return request
     uuids = frozenset[str]().union(*uuids_by_hint.values())
@@ -113,7 +113,7 @@ def with_named_groups(parts: Parts, request: Request) -> Request:
     except GroupsUnavailable as e:
         hint = next((hint for hint in uuids_by_hint if hint not in SOFT_HINTS), None)
         if hint is not None:
-            raise NoValidHost(_UNREAD.format(hint=hint)) from e
+            raise NoValidHost(_GROUPS_UNREADABLE.format(hint=hint)) from e
         LOG.warning("%s; the hints near and far are followed without", e)
         return request
     members_by_hint = {
@@ -125,7 +125,7 @@ def with_named_groups(parts: Parts, request: Request) -> Request:
     return Request.validated(_with_values(request.spec_obj, members_by_hint))
 
 
-def _unknown(parts: Parts, request: Request) -> Mapping[str, frozenset[str]]:
+def _unknown_uuids(parts: Parts, request: Request) -> Mapping[str, frozenset[str]]:
     """Return the UUIDs, by hint, that are no known instances and may be groups."""
     plugins = (*parts.filters, *parts.weighers)
     if not any(isinstance(p, (LocalityFilter, LocalityWeigher)) for p in plugins):
