@@ -110,10 +110,14 @@ class LocalityFilter(BaseHostFilter):
         """
         rules = self._rules_of(spec_obj)
         if hosts is not None:
-            broken = [b for b in self.broken(hosts, spec_obj) if b.fails.any()]
+            broken = [
+                broken_rule
+                for broken_rule in self.broken(hosts, spec_obj)
+                if broken_rule.fails.any()
+            ]
             if len(broken) == 1:
                 return broken[0].reason(are_groups_read=self._are_groups_read)
-            rules = [b.rule for b in broken] or rules
+            rules = [broken_rule.rule for broken_rule in broken] or rules
         return reason_of(rules) if rules else self.REASON
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
@@ -252,10 +256,10 @@ class LocalityFilter(BaseHostFilter):
 
 def _including(hosts: HostBatch, node_uuid: str) -> HostBatch:
     """Return the hosts and a host that a filter may have rejected meanwhile."""
-    whole = hosts.whole()
-    mask = whole.matches("uuid", [node_uuid])
+    all_known_hosts = hosts.whole()
+    mask = all_known_hosts.matches("uuid", [node_uuid])
     mask[hosts.rows] = True
-    return whole.take(mask)
+    return all_known_hosts.take(mask)
 
 
 def _index(hosts: HostBatch, node_uuid: str) -> int:

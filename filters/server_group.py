@@ -73,11 +73,11 @@ class ServerGroupAntiAffinityFilter(BaseHostFilter):
         group = _group_with(ANTI_AFFINITY, spec_obj)
         if group is None:
             return []
-        at = hosts.codes("host")
-        room = np.zeros(int(at.max(initial=-1)) + 1, np.int64)
+        host_codes = hosts.codes("host")
+        room = np.zeros(int(host_codes.max(initial=-1)) + 1, np.int64)
         n_members = hosts.count_instances(group.members.union(hosts.placed))
-        room[at] = group.max_per_host - n_members
-        return [RoomOfPlaces(at, room)]
+        room[host_codes] = group.max_per_host - n_members
+        return [RoomOfPlaces(host_codes, room)]
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch | None:
         """Return how many members the host may have, and which members it has."""

@@ -44,9 +44,11 @@ class SimpleCIDRAffinityFilter(BaseHostFilter):
         if network is None:
             return all_hosts(hosts)
         addresses = hosts.map_distinct("host_ip", _packed, _PACKED, cache_key=_packed)
-        first = netaddr.IPAddress(network.first, network.version)
-        last = netaddr.IPAddress(network.last, network.version)
-        passing: Mask = (_pack(first) <= addresses) & (addresses <= _pack(last))
+        first_address = netaddr.IPAddress(network.first, network.version)
+        last_address = netaddr.IPAddress(network.last, network.version)
+        passing: Mask = (_pack(first_address) <= addresses) & (
+            addresses <= _pack(last_address)
+        )
         return passing
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:

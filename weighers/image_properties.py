@@ -53,4 +53,6 @@ class ImagePropertiesWeigher(BaseHostWeigher):
             prop: self._factors.get(prop[0], default)
             for prop in properties_of_image(image)
         }
-        return hosts.sum_image_properties({p: f for p, f in requested.items() if f})
+        return hosts.sum_image_properties(
+            {prop: factor for prop, factor in requested.items() if factor}
+        )

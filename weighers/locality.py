@@ -141,8 +141,8 @@ class _Nearness:
         The distance is 0 if no host is in any of the places.
         """
         lengths_of = (self._to_place(level, name) for level, name in targets)
-        known = [lengths for lengths in lengths_of if lengths is not None]
-        return np.minimum.reduce(known) if known else self._none()
+        known_lengths = [lengths for lengths in lengths_of if lengths is not None]
+        return np.minimum.reduce(known_lengths) if known_lengths else self._none()
 
     def _to_place(self, level: str, name: str) -> Weights | None:
         """Return the distance to a place, or to a host; None: no host is in it."""

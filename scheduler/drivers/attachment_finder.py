@@ -193,7 +193,9 @@ class MappedPlaces:
 
     def of(self, key: str, values: Iterable[str]) -> set[Target]:
         """Return the places that are mapped to any of some values of a metadata key."""
-        return {place for v in values for place in self._places.get((key, v), ())}
+        return {
+            place for value in values for place in self._places.get((key, value), ())
+        }
 
 
 class _Search:
@@ -237,8 +239,10 @@ class _Search:
 
     def _begin(self, hint: AttachmentHint) -> None:
         lookups = self._finder.services.get(hint.kind)
-        begun = None if lookups is None else (lookups, lookups.begin(hint.uuid))
-        self._begun[hint] = begun
+        started_lookup = (
+            None if lookups is None else (lookups, lookups.begin(hint.uuid))
+        )
+        self._begun[hint] = started_lookup
 
     def begin_ports(self) -> None:
         """Start to look up the requested ports, `MAX_LOOKUPS` lookups at most."""
@@ -273,10 +277,10 @@ class _Search:
         return [*map(self._result, self._begun), *self._failed]
 
     def _result(self, hint: AttachmentHint) -> AttachmentRecord:
-        begun = self._begun[hint]
-        if begun is None:
+        started_lookup = self._begun[hint]
+        if started_lookup is None:
             return _failed(hint, _UNAVAILABLE, _NOT_CONFIGURED[hint.kind])
-        lookups, lookup = begun
+        lookups, lookup = started_lookup
         attachment = lookups.wait(lookup, self._deadline, self._timeout_s)
         if isinstance(attachment, LookupFailed):
             problem = _UNKNOWN if attachment.is_unknown else _UNAVAILABLE

@@ -129,8 +129,8 @@ class Attempt(DecisionSteps):
             Whether only filters with ``may_pass_later`` run.
         """
         prepared, record = self._prepared, self._record
-        first = prepared.filters[: prepared.n_first]
-        last = prepared.filters[prepared.n_first :]
+        first_filters = prepared.filters[: prepared.n_first]
+        last_filters = prepared.filters[prepared.n_first :]
         run = functools.partial(
             filter_hosts,
             spec_obj=spec_of_instance(prepared.request.spec_obj, uuid),
@@ -141,12 +141,12 @@ class Attempt(DecisionSteps):
         )
         with record.timed("filters"):
             if not is_again:
-                self._eligible = run(first, hosts)
+                self._eligible = run(first_filters, hosts)
                 self._n_steps = len(record.steps)
             self._passing = self._eligible
-            if last and len(self._eligible):
+            if last_filters and len(self._eligible):
                 del record.steps[self._n_steps :]
-                self._passing = run(last, self._eligible)
+                self._passing = run(last_filters, self._eligible)
         return self._passing
 
     def tried(self) -> Tried | None:
@@ -363,8 +363,8 @@ class Attempt(DecisionSteps):
                 continue
             candidate: int | None = NO_CANDIDATE
             if self._claims is not None and self._offer is not None:
-                among = hosts.candidates_of(index)
-                candidate = self._offer.next_candidate(node, among)
+                numbers = hosts.candidates_of(index)
+                candidate = self._offer.next_candidate(node, numbers)
             if candidate is not None:
                 limits = self._prepared.limits(hosts, index)
                 host = read_attributes(hosts, index)

@@ -76,8 +76,10 @@ def eligible_jointly(
                 rules.append(rule)
             if filter_ not in applied:
                 name, n_out = type(filter_).__name__, int(allowed.sum())
-                at = record.position_of(uuid, 0)
-                record.steps.append(FilterStep(name, n_in, n_out, filter_.REASON, at))
+                position = record.position_of(uuid, 0)
+                record.steps.append(
+                    FilterStep(name, n_in, n_out, filter_.REASON, position)
+                )
     with record.timed("weighers"):
         preferences = [
             preference.take(allowed)
@@ -241,23 +243,25 @@ class DriverSteps(Attempt):
         """Claim hosts for several instances at once."""
         planned: list[PlacedInstance] = []
         refused: list[str] = []
-        later = hosts
+        hosts_with_planned = hosts
         for choice in choices:
             uuid, index = choice.instance_uuid, choice.index
-            among = [choice.candidate]
-            assignment = self._reserve(uuid, later, index, self._eligible, among)
+            numbers = [choice.candidate]
+            assignment = self._reserve(
+                uuid, hosts_with_planned, index, self._eligible, numbers
+            )
             if assignment is None:
                 refused.append(uuid)
                 continue
             n_before = len(self.placed) + len(planned)
-            placed = self._place_chosen(later, index, assignment, n_before)
+            placed = self._place_chosen(hosts_with_planned, index, assignment, n_before)
             if uuid != self.instance_uuids[-1]:
                 placed = placed.without_ranking()
             planned.append(placed)
-            later = hosts_after(later, [placed])
+            hosts_with_planned = hosts_after(hosts_with_planned, [placed])
         if planned and self._claims is not None:
-            refused += self._claims.claim_together(planned, later)
-        granted = [p for p in planned if p.instance_uuid not in refused]
+            refused += self._claims.claim_together(planned, hosts_with_planned)
+        granted = [placed for placed in planned if placed.instance_uuid not in refused]
         self.placed += granted
         self._hosts = hosts_after(self._hosts, granted)
         return hosts_after(hosts, granted), refused

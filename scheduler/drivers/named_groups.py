@@ -6,7 +6,7 @@ that they count as instances that the hint names. The group's UUID stays among t
 values, and counts as the UUID of an unknown instance.
 
 The request spec lists the members of the request's own group, including deleted
-instances: nova keeps those in the group until its database is archived. After a claim,
+instances: nova keeps them in the group until its database is archived. After a claim,
 the scheduler asks Placement for the allocations of each member that is on no known
 host. If there are many such members, deleted ones are therefore removed from the
 request first.
@@ -128,13 +128,15 @@ def with_named_groups(parts: Parts, request: Request) -> Request:
 def _unknown_uuids(parts: Parts, request: Request) -> Mapping[str, frozenset[str]]:
     """Return the UUIDs, by hint, that are no known instances and may be groups."""
     plugins = (*parts.filters, *parts.weighers)
-    if not any(isinstance(p, (LocalityFilter, LocalityWeigher)) for p in plugins):
+    if not any(
+        isinstance(plugin, (LocalityFilter, LocalityWeigher)) for plugin in plugins
+    ):
         return {}
     is_placed = parts.table.instances.is_known
-    named = named_uuids(request, parts.conf.locality.levels)
+    named_by_hint = named_uuids(request, parts.conf.locality.levels)
     unknown = {
         hint: frozenset(uuid for uuid in uuids if not is_placed(uuid))
-        for hint, uuids in named.items()
+        for hint, uuids in named_by_hint.items()
     }
     return {hint: uuids for hint, uuids in unknown.items() if uuids}
 

@@ -108,8 +108,8 @@ class _ForeignFilter(BaseHostFilter):
             offered = [candidates.request(i) for i in numbers.tolist()]
             host.allocation_candidates = [*offered]  # it may modify the list in place
             if self._plugin.host_passes(host, spec_obj):
-                kept = set(map(id, host.allocation_candidates))
-                passing[numbers] = [id(request) in kept for request in offered]
+                kept_ids = set(map(id, host.allocation_candidates))
+                passing[numbers] = [id(request) in kept_ids for request in offered]
         return passing
 
     def selection_limits(

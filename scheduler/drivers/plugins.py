@@ -129,19 +129,19 @@ def load_filters(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostFilter]:
     PluginError
         A filter is unknown, is not a filter class, or cannot be created.
     """
-    known: dict[str, Any] = load_plugins("moorage.filters")
+    available: dict[str, Any] = load_plugins("moorage.filters")
     for path in conf.filter_scheduler.available_filters:
         if not path.startswith(_NOVA):
-            known.update({cls.__name__: cls for cls in _classes(path)})
+            available.update({cls.__name__: cls for cls in _classes(path)})
     enabled = list(dict.fromkeys(conf.filter_scheduler.enabled_filters))
-    names = _without_removed(enabled, known)
-    unknown = [name for name in names if name not in known]
+    names = _without_removed(enabled, available)
+    unknown = [name for name in names if name not in available]
     if unknown:
         raise PluginError(
             f"[filter_scheduler] enabled_filters: there is no filter "
-            f"{', '.join(map(repr, unknown))}; there are {listed(known)}"
+            f"{', '.join(map(repr, unknown))}; there are {listed(available)}"
         )
-    return [_create(make_filter, name, known[name], conf, clock) for name in names]
+    return [_create(make_filter, name, available[name], conf, clock) for name in names]
 
 
 def _without_removed(enabled: Sequence[str], known: Container[str]) -> list[str]:
@@ -178,10 +178,10 @@ def load_weighers(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostWeigher]:
     PluginError
         A weigher is unknown, is not a weigher class, or cannot be created.
     """
-    known = load_plugins("moorage.weighers")
+    available = load_plugins("moorage.weighers")
     enabled: dict[str, Any] = {}
     for path in conf.filter_scheduler.weight_classes:
-        enabled.update(_weigher_classes(path, known))
+        enabled.update(_weigher_classes(path, available))
     return [
         _create(make_weigher, name, enabled[name], conf, clock)
         for name in sorted(enabled)
@@ -250,15 +250,15 @@ def load_prefilters(conf: cfg.ConfigOpts) -> list[tuple[str, Prefilter]]:
     PluginError
         A prefilter cannot be imported or called.
     """
-    known = load_plugins("moorage.prefilters")
-    names = [name for name in DEFAULT_PREFILTERS if name in known]
-    names += sorted(known.keys() - set(names))
-    if wrong := [name for name in names if not callable(known[name])]:
+    available = load_plugins("moorage.prefilters")
+    names = [name for name in DEFAULT_PREFILTERS if name in available]
+    names += sorted(available.keys() - set(names))
+    if not_callable := [name for name in names if not callable(available[name])]:
         raise PluginError(
-            f"moorage.prefilters: {', '.join(map(repr, wrong))} cannot be called"
+            f"moorage.prefilters: {', '.join(map(repr, not_callable))} cannot be called"
         )
     return [
-        (name, known[name])
+        (name, available[name])
         for name in names
         if name not in ENABLED_BY or conf.scheduler[ENABLED_BY[name]]
     ]

@@ -129,8 +129,12 @@ class Ranking:
                 for score in scores
             ]
             columns = raw, normalized, normalized * multipliers
-            of_hosts = zip(*(column.T.tolist() for column in columns), strict=True)
-            parts = (tuple(map(WeigherPart, names, *of_host)) for of_host in of_hosts)
+            values_of_hosts = zip(
+                *(column.T.tolist() for column in columns), strict=True
+            )
+            parts = (
+                tuple(map(WeigherPart, names, *values)) for values in values_of_hosts
+            )
         return tuple(
             WeighedHost(
                 host=self.hosts.value("host", index),

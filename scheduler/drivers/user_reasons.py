@@ -178,11 +178,11 @@ def _causes_of_steps(record: DecisionRecord, tried: Tried | None) -> Iterator[_C
     later = () if tried is None else tried.later
     runs, n_left = runs_of(record.steps), record.n_hosts
     if runs:
-        first, last = runs[0], runs[-1]
-        yield from _causes_of_run(step for step in first if step.name not in later)
-        yield _Cause(_n_passing(first, later) - _n_passing(last, later), *_FULL)
-        yield from _causes_of_run(step for step in last if step.name in later)
-        n_left = last[-1].n_out
+        first_run, last_run = runs[0], runs[-1]
+        yield from _causes_of_run(step for step in first_run if step.name not in later)
+        yield _Cause(_n_passing(first_run, later) - _n_passing(last_run, later), *_FULL)
+        yield from _causes_of_run(step for step in last_run if step.name in later)
+        n_left = last_run[-1].n_out
     if tried is None or len(tried.hosts) != n_left:
         yield _Cause(n_left, *_UNKNOWN)
     else:

@@ -69,7 +69,9 @@ class NetworkLookup:
 
 def _segments(*subnets: Mapping[str, Any]) -> frozenset[str]:
     # Without the segments extension, Neutron's subnets have no segment_id.
-    return frozenset(s["segment_id"] for s in subnets if s.get("segment_id"))
+    return frozenset(
+        subnet["segment_id"] for subnet in subnets if subnet.get("segment_id")
+    )
 
 
 def check_network(conf: cfg.ConfigOpts, client: NetworkClient | None) -> None:

@@ -156,14 +156,14 @@ class FreshState(ClaimCheck):
         parts, host = self._prepared.parts, assignment.host
         self.read([assignment])
         state = self._states[host["cell_uuid"], host["host"]]
-        known = ServiceState(host["disabled"], host["forced_down"])
-        if state is not None and state != known:
+        state_as_read = ServiceState(host["disabled"], host["forced_down"])
+        if state is not None and state != state_as_read:
             hosts = parts.table.batch([host["uuid"]])
             rejections = [
                 f"{rejection.filter}: {rejection.reason}"
-                for now in hosts.with_numbers(dataclasses.asdict(state))
+                for host_now in hosts.with_numbers(dataclasses.asdict(state))
                 for rejection in explain_rejections(
-                    self._prepared.filters, now, self._prepared.request.spec_obj
+                    self._prepared.filters, host_now, self._prepared.request.spec_obj
                 )
             ]
             if rejections:

@@ -143,8 +143,8 @@ class Claims:
         StaleOffer
             Placement has refused so many candidates that the offer is likely stale.
         """
-        node_uuid, among = hosts.value("uuid", index), hosts.candidates_of(index)
-        while (number := self._offer.next_candidate(node_uuid, among)) is not None:
+        node_uuid, numbers = hosts.value("uuid", index), hosts.candidates_of(index)
+        while (number := self._offer.next_candidate(node_uuid, numbers)) is not None:
             assignment = self._prepared.assign(uuid, hosts, index, self._offer, number)
             if not all(check.may_try(assignment) for check in self._checks):
                 return None
@@ -183,9 +183,9 @@ class Claims:
             check.read(assignments)
         refusals = {a.instance_uuid: self._check_before(a) for a in assignments}
         allowed = [a for a in assignments if refusals[a.instance_uuid] is None]
-        for first in range(0, len(allowed), MAX_CLAIMED_TOGETHER):
-            part = allowed[first : first + MAX_CLAIMED_TOGETHER]
-            refusals.update(self._claim(part, eligible))
+        for start in range(0, len(allowed), MAX_CLAIMED_TOGETHER):
+            assignments_of_post = allowed[start : start + MAX_CLAIMED_TOGETHER]
+            refusals.update(self._claim(assignments_of_post, eligible))
         refused = [a for a in assignments if refusals[a.instance_uuid] is not None]
         for assignment in refused:
             self._offer.release(assignment.candidate)
@@ -325,22 +325,26 @@ class Claims:
 
     def held_candidate(self, uuid: str) -> int | None:
         """Return the candidate that an earlier request claimed, if there is one."""
-        held = self.backend.held(uuid)
-        if held is None:
+        held_allocations = self.backend.held(uuid)
+        if held_allocations is None:
             return None
         offer, evacuated_from = self._offer, self.backend.evacuated_from
-        roots = {root for uuid in held.resources if (root := offer.root_of(uuid))}
+        roots = {
+            root for uuid in held_allocations.resources if (root := offer.root_of(uuid))
+        }
         # The allocations on the host that the instance is evacuated from are not part
         # of a candidate.
-        is_partial = bool(evacuated_from & held.resources.keys())
+        is_partial = bool(evacuated_from & held_allocations.resources.keys())
         for root in roots - evacuated_from:
             for number in offer.numbers_of(root):
                 granted = resources_of(offer.request(number))
                 if is_partial and all(
-                    held.resources.get(u) == granted[u] for u in granted
+                    held_allocations.resources.get(provider_uuid)
+                    == granted[provider_uuid]
+                    for provider_uuid in granted
                 ):
                     return number
-                if not is_partial and held.matches(offer.request(number)):
+                if not is_partial and held_allocations.matches(offer.request(number)):
                     return number
         return None
 

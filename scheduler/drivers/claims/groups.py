@@ -164,10 +164,14 @@ class GroupCheck(ClaimCheck):
         def elsewhere() -> Set[str]:
             # Members that are claimed later see this member: read again only those that
             # were elsewhere at the last reading.
-            held = self._read_allocations(strangers)
-            apart = {u: on for u, on in held.items() if not on & providers}
+            providers_of_member = self._read_allocations(strangers)
+            members_elsewhere = {
+                u: used
+                for u, used in providers_of_member.items()
+                if not used & providers
+            }
             strangers.clear()
-            strangers.update(apart)
+            strangers.update(members_elsewhere)
             return strangers.keys()
 
         if self._is_unopposed(uuid, elsewhere):
@@ -210,15 +214,19 @@ class GroupCheck(ClaimCheck):
             The members that the filters have counted on the host.
         """
         members = self._other_members | self._requested
-        here: set[str] = set()
+        members_on_host: set[str] = set()
         if len(providers) > len(members):
-            held = self._read_allocations(members)
-            here = {uuid for uuid, on in held.items() if not on.isdisjoint(providers)}
+            providers_of_member = self._read_allocations(members)
+            members_on_host = {
+                uuid
+                for uuid, used in providers_of_member.items()
+                if not used.isdisjoint(providers)
+            }
         else:
             for provider in providers:
-                here |= self._consumers_of(provider) & members
-        strangers = here - known
-        return strangers if len(here) > self._max_per_host else frozenset()
+                members_on_host |= self._consumers_of(provider) & members
+        strangers = members_on_host - known
+        return strangers if len(members_on_host) > self._max_per_host else frozenset()
 
     def _consumers_of(self, provider: str) -> Set[str]:
         body: Any = self._placement.read(
@@ -235,14 +243,14 @@ class GroupCheck(ClaimCheck):
 
     def _read_allocations(self, members: Iterable[str]) -> dict[str, frozenset[str]]:
         """Return the providers of each member that has allocations, by member."""
-        providers = {}
+        providers_of_member = {}
         for uuid in sorted(members):
-            held = self._placement.allocations(
+            allocations = self._placement.allocations(
                 uuid, global_request_id=self._global_request_id
             )
-            if held.resources:
-                providers[uuid] = frozenset(held.resources)
-        return providers
+            if allocations.resources:
+                providers_of_member[uuid] = frozenset(allocations.resources)
+        return providers_of_member
 
     def _host_of_others(self) -> frozenset[str]:
         """Wait until all other members are on one host; return the nodes of the host.
@@ -250,9 +258,9 @@ class GroupCheck(ClaimCheck):
         If they stay on several hosts, set `_is_split`, and return no nodes.
         """
         while True:
-            held = self._read_allocations(self._other_members)
-            nodes = self._nodes_of_lowest(held)
-            if all(not nodes.isdisjoint(on) for on in held.values()):
+            providers_of_member = self._read_allocations(self._other_members)
+            nodes = self._nodes_of_lowest(providers_of_member)
+            if all(not nodes.isdisjoint(used) for used in providers_of_member.values()):
                 return nodes
             pause_s = next(self._split_pauses, None)
             if pause_s is None:

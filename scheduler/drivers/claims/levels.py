@@ -139,10 +139,13 @@ class LevelCheck(ClaimCheck):
         nodes = {uuid: self._nodes_of(uuid) for uuid in unreported}
         if self._filter.compares_places:
             for _ in range(GROUP_MAX_READINGS - 1):
-                before = nodes
+                previous_nodes = nodes
                 # Instances that are claimed later count this one.
-                nodes = {u: on and self._nodes_of(u) for u, on in before.items()}
-                if nodes == before:
+                nodes = {
+                    uuid: previous and self._nodes_of(uuid)
+                    for uuid, previous in previous_nodes.items()
+                }
+                if nodes == previous_nodes:
                     break
         is_granted = self._parts.table.claims.is_granted
         answered = {
@@ -157,7 +160,7 @@ class LevelCheck(ClaimCheck):
 
         An evacuated instance has two until its old host is up again.
         """
-        held = self._parts.placement.allocations(
+        allocations = self._parts.placement.allocations(
             uuid, global_request_id=self._global_request_id
         )
-        return frozenset(filter(self._parts.table.has_node, held.resources))
+        return frozenset(filter(self._parts.table.has_node, allocations.resources))

@@ -96,8 +96,10 @@ def _choices(
     problem: Problem, n_each: Numbers, uuids: Sequence[str]
 ) -> Iterator[Choice]:
     """Yield a choice for each instance, in descending order of their hosts' weights."""
-    used = np.flatnonzero(n_each)
-    order = used[np.argsort(-problem.weights[problem.hosts[used]], kind="stable")]
+    used_options = np.flatnonzero(n_each)
+    order = used_options[
+        np.argsort(-problem.weights[problem.hosts[used_options]], kind="stable")
+    ]
     options = np.repeat(order, n_each[order])
     hosts, candidates = problem.hosts[options], problem.candidates[options]
     yield from map(Choice, uuids, hosts.tolist(), candidates.tolist())

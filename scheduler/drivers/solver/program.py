@@ -224,7 +224,9 @@ class _Program:
     ) -> None:
         """Add low <= factors * columns + more <= high."""
         first = np.broadcast_to(np.asarray(factors, float), len(columns))
-        self._columns.append(np.append(columns, [c for c, _ in more]).astype(np.intp))
+        self._columns.append(
+            np.append(columns, [column for column, _ in more]).astype(np.intp)
+        )
         self._factors.append(np.append(first, [factor for _, factor in more]))
         self._low.append(low)
         self._high.append(high)
@@ -235,8 +237,8 @@ class _Program:
         """Return each place that has options, and its options."""
         of_options = places[self._problem.hosts]
         order = np.argsort(of_options, kind="stable")
-        place_numbers, first = np.unique(of_options[order], return_index=True)
-        options = np.split(order.astype(np.int64), first[1:])
+        place_numbers, first_indices = np.unique(of_options[order], return_index=True)
+        options = np.split(order.astype(np.int64), first_indices[1:])
         return (
             list(zip(place_numbers.tolist(), options, strict=True))
             if len(place_numbers)
@@ -267,14 +269,16 @@ class _Program:
             self._add_even_places(rule, places)
 
     def _add_one_place(self, places: Sequence[Numbers]) -> None:
-        used = []
+        place_columns = []
         for options in places:
             if self._most(options) < self._n_instances:
                 self._limit(options, 0)
                 continue
-            used.append(self._add_column())
-            self._add_row(options, 1, (used[-1], -self._n_instances), low=0, high=0)
-        self._add_row(np.array(used, np.intp), 1, low=1, high=1)
+            place_columns.append(self._add_column())
+            self._add_row(
+                options, 1, (place_columns[-1], -self._n_instances), low=0, high=0
+            )
+        self._add_row(np.array(place_columns, np.intp), 1, low=1, high=1)
 
     def _add_even_places(
         self, rule: EvenPlaces, places: Sequence[tuple[int, Numbers]]
@@ -299,9 +303,9 @@ class _Program:
             excess = max(0, count - fewest - skew)
             terms = [(least, -1.0)]
             if excess:
-                used = self._add_column()
-                self._add_row(options, 1, (used, -self._most(options)), high=0)
-                terms.append((used, excess))
+                used_column = self._add_column()
+                self._add_row(options, 1, (used_column, -self._most(options)), high=0)
+                terms.append((used_column, excess))
             self._add_row(options, 1, *terms, high=skew - count + excess)
 
     # -- wishes ------------------------------------------------------------------------
@@ -312,8 +316,8 @@ class _Program:
                 continue
             gain = float(wish.weights[place])
             if gain > 0:
-                used = self._add_column(gain=gain, is_integer=False)
-                self._add_row(options, -1, (used, 1), high=0)
+                used_column = self._add_column(gain=gain, is_integer=False)
+                self._add_row(options, -1, (used_column, 1), high=0)
             else:
-                used = self._add_column(gain=gain)
-                self._add_row(options, 1, (used, -self._most(options)), high=0)
+                used_column = self._add_column(gain=gain)
+                self._add_row(options, 1, (used_column, -self._most(options)), high=0)
