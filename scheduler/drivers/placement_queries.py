@@ -166,8 +166,8 @@ def build_requirements(
         and any(isinstance(filter_, LocalityFilter) for filter_ in parts.filters)
         and request.locality_rules(levels)
     ):
-        # The hosts of an allowed place may all be beyond a limit. If the aggregates of
-        # the place were required, sharing providers, which have no place, would go.
+        # The hosts of an allowed place may all be beyond a limit. The aggregates of the
+        # place cannot be required instead: sharing providers are in no place.
         requirements.is_limited = False
     return requirements
 

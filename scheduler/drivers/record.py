@@ -301,7 +301,10 @@ class DecisionLog:
             self._subscribers = tuple(s for s in self._subscribers if s != subscriber)
 
     def add(self, record: DecisionRecord) -> None:
-        """Store a complete record, publish it, and log it at INFO."""
+        """Store a complete record, publish it to subscribers, and log it.
+
+        The level is WARNING if the decision failed, else INFO.
+        """
         with self._lock:
             self._ring.append(record)
         for subscriber in self._subscribers:

@@ -16,7 +16,8 @@ TOP_INSTANCES: Final = 20
 
 # Results of claim attempts in addition to the values of `ClaimResult`, and details.
 
-#: The claim was released, as the request or its first attempt failed.
+#: The claim was released: the request or an attempt of it failed, or a check refused
+#: the granted claim.
 RELEASED: Final = "released"
 #: The start of the details of releases because of a server group's policy, and because
 #: of a rule about places, which follows.
@@ -145,7 +146,7 @@ class InstanceRecord:
         return self.host if is_same_name else f"{self.host}/{self.node}"
 
     def is_on(self, host: WeighedHost) -> bool:
-        """Return whether this host was chosen for the instance."""
+        """Return whether `host`, one of the best hosts, was chosen for the instance."""
         return (host.host, host.node) == (self.host, self.node or self.host)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The restrictions to hosts that a request names: requested, forced, ignored."""
+"""Restrict hosts to those that a request names: requested, forced, not ignored."""
 
 from __future__ import annotations
 

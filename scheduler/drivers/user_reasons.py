@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why no host was found, for end users: counts by cause, and never a host's name.
+"""Explain to end users why no host was found: hosts by cause, and no host's name.
 
 The decision record has the numbers of hosts that filters rejected. Placement does not
 say why it did not offer a host; the cause is estimated from the host table, without
@@ -341,10 +341,12 @@ def _requested(query: Query) -> Counter[str]:
 
 def _has_conditions(query: Query) -> bool:
     """Return whether an aggregate, or a trait that not all hosts have, is required."""
-    of_root = ",".join(query.get("root_required", ())).split(",")
-    required = {trait for trait in of_root if trait and not trait.startswith("!")}
-    is_of_group = any(key.startswith(("required", "member_of")) for key in query)
-    return is_of_group or bool(required - {os_traits.OWNER_NOVA})
+    root_traits = ",".join(query.get("root_required", ())).split(",")
+    required = {trait for trait in root_traits if trait and not trait.startswith("!")}
+    has_group_condition = any(
+        key.startswith(("required", "member_of")) for key in query
+    )
+    return has_group_condition or bool(required - {os_traits.OWNER_NOVA})
 
 
 def _known_causes(
@@ -353,6 +355,7 @@ def _known_causes(
     aggregates: AggregateMap,
     query: Query,
 ) -> Iterator[tuple[Mask, tuple[str, str]]]:
+    """Yield which hosts a cause applies to, and its texts for one host and several."""
     if in_tree := query.get("in_tree"):
         yield ~hosts.matches("uuid", in_tree), (_EXCLUDED, _EXCLUDED)
     zone = request.availability_zone

@@ -136,7 +136,7 @@ _OPTIMAL, _LIMIT_REACHED, _INFEASIBLE = 0, 1, 2
 
 
 class Result(enum.StrEnum):
-    """How solving ended."""
+    """How the solver ended."""
 
     OPTIMAL = "optimal"
     NONE = "no placing of all instances was found"
@@ -162,7 +162,7 @@ def solve(problem: Problem, time_limit_s: float) -> tuple[Result, Numbers]:
 
 
 class _Program:
-    """The columns and rows of the program."""
+    """The columns and rows of the integer program for a problem."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
