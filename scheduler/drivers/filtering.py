@@ -24,7 +24,7 @@ def explain_rejections(
     Parameters
     ----------
     filters : sequence of BaseHostFilter
-        They are prepared again for this request, and need not be prepared.
+        The enabled filters; this function prepares them for the request.
 
     Raises
     ------

@@ -113,7 +113,7 @@ def _without_rejected(
 ) -> Problem:
     """Return the problem with less room on hosts where filters reject a choice.
 
-    It is the same problem if no choice is rejected. Only the second and further
+    The problem itself is returned if no choice is rejected. Only the second and further
     instances on a host can be rejected.
     """
     on_host: dict[int, list[Choice]] = {}
