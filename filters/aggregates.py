@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters by the metadata of a host's aggregates: whom or what they are for."""
+"""Filters by the images, flavors, extra specs or projects that aggregates allow."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _PROJECTS_PREFIX = "filter_tenant_id"
 class AggregateImagePropertiesIsolation(BaseHostFilter):
     """Pass hosts whose aggregates allow every property of the image.
 
-    Metadata named as an image property lists the allowed values. An image without the
-    property may go to any host. Keys that are not image properties are ignored; nova
-    logs a warning for each of them, for each host and request.
+    A metadata key with the name of an image property lists the values that the property
+    may have. An image without the property may be on any host. Keys that are not image
+    properties are ignored; nova logs a warning for each such key, host and request.
     """
 
     REASON = "an aggregate is for images with other properties"
@@ -66,7 +66,7 @@ class AggregateImagePropertiesIsolation(BaseHostFilter):
     def _misfits(
         self, aggregates: Sequence[HostAggregate], settings: FlavorAndImage
     ) -> Iterator[tuple[str, str, frozenset[str]]]:
-        """Yield a key, the image's value, and the values that are allowed."""
+        """Yield key, image's value and allowed values of each property that misfits."""
         for key, allowed in _merged_metadata(aggregates).items():
             if key.startswith(self._prefix):
                 value = settings.properties.get(key)
@@ -74,7 +74,7 @@ class AggregateImagePropertiesIsolation(BaseHostFilter):
                     yield key, str(value), allowed
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
-        """Return the image's property and the values that the aggregates allow."""
+        """Return the image's value of a property, and the values that are allowed."""
         misfits = self._misfits(host_state.aggregates, Request.of(spec_obj).settings)
         key, value, allowed = next(misfits)
         return f"aggregates' {key}", value, allowed
@@ -83,8 +83,9 @@ class AggregateImagePropertiesIsolation(BaseHostFilter):
 class AggregateInstanceExtraSpecsFilter(ExtraSpecsFilter):
     """Pass hosts whose aggregates satisfy the extra specs that apply to aggregates.
 
-    These are the ones with scope ``aggregate_instance_extra_specs:`` or no scope. One
-    value of one of a host's aggregates must match; without a value the host fails.
+    These extra specs have the scope ``aggregate_instance_extra_specs:`` or no scope.
+    For each of them, at least one of the values in the metadata of the host's
+    aggregates must match.
     """
 
     REASON = "no aggregate has what an extra spec asks for"
@@ -114,9 +115,9 @@ class AggregateInstanceExtraSpecsFilter(ExtraSpecsFilter):
 class AggregateMultiTenancyIsolation(BaseHostFilter):
     """Pass hosts whose aggregates allow the project, or do not restrict projects.
 
-    All metadata whose key begins with ``filter_tenant_id`` lists projects. A listed
-    project may still go to other hosts; the prefilter ``require_tenant_aggregate``
-    confines it to its own.
+    All metadata whose key begins with ``filter_tenant_id`` lists the projects that are
+    allowed. Instances of a listed project may still be on other hosts; the prefilter
+    ``require_tenant_aggregate`` confines them to hosts of the listing aggregates.
     """
 
     REASON = "an aggregate is for other projects"
@@ -127,7 +128,7 @@ class AggregateMultiTenancyIsolation(BaseHostFilter):
         return _allowing(hosts, spec_obj.project_id, _projects)
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
-        """Return the project and those that the aggregates allow."""
+        """Return the project, and the projects that the aggregates allow."""
         available = _projects(host_state.aggregates)
         return f"aggregates' {_PROJECTS_PREFIX}", spec_obj.project_id, available
 
@@ -146,7 +147,7 @@ class AggregateTypeAffinityFilter(BaseHostFilter):
         return _allowing(hosts, _flavor_name(spec_obj), _flavors)
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
-        """Return the flavor and those that the aggregates allow."""
+        """Return the flavor, and the flavors that the aggregates allow."""
         available = _flavors(host_state.aggregates)
         return f"aggregates' {_FLAVORS_KEY}", _flavor_name(spec_obj), available
 
@@ -170,7 +171,13 @@ def _allowing(
     name: str | None,
     allowed: Callable[[Sequence[HostAggregate]], frozenset[str]],
 ) -> Mask:
-    """Return which hosts' aggregates allow a name, or do not restrict names."""
+    """Return which hosts' aggregates allow `name`, or do not restrict names.
+
+    Parameters
+    ----------
+    allowed : callable
+        Returns the names that some aggregates allow; none: they do not restrict names.
+    """
 
     def is_allowed(aggregates: Sequence[HostAggregate]) -> bool:
         names = allowed(aggregates)
@@ -183,6 +190,6 @@ def _allowing(
 def _merged_metadata(
     aggregates: Sequence[HostAggregate],
 ) -> Mapping[str, frozenset[str]]:
-    """Return the values of all aggregates by key."""
+    """Return the values that aggregates have under each metadata key."""
     keys = {key for aggregate in aggregates for key in aggregate.metadata}
     return {key: metadata_values(aggregates, key) for key in keys}

@@ -25,7 +25,7 @@ class BaseHostFilter:
     `passing` handles all hosts at once, `host_passes` one host: clearer, but slower.
     The scheduler calls `prepare` once per request and `passing` once per instance, from
     several threads. A filter is pure: it modifies neither hosts nor the request nor
-    itself, and does no I/O.
+    itself while it runs, and does no I/O.
 
     Parameters
     ----------
@@ -38,15 +38,15 @@ class BaseHostFilter:
     ----------
     REASON : str
         Why a host is rejected, for the decision record and, with a number of hosts, for
-        end users: it names no host. `reason_for` can be more specific.
+        end users. The text must not name a host. `reason_for` can be more specific.
     RUN_ON_REBUILD : bool
-        Whether it runs when an instance is rebuilt on its host.
+        Whether the filter runs when an instance is rebuilt on its host.
     run_filter_once_per_request : bool
         Whether the result holds for all instances of a request, so that the filter runs
-        for the first one only.
+        for the first instance only.
     may_pass_later : bool
         Whether a host that is rejected for one instance may pass for a later one of the
-        same request. Such filters run after all others.
+        same request. Such filters run after all other filters.
     """
 
     REASON: ClassVar[str] = "rejected by the filter"
@@ -71,15 +71,16 @@ class BaseHostFilter:
     def prepare(self, spec_obj: RequestSpec) -> Self:
         """Return the filter to use for this request: by default the filter itself.
 
-        A filter that prepares something returns a copy of itself that holds it.
+        A filter that prepares data for the request returns a copy of itself with the
+        data.
         """
         return self
 
     @property
     def is_idle(self) -> bool:
-        """Whether it passes all hosts of the request, so that it need not run.
+        """Whether the filter passes all hosts of the request, so that it need not run.
 
-        The scheduler reads it once a request, after `prepare`.
+        The scheduler reads the property once a request, after `prepare`.
         """
         return False
 
@@ -91,7 +92,7 @@ class BaseHostFilter:
         Parameters
         ----------
         hosts : HostBatch, optional
-            Those of which none passed.
+            The hosts that the filter was given, if none of them passed.
         """
         return self.REASON
 
@@ -112,11 +113,11 @@ class BaseHostFilter:
     def passing_candidates(
         self, hosts: HostBatch, spec_obj: RequestSpec
     ) -> Mask | None:
-        """Return which allocation candidates pass, if those of one host can differ.
+        """Return which allocation candidates pass; by default None: `passing` decides.
 
-        A host then passes if one of its candidates does, and only passing candidates
-        are claimed. `passing` must agree. None, the default: the filter does not
-        distinguish the candidates of a host, and `passing` decides.
+        For filters that distinguish the allocation candidates of one host. A host then
+        passes if at least one of its candidates passes, and only passing candidates are
+        claimed. `passing` must return the same hosts.
 
         Returns
         -------
@@ -128,28 +129,29 @@ class BaseHostFilter:
     def joint_rules(
         self, hosts: HostBatch, spec_obj: RequestSpec
     ) -> Sequence[JointRule]:
-        """Return what all further instances of the request conform to together.
+        """Return rules to which all further instances of the request conform together.
 
-        For drivers that place several instances at once. None by default: the filter
-        judges a host by the host alone. A filter with ``may_pass_later`` that overrides
-        it is not run for such drivers; the rules stand for it.
+        For drivers that place several instances at once. By default there are no rules:
+        whether a host passes does not depend on the other instances of the request. If
+        a filter with ``may_pass_later`` overrides this method, such drivers apply the
+        rules instead of running the filter.
         """
         return ()
 
     def selection_limits(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Mapping[str, object]:
-        """Return limits that the selection of a host passes to the compute service.
+        """Return limits for the compute service, by the fields of ``SchedulerLimits``.
 
-        Called for the chosen host and its alternates. The keys are the names of fields
-        of ``SchedulerLimits``.
+        They are part of the selection of a host. Called for the chosen host and its
+        alternates.
         """
         return {}
 
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Rejection | None:
-        """Return why one host does not pass, or None if it does.
+        """Return why one host does not pass; None: the host passes.
 
         Called on demand, never during a decision.
         """
@@ -165,7 +167,8 @@ class BaseHostFilter:
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch | None:
         """Return the attribute, the required and the actual value of a rejected host.
 
-        `explain_rejection` adds them to the reason. A plugin overrides it::
+        `explain_rejection` adds them to the reason. Return None, the default, to add
+        nothing. A plugin overrides this method, for example::
 
             return "free_ram_mb", "at least 512", host_state.free_ram_mb
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters that require one of a host's numbers to be below a limit."""
+"""Filters that require one number of a host, a column, to be below a limit."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .rejection import Mismatch
 
 LOG = logging.getLogger(__name__)
 
-#: Limits beyond int64 are clipped, which makes them no limit at all.
+#: Limits beyond int64 are clipped to its range: no number of a host is beyond that.
 _ENDS: Final = np.iinfo(np.int64)
 
 
 class ColumnLimitFilter(BaseHostFilter):
-    """Pass hosts whose number is less than the limit.
+    """Pass hosts whose number in a column is less than a limit.
 
     Attributes
     ----------
     COLUMN : str
-        The column of the number.
+        The column of the host table.
     OPTION : str
-        The option of ``[filter_scheduler]`` that has the limit.
+        The option of ``[filter_scheduler]`` with the limit.
     """
 
     COLUMN: ClassVar[str]
@@ -69,28 +69,31 @@ class NumInstancesFilter(ColumnLimitFilter):
 class AggregateColumnLimitFilter(ColumnLimitFilter):
     """Pass hosts below the least limit that their aggregates have.
 
-    It is metadata with the option's name. A host without it has the option's limit; so
-    has, as in nova, a host of whose limits one is not an integer, with one warning for
-    all such hosts.
+    An aggregate's limit is its metadata with the option's name. For a host without such
+    metadata, the option is the limit. As in nova, the option is also the limit of a
+    host if one of its limits is not an integer; one warning is logged for all such
+    hosts.
     """
 
     def limits(self, hosts: HostBatch) -> npt.NDArray[np.int64]:
         """Return the limit of each host, shape (n_hosts,)."""
         key, default = self.OPTION, self.conf.filter_scheduler[self.OPTION]
-        wrong: set[HostAggregate] = set()
+        with_invalid_limit: set[HostAggregate] = set()
 
         def limit(aggregates: Sequence[HostAggregate]) -> int:
-            having = [a for a in aggregates if key in a.metadata]
+            with_limit = [a for a in aggregates if key in a.metadata]
             try:
-                least = min((int(a.metadata[key]) for a in having), default=default)
+                least = min((int(a.metadata[key]) for a in with_limit), default=default)
             except ValueError:
-                wrong.update(having)
+                with_invalid_limit.update(with_limit)
                 least = default
             return max(_ENDS.min, min(least, _ENDS.max))
 
         limits = hosts.map_distinct("aggregates", limit, np.int64)
-        if wrong:
-            values = sorted(f"{a.name}: {a.metadata[key]!r}" for a in wrong)
+        if with_invalid_limit:
+            values = sorted(
+                f"{a.name}: {a.metadata[key]!r}" for a in with_invalid_limit
+            )
             LOG.warning(
                 "%s must be an integer in every aggregate of a host; it is %s; "
                 "%d, the option, is used instead",

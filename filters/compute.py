@@ -31,12 +31,14 @@ class ComputeFilter(BaseHostFilter):
         return passing
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
-        """Return disabled, forced_down or the age of the last heartbeat."""
+        """Return disabled or forced_down if that is true, else the heartbeat's age."""
         if host_state.disabled:
             reason = host_state.disabled_reason
             return "disabled", False, f"True: {reason}" if reason else True
         if host_state.forced_down:
             return "forced_down", False, True
-        seen: float = host_state.last_seen_up
-        age = "never" if np.isnan(seen) else f"{self.clock() - seen:.0f} s ago"
+        last_seen: float = host_state.last_seen_up
+        age = (
+            "never" if np.isnan(last_seen) else f"{self.clock() - last_seen:.0f} s ago"
+        )
         return "last_seen_up", f"at most {self.conf.service_down_time} s ago", age

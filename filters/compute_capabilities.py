@@ -20,9 +20,10 @@ _MAXPHYSADDR_BITS = "hw:maxphysaddr_bits"
 class ComputeCapabilitiesFilter(ExtraSpecsFilter):
     """Pass hosts whose attributes satisfy the extra specs of scope ``capabilities:``.
 
-    ``capabilities:cpu_info:topology:cores`` names an attribute, then keys; text on the
-    path is parsed as JSON. An unscoped key applies if it is an attribute of the host or
-    a key of its stats. A missing value does not satisfy.
+    ``capabilities:cpu_info:topology:cores`` names an attribute and the keys below it;
+    text on this path is parsed as JSON. An extra spec without a scope applies if its
+    key is an attribute of the host or a key of its stats. A host does not pass if it
+    lacks the value for an extra spec that applies.
     """
 
     REASON = "a capability that an extra spec asks for is missing or different"
@@ -51,7 +52,7 @@ class ComputeCapabilitiesFilter(ExtraSpecsFilter):
             return _capable(hosts, name, keys, required)
         if hosts.has_attribute(key):
             return _capable(hosts, key, (), required)
-        # An unscoped key that a host's stats lack does not apply to it.
+        # An unscoped key does not apply to a host whose stats do not have the key.
         lacks: Mask = hosts.map_distinct(
             "stats",
             lambda stats: key not in stats,
@@ -66,12 +67,12 @@ class ComputeCapabilitiesFilter(ExtraSpecsFilter):
 
 
 def _path(key: str) -> list[str]:
-    """Return an attribute's name and the keys below it."""
+    """Return the name of an attribute and the keys below it, in one list."""
     return key.removeprefix(f"{_SCOPE}:").split(":")
 
 
 def _value(host: HostBatch, name: str, *keys: str) -> object:
-    """Return the first host's value under these keys, or None."""
+    """Return the value of the first host of a batch under some keys, or None."""
     value = host.value(name, 0) if host.has_attribute(name) else None
     if value is None:
         value = host.value("stats", 0).get(name)

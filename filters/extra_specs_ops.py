@@ -38,18 +38,18 @@ _TEXT: dict[str, Callable[[str, str], bool]] = {
 
 
 def match(value: str | None, required: str) -> bool:
-    """Return whether `value` satisfies an extra spec.
+    """Return whether `value` satisfies `required`, the expression of an extra spec.
 
-    The first word of `required` is the operator; without one, both must be equal.
-    The rules are those of nova's ``extra_specs_ops.match``, except that a comparison
-    with text that is not a number, or without an operand, is false; nova fails the
-    request.
+    The first word of `required` is the operator; without an operator, `value` must
+    equal `required`. The rules are those of nova's ``extra_specs_ops.match``, with one
+    exception: a numeric comparison with text that is not a number, and a comparison
+    without an operand, are false here, while nova fails the request.
     """
     if value is None:
         return False
     name, *operands = required.split() or [""]
     if name == "<or>":
-        return value in operands[::2]  # the words between are more "<or>"
+        return value in operands[::2]  # every second word is a further "<or>"
     if name == "<all-in>":
         return bool(operands) and all(word in value for word in operands)
     if name in _TEXT:
@@ -60,12 +60,18 @@ def match(value: str | None, required: str) -> bool:
 
 
 def match_numbers(values: npt.NDArray[Any], required: str) -> npt.NDArray[np.bool_]:
-    """Return `match` of the text of every number, shape (n,), without a loop over n.
+    """Return `match` of the text of every number, without a loop over all numbers.
 
     Parameters
     ----------
-    values : ndarray of shape (n,), of int64, float64 or bool
+    values : ndarray of int64, float64 or bool, shape (n,)
+        The numbers.
     required : str
+        The expression.
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
     """
     name, *operands = required.split() or [""]
     operand = _number(operands[0]) if operands else None
@@ -95,14 +101,14 @@ class ExtraSpecsFilter(BaseHostFilter):
     run_filter_once_per_request: ClassVar[bool] = True
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
-        """Return which hosts satisfy them all, shape (n_hosts,)."""
+        """Return which hosts satisfy all extra specs that apply, shape (n_hosts,)."""
         passing = all_hosts(hosts)
         for key, required in self._requirements(spec_obj):
             passing &= self._satisfying(hosts, key, required)
         return passing
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
-        """Return the first extra spec that is not satisfied, and the value."""
+        """Return the first extra spec that is not satisfied, and the host's value."""
         host = host_state.as_batch()
         key, required = next(
             (key, required)
@@ -113,11 +119,11 @@ class ExtraSpecsFilter(BaseHostFilter):
         return attribute, required, available
 
     def _requirements(self, spec_obj: RequestSpec) -> Iterator[tuple[str, str]]:
-        """Yield the keys that apply, and their expressions."""
+        """Yield the key and the expression of each extra spec that applies."""
         raise NotImplementedError
 
     def _satisfying(self, hosts: HostBatch, key: str, required: str) -> Mask:
-        """Return which hosts satisfy one expression, shape (n_hosts,)."""
+        """Return which hosts satisfy an expression for a key, shape (n_hosts,)."""
         raise NotImplementedError
 
     def _available(self, host_state: HostState, key: str) -> tuple[str, object]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters by instances that a scheduler hint names: on their hosts, or on others.
+"""Filters by instances that a scheduler hint names: on their hosts, or on other hosts.
 
 The owner and the existence of the instances are not checked, as in nova.
 """
@@ -23,7 +23,7 @@ class HintedInstancesFilter(BaseHostFilter):
     HINT : str
         The hint; all hosts pass if it names no instance.
     IS_WITH : bool
-        Whether a host must have one of them.
+        Whether a host must have one of the instances; otherwise it must have none.
     """
 
     HINT: ClassVar[str]
@@ -39,7 +39,7 @@ class HintedInstancesFilter(BaseHostFilter):
         return has_some if self.IS_WITH else ~has_some
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
-        """Return the instances of the hint, and those of them on the host."""
+        """Return the instances of the hint, and which of them are on the host."""
         uuids = Request.of(spec_obj).hint_values(self.HINT)
         required = f"{'one' if self.IS_WITH else 'none'} of {', '.join(uuids)}"
         return "instances", required, host_state.instances.keys() & set(uuids)
@@ -48,7 +48,7 @@ class HintedInstancesFilter(BaseHostFilter):
 class SameHostFilter(HintedInstancesFilter):
     """Pass hosts with at least one instance that the hint ``same_host`` names.
 
-    One is enough, as in nova, although nova's documentation requires all.
+    One instance is enough, as in nova, although nova's documentation requires all.
     """
 
     REASON = "has no instance that the hint same_host names"

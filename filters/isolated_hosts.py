@@ -11,11 +11,12 @@ from .rejection import Mismatch
 
 
 class IsolatedHostsFilter(BaseHostFilter):
-    """Confine ``isolated_images`` to ``isolated_hosts``; other images may not go there.
+    """Pass ``isolated_hosts`` for ``isolated_images``; other hosts for other images.
 
-    The latter only with ``restrict_isolated_hosts_to_isolated_images``, the default.
-    Host names are compared literally. An instance without an image ID, such as one that
-    boots from a volume, has no isolated image.
+    Isolated hosts also pass for other images if
+    ``restrict_isolated_hosts_to_isolated_images``, which is true by default, is false.
+    Host names are compared literally. An instance without an image ID, for example one
+    that boots from a volume, has no isolated image.
     """
 
     REASON = "isolated for other images, or the image is isolated to other hosts"
@@ -37,7 +38,7 @@ class IsolatedHostsFilter(BaseHostFilter):
         return image_id in self.conf.filter_scheduler.isolated_images
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
-        """Return the image's isolation and the host's."""
+        """Return whether the host must be one of the isolated hosts, and the host."""
         hosts = ", ".join(self.conf.filter_scheduler.isolated_hosts) or "nothing"
         quantifier = "one of" if self._has_isolated_image(spec_obj) else "none of"
         return "host", f"{quantifier} isolated_hosts: {hosts}", host_state.host

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does the host satisfy the JSON query of the request's hint?
 
-A query is a list: an operator, then its terms. A term is a query, a variable
-(``$free_ram_mb``, ``$stats.key``) or a value. A term that is null, empty text or an
-attribute that a host does not have is skipped.
+A query is a list of an operator and its terms. A term is a query, a variable
+(``$free_ram_mb``, ``$stats.key``) or a value. A term is skipped if it is null, empty
+text or an attribute that the host does not have.
 
 =============== =====================================================================
-``= < > <= >=`` the first term compares so to all others; false with less than two
-``in``          the first term equals one of the others; false with less than two
-``and or``      all terms are true; one of them is
-``not``         one of the terms is false
+``= < > <= >=`` the comparison of the first term with each other term is true
+``in``          the first term equals one of the other terms
+``and or``      all terms are true; at least one term is true
+``not``         at least one term is false
 =============== =====================================================================
 
-The rules are nova's, with these exceptions: a nested ``not`` negates its terms (nova
-treats it as true); comparing values that have no order, such as a number and text, is
-false, and a key of a value without keys is an attribute that the host does not have
-(nova fails the request).
+Comparisons and ``in`` with less than two terms are false. The rules are nova's, with
+these exceptions: a nested ``not`` negates its terms (nova treats it as true). Comparing
+values that have no order, such as a number and text, is false, and a key of a value
+that has no keys counts as an attribute that the host does not have (nova fails the
+request in both cases).
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ from .rejection import Rejection
 REASON = "does not satisfy the JSON query of the hint query"
 
 _HINT = "query"
-#: Larger than any real query.
+#: The maximum length of a query, larger than any real query.
 _MAX_CHARACTERS: Final = 16 * 1024
 _MAX_DEPTH: Final = 20
-#: For each host a variable takes some 5 µs, and any other term up to 0.5 µs: at 10,000
-#: hosts a query takes at most a second or two of a worker's time.
+#: Evaluating a variable for one host takes some 5 µs, and any other term up to 0.5 µs.
+#: With these limits, and 10,000 hosts, a query takes a worker two seconds at most.
 _MAX_VARIABLES: Final = 20
 _MAX_TERMS: Final = 200
 
@@ -123,7 +124,7 @@ class JsonFilter(BaseHostFilter):
 
 
 def _read_query(spec_obj: RequestSpec) -> list[Any]:
-    """Return the decoded, checked query; empty if there is none."""
+    """Return the decoded query, which is valid; empty if the request has no query."""
     text = spec_obj.get_scheduler_hint(_HINT)
     if not text:
         return []
@@ -140,7 +141,7 @@ def _read_query(spec_obj: RequestSpec) -> list[Any]:
     except MalformedQuery as e:
         raise _invalid(text, str(e)) from e
     except (ValueError, TypeError, RecursionError) as e:
-        # Several hint values are a list, not text.
+        # A hint with several values is a list, not text.
         raise _invalid(text, f"it is not the text of one JSON value: {e}") from e
     return query
 
@@ -170,8 +171,8 @@ def _check(query: object, depth: int = 1) -> None:
 
 def _n_terms(query: Sequence[Any]) -> int:
     """Return the number of terms at all levels."""
-    below = sum(_n_terms(term) for term in query[1:] if isinstance(term, list))
-    return len(query[1:]) + below
+    n_nested = sum(_n_terms(term) for term in query[1:] if isinstance(term, list))
+    return len(query[1:]) + n_nested
 
 
 def _variables(query: Sequence[Any]) -> Iterator[str]:
@@ -187,7 +188,7 @@ def _is_variable(term: object) -> TypeGuard[str]:
 
 
 def _without_undefined(hosts: HostBatch, query: list[Any]) -> list[Any]:
-    """Return a query with the variables that no host has replaced by null."""
+    """Return a query in which null replaces variables that hosts do not have."""
     return [
         _without_undefined(hosts, term)
         if isinstance(term, list)
@@ -203,11 +204,11 @@ def _is_defined(hosts: HostBatch, variable: str) -> bool:
     return name == "service" or hosts.has_attribute(name)
 
 
-# -- evaluating it for one host --------------------------------------------------------
+# -- evaluating a query for one host ---------------------------------------------------
 
 
 def _is_true(host_state: HostState, query: Sequence[Any]) -> bool:
-    """Return whether a host satisfies a valid query; every host an empty one."""
+    """Return whether a host satisfies a valid query; an empty query is always true."""
     if not query:
         return True
     name = query[0]
@@ -227,7 +228,7 @@ def _is_true(host_state: HostState, query: Sequence[Any]) -> bool:
 
 
 def _value(host_state: HostState, term: Any) -> Any:  # noqa: ANN401 - JSON's own types
-    """Return the value of a term for a host; None: it is skipped."""
+    """Return the value of a term for a host; None: the term is skipped."""
     if isinstance(term, list):
         return _is_true(host_state, term)
     if not _is_variable(term):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filter by a request's rules about places: racks, rows, or what they are called."""
+"""Filter by a request's rules about places, such as racks and rows."""
 
 from __future__ import annotations
 
@@ -36,6 +36,9 @@ class BrokenRule:
     Attributes
     ----------
     fails : ndarray of bool, shape (n_hosts,)
+        Which hosts the rule rejects.
+    masks : Masks
+        The masks of all rules of the request.
     """
 
     rule: Rule
@@ -52,22 +55,22 @@ class BrokenRule:
         return reason_of([rule])
 
     def finding(self, index: int) -> Finding:
-        """Return the level, what is required of a host's place, and what it has."""
+        """Return the level, and the required and the actual value of a host's place."""
         return self.masks.finding(self.rule, index)
 
     def findings(self, most: int) -> Iterator[str]:
-        """Yield what places have that fail, at most so many."""
-        at = self.masks.places.at(self.rule.level)
-        _, first = np.unique(at[self.fails], return_index=True)
-        for index in np.flatnonzero(self.fails)[np.sort(first)[:most]].tolist():
+        """Yield the actual values of places that the rule rejects, at most `most`."""
+        place_of_host = self.masks.places.at(self.rule.level)
+        _, first_indices = np.unique(place_of_host[self.fails], return_index=True)
+        for index in np.flatnonzero(self.fails)[np.sort(first_indices)[:most]].tolist():
             yield self.finding(index)[2]
 
 
 class LocalityFilter(BaseHostFilter):
     """Pass hosts whose places conform to the request's hints and its group's level.
 
-    The levels are those of ``[locality] levels``. It runs after all other filters:
-    ``spread_level`` compares the places that still have a host.
+    The levels are those of ``[locality] levels``. The filter runs after all others:
+    ``spread_level`` compares the places in which a host has passed them.
     """
 
     REASON = "its place breaks a rule of the request"
@@ -78,10 +81,11 @@ class LocalityFilter(BaseHostFilter):
     ) -> None:
         super().__init__(conf, clock=clock)
         self._levels = tuple(dict.fromkeys(conf.locality.levels))
-        #: Whether hints may name other groups than the request's own.
+        #: Whether hints may name other server groups: nova's database has the members.
         self._are_groups_read = conf.moorage.source == "nova_db"
-        #: Compute nodes of instances that no host has reported; empty: on none.
+        #: The compute nodes of instances that no host has reported; see `locate`.
         self._located: Mapping[str, Collection[str]] = {}
+        #: The instances that no longer move for a rule; see `locate`.
         self._answered = frozenset[str]()
         self._rules: Sequence[Rule] | None = None if self._levels else ()
 
@@ -100,17 +104,24 @@ class LocalityFilter(BaseHostFilter):
         return self._rules is not None and not self._rules
 
     def reason_for(self, spec_obj: RequestSpec, hosts: HostBatch | None = None) -> str:
-        """Return the hint that places break, and how; of several, those that may."""
+        """Return which rules the hosts break and how, as text for end users.
+
+        If none is broken, or without hosts, return which rules the request has.
+        """
         rules = self._rules_of(spec_obj)
         if hosts is not None:
-            broken = [b for b in self.broken(hosts, spec_obj) if b.fails.any()]
+            broken = [
+                broken_rule
+                for broken_rule in self.broken(hosts, spec_obj)
+                if broken_rule.fails.any()
+            ]
             if len(broken) == 1:
                 return broken[0].reason(are_groups_read=self._are_groups_read)
-            rules = [b.rule for b in broken] or rules
+            rules = [broken_rule.rule for broken_rule in broken] or rules
         return reason_of(rules) if rules else self.REASON
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
-        """Return which hosts all rules allow, shape (n_hosts,)."""
+        """Return which hosts conform to all rules, shape (n_hosts,)."""
         rules = self._rules_of(spec_obj)
         if not rules or not len(hosts):
             return all_hosts(hosts)
@@ -130,18 +141,21 @@ class LocalityFilter(BaseHostFilter):
         return Request.of(spec_obj).locality_rules(self._levels)
 
     def _masks(self, hosts: HostBatch, spec_obj: RequestSpec) -> Masks:
-        own = spec_obj.instance_uuid if "instance_uuid" in spec_obj else None
+        instance_uuid = spec_obj.instance_uuid if "instance_uuid" in spec_obj else None
         rules = self._rules_of(spec_obj)
-        return Masks(rules, hosts, self._levels, own, self._located, self._answered)
+        return Masks(
+            rules, hosts, self._levels, instance_uuid, self._located, self._answered
+        )
 
     # -- reasons -----------------------------------------------------------------------
 
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Rejection | None:
-        """Return why a host does not pass; the places of all hosts count for a spread.
+        """Return why a host does not pass; None: the host passes.
 
-        A decision counts only places with a host that passes the other filters.
+        For ``spread_level``, this method compares the places of all hosts; a decision
+        compares only the places in which a host passes the other filters.
         """
         hosts = host_state.as_batch().whole()
         index = _index(hosts, host_state.uuid)
@@ -167,18 +181,27 @@ class LocalityFilter(BaseHostFilter):
     @property
     def instances(self) -> frozenset[str]:
         """The instances on which the rules of the request depend."""
-        named = [r.instances for r in self._rules or () if not isinstance(r, InPlaces)]
-        return frozenset[str]().union(*named)
+        instances_of_rules = [
+            r.instances for r in self._rules or () if not isinstance(r, InPlaces)
+        ]
+        return frozenset[str]().union(*instances_of_rules)
 
     def locate(
         self, nodes: Mapping[str, Collection[str]], answered: Collection[str]
     ) -> None:
-        """Count instances on these compute nodes, without any nowhere, from now on.
+        """Set where instances count that no host has reported.
 
-        Those whose requests were `answered` do not move for a rule.
+        Called by the engine of decisions, on a filter that `prepare` returned, and not
+        while the filter runs.
 
-        Called by the engine of decisions, on a filter that `prepare` returned, between
-        two questions to it.
+        Parameters
+        ----------
+        nodes : mapping
+            The UUIDs of the compute nodes of each instance; empty: the instance does
+            not count.
+        answered : collection of str
+            The instances whose requests were answered: their claims are not released
+            any more if they break a rule.
         """
         self._located, self._answered = dict(nodes), frozenset(answered)
 
@@ -200,9 +223,10 @@ class LocalityFilter(BaseHostFilter):
         Parameters
         ----------
         hosts : HostBatch
-            Those that pass the other filters.
+            The hosts that pass the other filters.
         is_following : bool
-            Whether another instance of the request has its host, and is followed.
+            Whether another instance of the request has its host. The rules to be with
+            instances are then not evaluated: this instance follows the other one.
         """
         hosts = _including(hosts, node_uuid)
         masks = self._masks(hosts, spec_obj)
@@ -215,13 +239,13 @@ class LocalityFilter(BaseHostFilter):
         return masks.resolution(rules, _index(hosts, node_uuid), uuid)
 
     def is_group_split(self, hosts: HostBatch, spec_obj: RequestSpec) -> bool:
-        """Return whether members that must be in one place were located in several."""
+        """Return whether instances that must be in one place are in several places."""
         masks = self._masks(hosts.whole(), spec_obj)
         rules = (r for r in self._rules or () if isinstance(r, WithInstances))
         return any(masks.is_split(rule) for rule in rules)
 
     def describe(self, hosts: HostBatch, node_uuid: str, spec_obj: RequestSpec) -> str:
-        """Return what a host has that a rule does not allow, for the record."""
+        """Return for the record the values of a host's places that break rules."""
         hosts = _including(hosts, node_uuid)
         masks = self._masks(hosts, spec_obj)
         index = _index(hosts, node_uuid)
@@ -231,11 +255,11 @@ class LocalityFilter(BaseHostFilter):
 
 
 def _including(hosts: HostBatch, node_uuid: str) -> HostBatch:
-    """Return the hosts with one that a filter may since have rejected for others."""
-    whole = hosts.whole()
-    mask = whole.matches("uuid", [node_uuid])
+    """Return the hosts and a host that a filter may have rejected meanwhile."""
+    all_known_hosts = hosts.whole()
+    mask = all_known_hosts.matches("uuid", [node_uuid])
     mask[hosts.rows] = True
-    return whole.take(mask)
+    return all_known_hosts.take(mask)
 
 
 def _index(hosts: HostBatch, node_uuid: str) -> int:

@@ -18,7 +18,7 @@ from .rejection import Mismatch
 class MetricsFilter(BaseHostFilter):
     """Pass hosts that have every metric of ``[metrics] weight_setting``.
 
-    A host without monitors has none; in nova such a host fails the request.
+    A host without monitors has no metrics; in nova such a host fails the request.
     """
 
     REASON = "lacks a metric of [metrics] weight_setting"
@@ -31,7 +31,7 @@ class MetricsFilter(BaseHostFilter):
         self._names = frozenset(name for name, _ in settings)
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
-        """Return which hosts have them all, shape (n_hosts,)."""
+        """Return which hosts have all required metrics, shape (n_hosts,)."""
         cache_key = (MetricsFilter, self._names)
         mask: Mask = hosts.map_distinct(
             "metrics", self._has_all, bool, cache_key=cache_key
@@ -42,5 +42,5 @@ class MetricsFilter(BaseHostFilter):
         return self._names <= (metrics or {}).keys()
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
-        """Return the required metrics and those that the host reports."""
+        """Return the required metrics, and the metrics that the host reports."""
         return "metrics", self._names, (host_state.metrics or {}).keys()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do the guest's NUMA cells fit those of the host, near to its devices and networks?"""
+"""Do the guest's NUMA cells fit the host's cells, near to its devices and networks?"""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .rejection import Mismatch
 
 
 class NUMATopologyFilter(BaseHostFilter):
-    """Pass hosts on which every cell of the guest fits in a separate cell.
+    """Pass hosts on which every cell of the guest fits a different cell of the host.
 
     Policies, page sizes, overcommit, devices and networks are checked as nova's
-    ``numa_fit_instance_to_host`` does, for each allocation candidate where the
-    devices of a flavor are tracked in Placement.
+    ``numa_fit_instance_to_host`` does. If Placement tracks the devices of a flavor,
+    each allocation candidate is checked.
     """
 
     REASON = "the guest's NUMA cells do not fit"
@@ -46,7 +46,7 @@ class NUMATopologyFilter(BaseHostFilter):
         return prepared
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
-        """Return where the guest fits, shape (n_hosts,)."""
+        """Return which hosts the guest fits, shape (n_hosts,)."""
         candidates = self.passing_candidates(hosts, spec_obj)
         if candidates is not None:
             return hosts.any_candidate(candidates)
@@ -57,7 +57,10 @@ class NUMATopologyFilter(BaseHostFilter):
     def passing_candidates(
         self, hosts: HostBatch, spec_obj: RequestSpec
     ) -> Mask | None:
-        """Return with which candidates the guest fits, shape (n_candidates,)."""
+        """Return which candidates the guest fits, shape (n_candidates,).
+
+        Return None if Placement does not track the guest's devices.
+        """
         if self._need.guest is None:
             return None
         providers = assigned_providers(hosts, self._need)
@@ -67,7 +70,10 @@ class NUMATopologyFilter(BaseHostFilter):
         return fit & self._threaded(hosts)[hosts.candidates.rows]
 
     def _threaded(self, hosts: HostBatch) -> Mask:
-        """Return where cores have threads, if the guest cannot do without."""
+        """Return which hosts have the threads that the guest requires.
+
+        All hosts pass if the guest requires none.
+        """
         if not self._needs_threads:
             return all_hosts(hosts)
         return hosts.map_distinct(
@@ -77,7 +83,7 @@ class NUMATopologyFilter(BaseHostFilter):
     def selection_limits(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Mapping[str, object]:
-        """Return how far the compute may overcommit cells, and the networks."""
+        """Return the cells' limits of overcommit, and the metadata of networks."""
         topology = host_state.as_batch().value("numa_topology", 0)
         if self._need.guest is None or topology is None:
             return {}
@@ -90,7 +96,7 @@ class NUMATopologyFilter(BaseHostFilter):
         return {"numa_topology": limits}
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch | None:
-        """Return the guest's cells, and what is free in the host's."""
+        """Return the guest's cells, and the free amounts of the host's cells."""
         if self._need.guest is None:
             return None
         topology = host_state.as_batch().value("numa_topology", 0)

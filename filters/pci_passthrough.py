@@ -21,10 +21,10 @@ from .rejection import Mismatch
 
 
 class PciPassthroughFilter(BaseHostFilter):
-    """Pass hosts whose pools have the devices, wherever in the host these are.
+    """Pass hosts whose PCI pools have the requested devices, in any NUMA cell.
 
-    Where Placement tracks the devices of a flavor, each allocation candidate is checked
-    by the providers that it maps.
+    If Placement tracks the devices of a flavor, each allocation candidate is checked by
+    the providers that the candidate maps.
     """
 
     REASON = "the PCI devices are not free"
@@ -41,7 +41,7 @@ class PciPassthroughFilter(BaseHostFilter):
         return prepared
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
-        """Return where the devices are free, shape (n_hosts,)."""
+        """Return on which hosts the devices are free, shape (n_hosts,)."""
         candidates = self.passing_candidates(hosts, spec_obj)
         if candidates is not None:
             return hosts.any_candidate(candidates)
@@ -52,14 +52,17 @@ class PciPassthroughFilter(BaseHostFilter):
     def passing_candidates(
         self, hosts: HostBatch, spec_obj: RequestSpec
     ) -> Mask | None:
-        """Return whose providers have the devices, shape (n_candidates,)."""
+        """Return the candidates whose providers have the devices, (n_candidates,).
+
+        Return None if Placement does not track the devices.
+        """
         providers = assigned_providers(hosts, self._need)
         if providers is None:
             return None
         return candidates_with_devices(hosts, self._need, providers)
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
-        """Return the requested devices, and those that are free."""
+        """Return the requested devices, and the devices that are free on the host."""
         required = [request.describe() for request in self._need.requests]
         pools = host_state.as_batch().value("pci_stats", 0)
         return "pci_stats", required, pools.describe()

@@ -14,18 +14,20 @@ Mismatch = tuple[str, object, object]
 class Rejection:
     """What a filter required of a host, and what the host has.
 
-    It may contain host names and instance UUIDs: it is for operators, not end users.
+    A rejection may contain host names and instance UUIDs: it is for operators, not for
+    end users.
 
     Attributes
     ----------
     filter : str
         The filter's class name.
     reason : str
-        Its ``REASON``.
+        The reason that the filter gives, by default its ``REASON``.
     attribute : str or None
-        The host's attribute; None, as for the next two, if the filter does not say.
+        The host's attribute; None: the filter does not name one.
     required, available : str or None
-        Its required and its actual value.
+        The required and the actual value of the attribute; None: the filter does not
+        name an attribute.
     """
 
     filter: str
@@ -37,7 +39,7 @@ class Rejection:
     def because(
         self, attribute: str, *, required: object, available: object
     ) -> Rejection:
-        """Return a copy with the attribute, its required and its actual value."""
+        """Return a copy with an attribute, its required and its actual value."""
         return dataclasses.replace(
             self,
             attribute=attribute,

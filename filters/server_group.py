@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters by the request's server group: on its hosts, or apart from its members."""
+"""Filters by the policy of the request's server group: affinity or anti-affinity."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .rejection import Mismatch
 
 
 class ServerGroupAffinityFilter(BaseHostFilter):
-    """Pass the hosts of the request's group if its policy is affinity.
+    """Pass the hosts of the request's server group if its policy is affinity.
 
-    All hosts pass for a group without hosts; later instances of a request follow its
-    first.
+    All hosts pass if the group is on no host yet. Instances that this request has
+    already placed count, so that later instances follow the first one.
     """
 
     REASON = "not a host of the server group with policy affinity"
@@ -29,20 +29,20 @@ class ServerGroupAffinityFilter(BaseHostFilter):
         return hosts.matches("host", group_hosts) if group_hosts else all_hosts(hosts)
 
     def joint_rules(self, hosts: HostBatch, spec_obj: RequestSpec) -> list[JointRule]:
-        """Return that the first instances of a group are on one host."""
+        """Return the rule to use one host for all instances, if the group has none."""
         is_first = not _group_hosts(hosts, spec_obj)
         if is_first and _group_with(AFFINITY, spec_obj) is not None:
             return [OnePlace(hosts.codes("host"))]
         return []
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
-        """Return the hosts that the group is on, and the host."""
+        """Return the hosts that the group is on, and the name of the rejected host."""
         required = _group_hosts(host_state.as_batch(), spec_obj)
         return "host", required, host_state.host
 
 
 def _group_hosts(hosts: HostBatch, spec_obj: RequestSpec) -> frozenset[str]:
-    """Return the hosts of a group with policy affinity; else none."""
+    """Return the hosts of the group if its policy is affinity; otherwise no hosts."""
     group = _group_with(AFFINITY, spec_obj)
     return frozenset() if group is None else group.hosts.union(hosts.placed.values())
 
@@ -50,8 +50,9 @@ def _group_hosts(hosts: HostBatch, spec_obj: RequestSpec) -> frozenset[str]:
 class ServerGroupAntiAffinityFilter(BaseHostFilter):
     """Pass hosts with fewer members of the group than ``max_server_per_host``.
 
-    The rule's default is 1. The host that the instance is already on passes, so that it
-    can be resized in place. Instances that this request has already placed count.
+    The rule's default is 1. The host that an existing instance is on passes, so that
+    the instance can be resized there. Instances that this request has already placed
+    count.
     """
 
     REASON = "already has as many members of the server group as anti-affinity allows"
@@ -72,14 +73,14 @@ class ServerGroupAntiAffinityFilter(BaseHostFilter):
         group = _group_with(ANTI_AFFINITY, spec_obj)
         if group is None:
             return []
-        at = hosts.codes("host")
-        room = np.zeros(int(at.max(initial=-1)) + 1, np.int64)
+        host_codes = hosts.codes("host")
+        room = np.zeros(int(host_codes.max(initial=-1)) + 1, np.int64)
         n_members = hosts.count_instances(group.members.union(hosts.placed))
-        room[at] = group.max_per_host - n_members
-        return [RoomOfPlaces(at, room)]
+        room[host_codes] = group.max_per_host - n_members
+        return [RoomOfPlaces(host_codes, room)]
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch | None:
-        """Return how many members the host may have, and those it has."""
+        """Return how many members the host may have, and which members it has."""
         group = _group_with(ANTI_AFFINITY, spec_obj)
         if group is None:
             return None
@@ -89,6 +90,6 @@ class ServerGroupAntiAffinityFilter(BaseHostFilter):
 
 
 def _group_with(policy: str, spec_obj: RequestSpec) -> ServerGroup | None:
-    """Return the request's group if it has a policy."""
+    """Return the request's server group if it has the given policy; otherwise None."""
     group = Request.of(spec_obj).server_group
     return group if group is not None and group.policy == policy else None

@@ -15,7 +15,8 @@ from .rejection import Mismatch
 
 _DEFAULT_CIDR = "/24"
 
-#: A byte for the IP version, then the address: the bytes sort as the addresses do.
+#: The type of a packed address: a byte for the IP version, then the address. Packed
+#: addresses compare as the addresses do.
 _PACKED = "S17"
 
 
@@ -23,9 +24,10 @@ class SimpleCIDRAffinityFilter(BaseHostFilter):
     """Pass hosts in the network of the hints ``build_near_host_ip`` and ``cidr``.
 
     ``cidr`` is a prefix length, "/24" by default. The slash is optional; without it,
-    nova concatenates the two and searches near another address. Hints that do not form
-    a network are reported as an invalid request; nova fails with netaddr's exception.
-    A host whose address is unknown does not pass; nova fails for it too.
+    nova appends the digits to the address, and so uses the network of another address.
+    Hints that do not form a network are reported as an invalid request; nova fails with
+    an exception of netaddr. A host whose address is unknown does not pass; nova fails
+    if there is such a host.
 
     Raises
     ------
@@ -42,9 +44,11 @@ class SimpleCIDRAffinityFilter(BaseHostFilter):
         if network is None:
             return all_hosts(hosts)
         addresses = hosts.map_distinct("host_ip", _packed, _PACKED, cache_key=_packed)
-        first = netaddr.IPAddress(network.first, network.version)
-        last = netaddr.IPAddress(network.last, network.version)
-        passing: Mask = (_pack(first) <= addresses) & (addresses <= _pack(last))
+        first_address = netaddr.IPAddress(network.first, network.version)
+        last_address = netaddr.IPAddress(network.last, network.version)
+        passing: Mask = (_pack(first_address) <= addresses) & (
+            addresses <= _pack(last_address)
+        )
         return passing
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
@@ -73,7 +77,7 @@ def _network(spec_obj: RequestSpec) -> netaddr.IPNetwork | None:
 
 
 def _packed(host_ip: str | None) -> bytes:
-    # The socket module's parser: netaddr's takes 100 times as long.
+    # The parser of the socket module: the one of netaddr takes 100 times as long.
     for version, family in ((4, socket.AF_INET), (6, socket.AF_INET6)):
         try:
             return bytes([version, *socket.inet_pton(family, host_ip or "")])

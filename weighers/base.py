@@ -26,10 +26,11 @@ Weights = npt.NDArray[np.float64]
 class BaseHostWeigher:
     """Return a raw weight for every host; a plugin overrides one of two methods.
 
-    `weigh_all` weighs all hosts at once; `weigh_host` weighs one, clearer and slower.
-    The scheduler calls `prepare` once a request and `weigh_all` once for each of its
-    instances, in several threads at a time, then normalizes the raw weights to 0..1 and
-    multiplies them by `multipliers`. A weigher writes to nothing and does no I/O.
+    `weigh_all` weighs all hosts at once, `weigh_host` one host: clearer, but slower.
+    The scheduler calls `prepare` once per request and `weigh_all` once per instance,
+    from several threads. It then normalizes the raw weights to 0..1, and multiplies
+    them by `multipliers`. A weigher is pure: it modifies neither hosts nor the request
+    nor itself while it runs, and does no I/O.
 
     Parameters
     ----------
@@ -41,17 +42,17 @@ class BaseHostWeigher:
     Raises
     ------
     ConfigurationError
-        The option of its multiplier is no finite number.
+        The value of the option `MULTIPLIER` is not a finite number.
 
     Attributes
     ----------
     minval, maxval : float or None
-        The ends of the range that is normalized; None: the least and the greatest raw
-        weight.
+        The ends of the range of raw weights that is normalized to 0..1; None: the least
+        and the greatest raw weight.
     MULTIPLIER : str or None
-        The option with the multiplier; None: always 1.
+        The name of the option with the multiplier; None: the multiplier is 1.
     MULTIPLIER_GROUP : str
-        The option's group.
+        The group of the option.
     MULTIPLIER_KEY : str or None
         The metadata key with which an aggregate overrides the option; None:
         `MULTIPLIER`.
@@ -94,9 +95,9 @@ class BaseHostWeigher:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it distinguishes no hosts for the request, so that it need not run.
+        """Whether all hosts weigh the same for the request: the weigher need not run.
 
-        The scheduler reads it once a request, after `prepare`.
+        The scheduler reads the property once a request, after `prepare`.
         """
         return False
 
@@ -117,19 +118,19 @@ class BaseHostWeigher:
     def joint_wishes(
         self, hosts: HostBatch, spec_obj: RequestSpec
     ) -> Sequence[PlacesUsed]:
-        """Return what instances of the request prefer of each other's places.
+        """Return wishes about the places that instances of the request use together.
 
-        For drivers that place several instances at once: by then no raw weight says
-        where the others are. None by default.
+        For drivers that place several instances at once: raw weights cannot depend on
+        the hosts of the other instances then. By default there are no wishes.
         """
         return ()
 
     def multipliers(self, hosts: HostBatch) -> Weights:
         """Return the multiplier of each host.
 
-        The least value that the host's aggregates have under `MULTIPLIER_KEY`, else the
-        option (nova's rule). The option is used, too, where one of them is not a finite
-        number.
+        It is the least value that the host's aggregates have under `MULTIPLIER_KEY`
+        (nova's rule). It is the option if no aggregate has a value, or if one of the
+        values is not a finite number.
 
         Returns
         -------
@@ -175,12 +176,13 @@ def weight_range(
 ) -> tuple[float, float]:
     """Return the range of raw weights that is normalized (nova's ``weights.py``).
 
-    Raw weights are clamped to the given ends. An end that is not given is the least or
-    greatest clamped weight.
+    Raw weights are clamped to `minval` and `maxval`. An end that is None is replaced by
+    the least or the greatest clamped weight.
 
     Parameters
     ----------
     raw : ndarray of float64, shape (n_hosts,), n_hosts at least 1
+        The raw weights.
     """
     low, high = minval, maxval
     if low is None:
@@ -196,13 +198,16 @@ def normalize(
     high: float | Weights,
     out: Weights | None = None,
 ) -> Weights:
-    """Return raw weights normalized to 0..1; all 0 in a flat range.
+    """Return raw weights normalized to 0..1; all are 0 if `low` equals `high`.
 
     Parameters
     ----------
-    raw, out : ndarray of float64
+    raw : ndarray of float64
+        The raw weights.
     low, high : float, or ndarray that broadcasts to the shape of `raw`
-        The ends of `weight_range`.
+        The ends of the range, as `weight_range` returns them.
+    out : ndarray of float64, optional
+        The array to write the result to; by default a new one.
     """
     normalized: Weights = np.clip(raw, low, high, out=out)
     normalized -= low

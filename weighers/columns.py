@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weighers by one number of each host: what is free, in progress or failed."""
+"""Weighers by one number of each host, such as free memory or failed builds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ColumnWeigher(BaseHostWeigher):
 
 
 class RAMWeigher(ColumnWeigher):
-    """Weigh by ``free_ram_mb``: the last report of the compute, less our own claims."""
+    """Weigh by ``free_ram_mb``, as the compute node reported it, less later claims."""
 
     COLUMN = "free_ram_mb"
     MULTIPLIER = "ram_weight_multiplier"
@@ -44,14 +44,17 @@ class CPUWeigher(BaseHostWeigher):
     minval = 0.0
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
-        """Return free vCPUs, shape (n_hosts,)."""
+        """Return the free vCPUs, shape (n_hosts,)."""
         usable = hosts.vcpus_total * hosts.cpu_allocation_ratio
         weights: Weights = usable - hosts.vcpus_used
         return weights
 
 
 class IoOpsWeigher(ColumnWeigher):
-    """Weigh by ``num_io_ops`` (build, resize, snapshot, …); prefers idle hosts."""
+    """Weigh by ``num_io_ops``: builds, resizes, snapshots and such in progress.
+
+    Hosts with few of them are preferred, as the multiplier is negative by default.
+    """
 
     COLUMN = "num_io_ops"
     MULTIPLIER = "io_ops_weight_multiplier"
@@ -79,5 +82,5 @@ class BuildFailureWeigher(ColumnWeigher):
     MULTIPLIER = "build_failure_weight_multiplier"
 
     def multipliers(self, hosts: HostBatch) -> Weights:
-        """Return the negated multipliers, those of aggregates too; shape (n_hosts,)."""
+        """Return the negated multiplier of each host, shape (n_hosts,)."""
         return -super().multipliers(hosts)

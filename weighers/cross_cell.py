@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is the host in the cell of the instance?"""
+"""Is the host in the cell that a move of the instance prefers?"""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from .base import BaseHostWeigher, Weights
 
 
 class CrossCellWeigher(BaseHostWeigher):
-    """Weigh 1 in the cell that a move prefers, -1 in other cells; else 0.
+    """Weigh hosts 1 in the cell that a move prefers, and -1 in other cells.
 
-    A move prefers the cell of its destination if it may leave that cell.
+    A move prefers the cell of its requested destination if it may leave that cell. For
+    any other request, all hosts weigh 0.
     """
 
     MULTIPLIER = "cross_cell_move_weight_multiplier"

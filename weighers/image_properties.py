@@ -20,13 +20,13 @@ _OPTION = "image_props_weight_setting"
 class ImagePropertiesWeigher(BaseHostWeigher):
     """Weigh by the image properties that instances of the host share with the request.
 
-    Each instance counts once for each property that has exactly the requested value,
-    times the property's factor in ``image_props_weight_setting`` if that is set;
-    properties without a factor then count nothing.
+    For each property that has exactly the requested value, an instance adds 1 to the
+    weight of its host. If ``image_props_weight_setting`` is set, an instance adds the
+    factor of the property instead, and nothing for a property without a factor.
 
-    nova 34 weighs nothing while the option is 0, even if aggregates override it; here
-    an aggregate's multiplier suffices. nova reads the instances from a database for
-    each host of each request; here they are in the host table.
+    nova 34 weighs all hosts the same if the option of the multiplier is 0, even if
+    aggregates override it; here an aggregate's multiplier suffices. nova reads the
+    instances from a database for each host and request; here the host table has them.
     """
 
     MULTIPLIER = "image_props_weight_multiplier"
@@ -39,7 +39,7 @@ class ImagePropertiesWeigher(BaseHostWeigher):
         self._factors = dict(factors(f"[filter_scheduler] {_OPTION}", setting))
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
-        """Return the sums of factors, shape (n_hosts,)."""
+        """Return the sum of factors for each host, shape (n_hosts,)."""
         is_on = self.conf.filter_scheduler[self.MULTIPLIER] or hosts.any_value_in_table(
             "aggregates",
             lambda of_host: any(self.MULTIPLIER in a.metadata for a in of_host),
@@ -53,4 +53,6 @@ class ImagePropertiesWeigher(BaseHostWeigher):
             prop: self._factors.get(prop[0], default)
             for prop in properties_of_image(image)
         }
-        return hosts.sum_image_properties({p: f for p, f in requested.items() if f})
+        return hosts.sum_image_properties(
+            {prop: factor for prop, factor in requested.items() if factor}
+        )

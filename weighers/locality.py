@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How near is the host to what a request wants to be near, or far from?"""
+"""How far is the host from what a request prefers to be near to, or far from?"""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from .base import BaseHostWeigher, Weights
 
 
 class LocalityWeigher(BaseHostWeigher):
-    """Weigh by the distances of the hints ``near`` and ``far``, and of soft groups.
+    """Weigh by distances to what hints and soft groups of the request name.
 
-    A host's weight is the sum of its distances to everything that the request wants to
-    be far from, minus the sum of those to everything that it wants to be near to.
+    A host's weight is the sum of its distances to everything that the request prefers
+    to be far from, minus the sum of its distances to everything that the request
+    prefers to be near to.
     """
 
     MULTIPLIER = "weight_multiplier"
@@ -57,31 +58,42 @@ class LocalityWeigher(BaseHostWeigher):
         return self._rules is not None and not self._rules
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
-        """Return the signed sums of distances, shape (n_hosts,)."""
+        """Return the signed sum of distances for each host, shape (n_hosts,)."""
         rules = self._rules_of(spec_obj)
         total = np.zeros(len(hosts))
         if rules:
-            own = spec_obj.instance_uuid if "instance_uuid" in spec_obj else ""
-            near = _Nearness(hosts, Places(hosts, self._levels), self._distances, own)
+            instance_uuid = (
+                spec_obj.instance_uuid if "instance_uuid" in spec_obj else ""
+            )
+            nearness = _Nearness(
+                hosts, Places(hosts, self._levels), self._distances, instance_uuid
+            )
             for rule in rules:
-                total += near.of(rule) * (-1.0 if rule.is_near else 1.0)
+                total += nearness.of(rule) * (-1.0 if rule.is_near else 1.0)
         return total
 
     def joint_wishes(self, hosts: HostBatch, spec_obj: RequestSpec) -> list[PlacesUsed]:
-        """Return the wishes of the group for few or many places, of any distance."""
+        """Return the wishes that the instances use few, or many, places or hosts.
+
+        The wishes are those of soft groups; distances do not count.
+        """
         if not (rules := [r for r in self._rules_of(spec_obj) if r.is_group]):
             return []
         places, weights = Places(hosts, self._levels), self.multipliers(hosts)
         wishes = []
         for rule in rules:
-            at = hosts.codes("host")
+            place_codes = hosts.codes("host")
             if rule.level:
                 # A host without a place shares one with no other host.
-                known = places.at(rule.level)
-                alone = len(places.names(rule.level)) + at
-                at = np.where(known >= 0, known, alone)
-            of_places = per_place(at, -weights if rule.is_near else weights)
-            wishes.append(PlacesUsed(at, of_places))
+                places_at_level = places.at(rule.level)
+                own_place_codes = len(places.names(rule.level)) + place_codes
+                place_codes = np.where(
+                    places_at_level >= 0, places_at_level, own_place_codes
+                )
+            place_weights = per_place(
+                place_codes, -weights if rule.is_near else weights
+            )
+            wishes.append(PlacesUsed(place_codes, place_weights))
         return wishes
 
     def _rules_of(self, spec_obj: RequestSpec) -> Sequence[SoftRule]:
@@ -91,7 +103,7 @@ class LocalityWeigher(BaseHostWeigher):
 
 
 class _Nearness:
-    """The distances of a batch's hosts to what soft rules name."""
+    """Computes the distances of a batch's hosts to what soft rules name."""
 
     def __init__(
         self, hosts: HostBatch, places: Places, distances: Distances, own: str
@@ -124,10 +136,13 @@ class _Nearness:
         return self._places.levels.index(rule.level)
 
     def _to_closest(self, targets: Iterable[Target]) -> Weights:
-        """Return the distance to the closest of some places and hosts."""
+        """Return the distance to the closest of some places and hosts, (n_hosts,).
+
+        The distance is 0 if no host is in any of the places.
+        """
         lengths_of = (self._to_place(level, name) for level, name in targets)
-        known = [lengths for lengths in lengths_of if lengths is not None]
-        return np.minimum.reduce(known) if known else self._none()
+        known_lengths = [lengths for lengths in lengths_of if lengths is not None]
+        return np.minimum.reduce(known_lengths) if known_lengths else self._none()
 
     def _to_place(self, level: str, name: str) -> Weights | None:
         """Return the distance to a place, or to a host; None: no host is in it."""
@@ -152,25 +167,26 @@ class _Nearness:
         targets: Mapping[str, tuple[int, ...]],
         first: int,
     ) -> Weights:
-        """Return the sum of distances to members; those in one place count at once.
+        """Return the sum of distances to the members of a group, shape (n_hosts,).
 
-        A member's host without a place is near to itself only.
+        For members in the same place, the distance is computed once. For a member on a
+        host without a place, the distance is 0 on that host only.
         """
-        numbers: Counter[tuple[int, ...]] = Counter()
+        n_members_of_target: Counter[tuple[int, ...]] = Counter()
         total = self._none()
         for host, target in targets.items():
             if target[first] >= 0:
-                numbers[target] += by_host[host]
+                n_members_of_target[target] += by_host[host]
                 continue
             lengths = self._distances.to_target(self._places, target, first)
             lengths[self._hosts.matches("host", [host])] = 0.0
             total += by_host[host] * lengths
-        for target, number in numbers.items():
-            total += number * self._outside(target, first)
+        for target, n_members in n_members_of_target.items():
+            total += n_members * self._outside(target, first)
         return total
 
     def _outside(self, target: Sequence[int], first: int) -> Weights:
-        """Return the distance to a place, which is 0 inside it, shape (n_hosts,)."""
+        """Return the distance to a place, 0 inside the place, shape (n_hosts,)."""
         lengths = self._distances.to_target(self._places, target, first)
         lengths[self._places.at(self._places.levels[first]) == target[first]] = 0.0
         return lengths

@@ -22,11 +22,12 @@ Metrics = Mapping[str, float]
 
 
 class MetricsWeigher(BaseHostWeigher):
-    """Weigh by the sum of metric times ratio over ``[metrics] weight_setting``.
+    """Weigh by the sum of metrics times their ratios in ``[metrics] weight_setting``.
 
-    A host without one of the metrics fails the request if ``[metrics] required``
-    (MetricsFilter rejects such hosts); else it weighs ``weight_of_unavailable``. A
-    missing metric is ignored if its ratio, or the host's multiplier, is 0.
+    If a host lacks one of the metrics and ``[metrics] required`` is true, the request
+    fails, unless MetricsFilter has rejected the host before. Otherwise the host weighs
+    ``weight_of_unavailable``; but a missing metric is ignored if its ratio, or the
+    multiplier of the host, is 0.
     """
 
     MULTIPLIER = "weight_multiplier"
@@ -41,7 +42,7 @@ class MetricsWeigher(BaseHostWeigher):
         self._setting: Setting = factors("[metrics] weight_setting", setting)
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
-        """Return the sums, shape (n_hosts,).
+        """Return the weighted sum of each host's metrics, shape (n_hosts,).
 
         Raises
         ------
@@ -64,7 +65,7 @@ class MetricsWeigher(BaseHostWeigher):
         return sums
 
     def _sums(self, hosts: HostBatch, needed: Setting) -> Weights:
-        """Return the sums, NaN where one of `needed` is missing, shape (n_hosts,)."""
+        """Return the sums, NaN for hosts that lack a metric of `needed`, (n_hosts,)."""
         names = tuple(name for name, _ in needed)
         total = functools.partial(_total, setting=self._setting, needed=names)
         cache_key = ("MetricsWeigher", self._setting, names)

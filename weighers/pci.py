@@ -11,26 +11,26 @@ from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch
 from .base import BaseHostWeigher, Weights
 
-#: From this number on devices are not scarce, and hosts weigh the same.
+#: All hosts with at least this number of free devices weigh the same.
 _MANY: Final = 99
 
 
 class PCIWeigher(BaseHostWeigher):
     """Weigh by ``100 - min(free devices, 99)``, for every request.
 
-    Hosts without devices are used first, then those with few, so that hosts with many
-    stay free for guests that need devices.
+    Hosts without devices are used first, then hosts with few devices, so that hosts
+    with many devices stay free for guests that need devices.
     """
 
     MULTIPLIER = "pci_weight_multiplier"
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
-        """Return 100 for no free devices, 1 for 99 and more, shape (n_hosts,)."""
-        free: Weights = hosts.map_distinct(
+        """Return 100 for hosts without free devices, 1 for 99 or more; (n_hosts,)."""
+        n_free: Weights = hosts.map_distinct(
             "pci_stats",
             lambda pools: pools.n_free,
             np.float64,
             cache_key=("HostPools.n_free",),
         )
-        weights: Weights = _MANY + 1 - np.minimum(free, _MANY)
+        weights: Weights = _MANY + 1 - np.minimum(n_free, _MANY)
         return weights

@@ -16,16 +16,16 @@ from .base import BaseHostWeigher, Weights
 
 
 class GroupMembersWeigher(BaseHostWeigher):
-    """Weigh by the members of the group on the host if its policy is `POLICY`.
+    """Weigh by the number of group members on the host, if the policy is `POLICY`.
 
-    Instances that this request has already placed count. Each counts `SIGN`.
+    Instances that this request has already placed count. Each member counts `SIGN`.
     """
 
     POLICY: ClassVar[str]
     SIGN: ClassVar[float]
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
-        """Return the members on each host times `SIGN`, shape (n_hosts,)."""
+        """Return the number of members on each host times `SIGN`, shape (n_hosts,)."""
         group = Request.of(spec_obj).server_group
         if group is None or group.policy != self.POLICY:
             return np.zeros(len(hosts))
@@ -34,16 +34,23 @@ class GroupMembersWeigher(BaseHostWeigher):
         return counts * self.SIGN
 
     def joint_wishes(self, hosts: HostBatch, spec_obj: RequestSpec) -> list[PlacesUsed]:
-        """Return the wish for few or many service hosts, as much as the multiplier."""
+        """Return the wish that the instances use few, or many, service hosts.
+
+        The multiplier is the weight of each used host; `SIGN` decides for few or many.
+        """
         group = Request.of(spec_obj).server_group
         if group is None or group.policy != self.POLICY:
             return []
-        at = hosts.codes("host")
-        return [PlacesUsed(at, per_place(at, -self.SIGN * self.multipliers(hosts)))]
+        host_codes = hosts.codes("host")
+        return [
+            PlacesUsed(
+                host_codes, per_place(host_codes, -self.SIGN * self.multipliers(hosts))
+            )
+        ]
 
 
 class ServerGroupSoftAffinityWeigher(GroupMembersWeigher):
-    """Weigh by the members of the group on the host if its policy is soft-affinity."""
+    """Weigh by the group members on the host, for policy soft-affinity."""
 
     POLICY = SOFT_AFFINITY
     SIGN = 1.0
@@ -51,7 +58,7 @@ class ServerGroupSoftAffinityWeigher(GroupMembersWeigher):
 
 
 class ServerGroupSoftAntiAffinityWeigher(GroupMembersWeigher):
-    """Weigh by minus the members on the host if the policy is soft-anti-affinity."""
+    """Weigh by minus the group members on the host, for policy soft-anti-affinity."""
 
     POLICY = SOFT_ANTI_AFFINITY
     SIGN = -1.0

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a request to selections: the driver interface, filter_scheduler, its record."""
+"""Decide requests: the driver interface, the drivers, and the record of a decision."""

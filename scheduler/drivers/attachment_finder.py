@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find where the volumes and ports of a request are, and set the rules that follow.
+"""Find where volumes and ports of a request are; derive rules about places from that.
 
 hints, boot volume, requested ports
     ─▶ Cinder, Neutron ─▶ backend, segment, physical network, host
@@ -54,14 +54,16 @@ _KEYS: Final = {
     AttachmentKind.VOLUME: (BACKEND_KEY,),
     AttachmentKind.PORT: (SEGMENT_KEY, PHYSICAL_NETWORK_KEY),
 }
-#: Places to which something is equally close: each costs time in every decision.
+#: The maximum number of places of a volume or port to which a request prefers to be
+#: near: weighing takes time for each of them.
 _MAX_PLACES: Final = 100
 
 _NOT_CONFIGURED: Final = {
     AttachmentKind.VOLUME: "Cinder is not configured: set auth_type in [cinder]",
     AttachmentKind.PORT: "Neutron is not configured: set auth_type in [neutron]",
 }
-#: For end users; the same for what does not exist and what belongs to others.
+#: For end users; the text does not reveal whether the volume or port belongs to another
+#: project or does not exist.
 _UNKNOWN: Final = "is not known in the project"
 _UNAVAILABLE: Final = "cannot be looked up now"
 NO_PLACE: Final = "is in no known place"
@@ -76,9 +78,11 @@ class AttachmentFinder:
     Attributes
     ----------
     services : mapping
-        By kind; one that is missing is not configured.
+        Lookups in Cinder and Neutron by kind of attachment; the lookups of a service
+        that is not configured are missing.
     boot_volumes : Lookups or None
-        The volumes that instances boot from, by instance. None: they are not known.
+        Lookups of the volumes that instances boot from, by instance UUID; None: the
+        volumes are not known.
     """
 
     services: Mapping[AttachmentKind, Lookups[Attachment]] = dataclasses.field(
@@ -127,7 +131,10 @@ class AttachmentFinder:
         table: HostTable,
         conf: cfg.ConfigOpts,
     ) -> Sequence[AttachmentRecord]:
-        """Look up what hints name, and what counts automatically."""
+        """Look up the volumes and ports of hints, and those that count automatically.
+
+        Returns and raises as `FindsAttachments.find`.
+        """
         hints = request.attachment_hints(levels)
         has_volume = request.is_bfv and self._may_find(
             BOOT_VOLUME, AttachmentKind.VOLUME, table, conf
@@ -149,7 +156,16 @@ class AttachmentFinder:
     def _may_find(
         self, what: str, kind: AttachmentKind, table: HostTable, conf: cfg.ConfigOpts
     ) -> bool:
-        """Return whether something is looked up automatically, and may be mapped."""
+        """Return whether to look up attachments that no hint names.
+
+        They are looked up if option and service are set, and if an aggregate maps
+        attachments of their kind to a place.
+
+        Parameters
+        ----------
+        what : str
+            `BOOT_VOLUME` or `PORTS`, a value of ``[locality] automatic``.
+        """
         if what not in conf.locality.automatic or kind not in self.services:
             return False
         return any(
@@ -176,8 +192,10 @@ class MappedPlaces:
                         self._places[key, value.strip()].add(place)
 
     def of(self, key: str, values: Iterable[str]) -> set[Target]:
-        """Return the places of some values of a key."""
-        return {place for v in values for place in self._places.get((key, v), ())}
+        """Return the places that are mapped to any of some values of a metadata key."""
+        return {
+            place for value in values for place in self._places.get((key, value), ())
+        }
 
 
 class _Search:
@@ -203,7 +221,13 @@ class _Search:
         self._failed: list[AttachmentRecord] = []
 
     def begin(self, hints: Iterable[AttachmentHint]) -> None:
-        """Start to look up what hints name."""
+        """Start to look up the volumes and ports that hints name.
+
+        Raises
+        ------
+        InvalidRequest
+            The hints name more than `MAX_LOOKUPS` volumes and ports.
+        """
         hints = list(hints)
         if len({(hint.kind, hint.uuid) for hint in hints}) > MAX_LOOKUPS:
             raise InvalidRequest(
@@ -215,18 +239,22 @@ class _Search:
 
     def _begin(self, hint: AttachmentHint) -> None:
         lookups = self._finder.services.get(hint.kind)
-        begun = None if lookups is None else (lookups, lookups.begin(hint.uuid))
-        self._begun[hint] = begun
+        started_lookup = (
+            None if lookups is None else (lookups, lookups.begin(hint.uuid))
+        )
+        self._begun[hint] = started_lookup
 
     def begin_ports(self) -> None:
-        """Start to look up the requested ports, as many as may be."""
+        """Start to look up the requested ports, `MAX_LOOKUPS` lookups at most."""
         networks = self._request.requested_networks
-        ports = [str(n.port_id) for n in networks if uuidutils.is_uuid_like(n.port_id)]
-        for uuid in ports[: max(0, MAX_LOOKUPS - len(self._begun))]:
+        port_uuids = [
+            str(n.port_id) for n in networks if uuidutils.is_uuid_like(n.port_id)
+        ]
+        for uuid in port_uuids[: max(0, MAX_LOOKUPS - len(self._begun))]:
             self._begin(AttachmentHint(PORTS, AttachmentKind.PORT, uuid))
 
     def begin_boot_volume(self) -> None:
-        """Start to look up the boot volume, once the source has named it."""
+        """Wait until the source names the boot volume, and start to look it up."""
         boot_volumes = self._finder.boot_volumes
         instance = self._request.instance_uuid or ""
         if boot_volumes is None or not uuidutils.is_uuid_like(instance):
@@ -245,14 +273,14 @@ class _Search:
     # -- results -----------------------------------------------------------------------
 
     def results(self) -> list[AttachmentRecord]:
-        """Wait for all answers."""
+        """Wait for all answers; return a record of each lookup."""
         return [*map(self._result, self._begun), *self._failed]
 
     def _result(self, hint: AttachmentHint) -> AttachmentRecord:
-        begun = self._begun[hint]
-        if begun is None:
+        started_lookup = self._begun[hint]
+        if started_lookup is None:
             return _failed(hint, _UNAVAILABLE, _NOT_CONFIGURED[hint.kind])
-        lookups, lookup = begun
+        lookups, lookup = started_lookup
         attachment = lookups.wait(lookup, self._deadline, self._timeout_s)
         if isinstance(attachment, LookupFailed):
             problem = _UNKNOWN if attachment.is_unknown else _UNAVAILABLE
@@ -274,13 +302,13 @@ class _Search:
         return AttachmentRecord(hint.hint, hint.uuid, hint.level, tuple(places))
 
     def _places(self, attachment: Attachment, *, is_bound: bool) -> list[Target]:
-        """Return the places that the first clue with any leads to.
+        """Return the places of the first clue that is mapped to any.
 
         Parameters
         ----------
         is_bound : bool
-            Whether the host of a port counts: that of the instance's own port is the
-            host that the instance is on.
+            Whether the host of a port counts. It does not count for the instance's own
+            ports, which are on the current host of the instance.
         """
         for clue in attachment.clues:
             if clue.key != HOST_CLUE:
@@ -309,12 +337,12 @@ class FindsAttachments(Protocol):
         table: HostTable,
         conf: cfg.ConfigOpts,
     ) -> Sequence[AttachmentRecord]:
-        """Return the places of each volume and port that counts for a request.
+        """Return a record of the places of each volume and port that is looked up.
 
         Raises
         ------
         InvalidRequest
-            A hint is malformed, or there are too many.
+            A hint is malformed, or hints name too many volumes and ports.
         """
         ...
 
@@ -325,12 +353,12 @@ def apply_attachments(
     table: HostTable,
     conf: cfg.ConfigOpts,
 ) -> Sequence[AttachmentRecord]:
-    """Set the rules that follow from a request's volumes and ports; return these.
+    """Set a request's rules that follow from its volumes and ports; return the records.
 
     Raises
     ------
     InvalidRequest
-        A hint is malformed, or there are too many.
+        A hint is malformed, or hints name too many volumes and ports.
     """
     levels = tuple(dict.fromkeys(conf.locality.levels))
     records = finder.find(request, levels, table, conf)
@@ -364,22 +392,28 @@ def check_required(records: Iterable[AttachmentRecord]) -> None:
 
 
 class _Required:
-    """The rules of hints that require a place; one of a hint's places is enough."""
+    """Collects the places that hints require, and derives a rule for each hint.
+
+    A host conforms to the rule if it is in one of the places of the hint.
+    """
 
     def __init__(self, places: Places) -> None:
         self._places = places
         self._named: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
     def add(self, record: AttachmentRecord) -> AttachmentRecord:
-        """Add the place of a volume or port; return what is recorded of it."""
+        """Add the places of a volume or port; return its record.
+
+        The record has a problem if no known place of the required level contains them.
+        """
         if record.problem:
             return record
         names = self._places.names_around(record.level, record.places)
         self._named[record.hint, record.level] |= names
         if names:
             return record
-        inside = ", ".join(" ".join(place) for place in record.places)
-        detail = f"{inside} is in no {record.level} that is known"
+        places_text = ", ".join(" ".join(place) for place in record.places)
+        detail = f"{places_text} is in no {record.level} that is known"
         return dataclasses.replace(record, problem=NO_PLACE, detail=detail)
 
     def rules(self) -> Iterator[Rule]:
@@ -390,16 +424,16 @@ class _Required:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecordedAttachments:
-    """What an earlier decision found, for its replay."""
+    """Returns the volumes and ports that an earlier decision found, for its replay."""
 
     attachments: Sequence[AttachmentRecord] = ()
 
     def find(
         self,
-        request: Request,  # noqa: ARG002 - it is the same one
-        levels: Sequence[str],  # noqa: ARG002 - the same
-        table: HostTable,  # noqa: ARG002 - the same
-        conf: cfg.ConfigOpts,  # noqa: ARG002 - the same
+        request: Request,  # noqa: ARG002 - that of the earlier decision
+        levels: Sequence[str],  # noqa: ARG002 - those of the earlier decision
+        table: HostTable,  # noqa: ARG002 - that of the earlier decision
+        conf: cfg.ConfigOpts,  # noqa: ARG002 - that of the earlier decision
     ) -> Sequence[AttachmentRecord]:
-        """Return what was found then."""
+        """Return the records of the earlier decision."""
         return self.attachments

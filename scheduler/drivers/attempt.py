@@ -46,8 +46,9 @@ from .weighing import checked_weights, rank_hosts
 
 LOG = logging.getLogger(__name__)
 
-#: Returns what an instance gets on a host of a batch; None: the host does not accept
-#: it. The last argument are the hosts that may get other instances of the request.
+#: Takes an instance, a batch of hosts, the index of a host, and the hosts that may get
+#: other instances of the request. Returns the assignment of the instance to the host;
+#: None: the host does not accept the instance.
 _Accept = Callable[[str, HostBatch, int, HostBatch], Assignment | None]
 
 
@@ -65,16 +66,16 @@ class Attempt(DecisionSteps):
     contention : Contention
         The share of refused claims, which the claims of this attempt change.
     random_seed : int or None
-        Of the attempt that is repeated; None: one is drawn where needed.
+        The seed of the attempt that is repeated; None: one is drawn if needed.
 
     Attributes
     ----------
     placed : list of PlacedInstance
         The instances that have a host, in the order in which they got it.
     selected : list of list of Selection, or None
-        What the driver has to return.
+        What the driver has to return; None: no selections have been made yet.
     random_seed : int or None
-        None: nothing was chosen at random.
+        The seed of `rng`; None: nothing was chosen at random.
     """
 
     def __init__(
@@ -96,18 +97,21 @@ class Attempt(DecisionSteps):
         self.random_seed = random_seed
         self.placed: list[PlacedInstance] = []
         self.selected: Selections | None = None
-        #: The hosts that the first filters passed, for the instance filtered last.
+        #: The hosts that passed the filters without ``may_pass_later``, for the last
+        #: instance that was filtered.
         self._eligible = hosts
-        #: The hosts that all filters passed, for that instance; None: none have run.
+        #: The hosts that passed all filters, for the last instance that was filtered;
+        #: None: no filter has run.
         self._passing: HostBatch | None = None
-        #: The number of the record's steps once the first filters have run.
+        #: The number of steps in the record after the filters without
+        #: ``may_pass_later`` had run.
         self._n_steps = 0
-        #: Weighs hosts instead of the weighers.
+        #: The driver's function that weighs hosts; None: the enabled weighers do.
         self._weigh: Weigh | None = None
 
     @functools.cached_property
     def rng(self) -> np.random.Generator:
-        """The random generator of this attempt alone, by its seed."""
+        """The random generator of this attempt, seeded with `random_seed`."""
         if self.random_seed is None:
             self.random_seed = int(self._parts.rng.integers(2**62))
         return np.random.default_rng(self.random_seed)
@@ -120,13 +124,13 @@ class Attempt(DecisionSteps):
         Parameters
         ----------
         number : int
-            The instance's among those that are placed.
+            The number of the instance among those that are placed.
         is_again : bool
-            Whether only those filters run that depend on the instances on hosts.
+            Whether only filters with ``may_pass_later`` run.
         """
         prepared, record = self._prepared, self._record
-        first = prepared.filters[: prepared.n_first]
-        last = prepared.filters[prepared.n_first :]
+        first_filters = prepared.filters[: prepared.n_first]
+        last_filters = prepared.filters[prepared.n_first :]
         run = functools.partial(
             filter_hosts,
             spec_obj=spec_of_instance(prepared.request.spec_obj, uuid),
@@ -137,16 +141,19 @@ class Attempt(DecisionSteps):
         )
         with record.timed("filters"):
             if not is_again:
-                self._eligible = run(first, hosts)
+                self._eligible = run(first_filters, hosts)
                 self._n_steps = len(record.steps)
             self._passing = self._eligible
-            if last and len(self._eligible):
+            if last_filters and len(self._eligible):
                 del record.steps[self._n_steps :]
-                self._passing = run(last, self._eligible)
+                self._passing = run(last_filters, self._eligible)
         return self._passing
 
     def tried(self) -> Tried | None:
-        """Return the hosts that were tried last, after all filters; None: none were."""
+        """Return the hosts that passed all filters last; None: no filter has run.
+
+        For a rebuild, return None.
+        """
         if self._offer is None or self._passing is None:
             return None
         filters, n_first = self._prepared.filters, self._prepared.n_first
@@ -162,8 +169,8 @@ class Attempt(DecisionSteps):
         conf, n_choices = self._parts.conf, self._contention.n_choices
         # Tie breakers are constant for a row until the next start.
         n_rows = int(hosts.rows.max()) + 1 if len(hosts) else 0
-        of_rows = _random_order(self._parts.tie_seed, 1 << n_rows.bit_length())
-        ties = of_rows[hosts.rows]
+        ties_of_rows = _random_order(self._parts.tie_seed, 1 << n_rows.bit_length())
+        ties = ties_of_rows[hosts.rows]
         with self._record.timed("weighers"):
             if weigh is not None:
                 what = f"[moorage] driver: weigh of {type(self._parts.driver).__name__}"
@@ -181,19 +188,19 @@ class Attempt(DecisionSteps):
                 spec_of_instance(self._prepared.request.spec_obj, uuid),
                 conf=conf,
                 ties=ties,
-                # Its own seed is drawn only where the record needs it.
+                # A seed is drawn, and recorded, only if something is chosen at random.
                 rng=self.rng if is_random else self._parts.rng,
                 n_choices=n_choices,
                 nearness=self._contention.share * MAX_NEARNESS,
             )
 
     def select_by_weight(self, weigh: Weigh | None = None) -> Selections:
-        """Place all instances that have no host on those of the highest weight.
+        """Place each instance that has no host on the host of the highest weight.
 
-        Several are claimed in one POST if Placement grants it. Refused instances move
-        to other candidates and hosts, together at first, then one by one; granted
-        claims stay. The instance that is placed last is placed with all others taken
-        into account.
+        Several instances are claimed in one POST if Placement grants it. Refused
+        instances move to other candidates and hosts, together at first, then one by
+        one; granted claims stay. The last instance is placed with all other instances
+        counted on their hosts.
         """
         self._weigh = weigh
         claims, hosts, n_posts = self._claims, self._hosts, 0
@@ -207,7 +214,8 @@ class Attempt(DecisionSteps):
             hosts = hosts_after(hosts, granted) if uuids else hosts
             n_posts += 1
         # A request that is repeated because its answer was lost gets the same host
-        # again: first where it might get a third one besides this and the source.
+        # again. In an evacuation this is tried before a claim, which could add a third
+        # host to the earlier claim's and the source.
         placed = None
         if uuids and claims is not None and claims.may_add:
             placed = self._adopt_earlier_claim(claims, hosts, uuids)
@@ -221,23 +229,26 @@ class Attempt(DecisionSteps):
                 if placed is None:
                     raise
         self.placed += placed or ()
-        last = self.placed[-1]
-        alternates = last.ranking
+        last_placed = self.placed[-1]
+        alternates = last_placed.ranking
         assert alternates is not None
         if self._prepared.n_alternates and len(self.placed) > 1:
             # Alternates are ranked with all instances of the request on their hosts.
             hosts = alternates.hosts.with_instance(
-                last.index, last.instance_uuid, last.consumption
+                last_placed.index, last_placed.instance_uuid, last_placed.consumption
             )
             number = len(self.placed) - 1
-            passing = self._filter(hosts, last.instance_uuid, number)
-            alternates = self._rank(passing, last.instance_uuid, weigh)
+            passing = self._filter(hosts, last_placed.instance_uuid, number)
+            alternates = self._rank(passing, last_placed.instance_uuid, weigh)
         return self._make_selections(alternates)
 
     def _adopt_earlier_claim(
         self, claims: Claims, hosts: HostBatch, uuids: Sequence[str]
     ) -> list[PlacedInstance] | None:
-        """Place an instance where an earlier request claimed its host, if one did."""
+        """Place an instance on the host that an earlier request has claimed for it.
+
+        Return None if there is no such claim, or if it cannot be kept.
+        """
         if len(self._prepared.instance_uuids) > 1:
             return None
         held = claims.held_candidate(uuids[0])
@@ -255,11 +266,16 @@ class Attempt(DecisionSteps):
         *,
         may_retry: bool = False,
     ) -> list[PlacedInstance]:
-        """Select the best accepting host for each instance, or raise NoValidHost.
+        """Place each instance on the best host that `accept` accepts.
 
-        A host that a filter rejected is not considered for later instances, except for
-        filters with ``may_pass_later``. If none accepted and some were only busy, all
-        are tried again, a few times.
+        A host that a filter without ``may_pass_later`` rejected is not considered for
+        later instances. With `may_retry`, all hosts are tried again, a few times, if no
+        host accepted an instance and some were only busy.
+
+        Raises
+        ------
+        NoValidHost
+            No host accepted an instance.
         """
         placed: list[PlacedInstance] = []
         for number, uuid in enumerate(uuids):
@@ -284,8 +300,10 @@ class Attempt(DecisionSteps):
             placed.append(placed_instance(assignment, ranking, index, n_top_hosts))
             hosts = self._eligible
             if len(uuids) > 1:
-                at = index_in(hosts, ranking.hosts, index)
-                hosts = hosts.with_instance(at, uuid, assignment.consumption)
+                index_in_eligible = index_in(hosts, ranking.hosts, index)
+                hosts = hosts.with_instance(
+                    index_in_eligible, uuid, assignment.consumption
+                )
         return placed
 
     def _reserve(
@@ -296,7 +314,13 @@ class Attempt(DecisionSteps):
         _eligible: HostBatch,
         among: Sequence[int] | None = None,
     ) -> Assignment | None:
-        """Reserve the first open one of a host's candidates, which is not claimed."""
+        """Reserve a host's first open candidate, without claiming it in Placement.
+
+        Parameters
+        ----------
+        among : sequence of int, optional
+            The numbers of the candidates to choose from; by default all that passed.
+        """
         if self._claims is None or self._offer is None:
             return self._prepared.assign(uuid, hosts, index)
         if among is None:
@@ -310,43 +334,47 @@ class Attempt(DecisionSteps):
     def _accept_held(
         self, held: int, uuid: str, hosts: HostBatch, index: int, _eligible: HostBatch
     ) -> Assignment | None:
-        """Accept only the host of the candidate that the instance holds already."""
+        """Accept only the host of the candidate `held`, which the instance holds."""
         offer = self._offer
         if offer is None or held not in offer.numbers_of(hosts.value("uuid", index)):
             return None
         return self._prepared.assign(uuid, hosts, index, offer, held)
 
     def _make_selections(self, ranking: Ranking) -> Selections:
-        """Return a list an instance: its host, then alternates; record them.
+        """Return and record a list for each instance: its host, then alternates.
 
-        Alternates are the best hosts of an instance's cell of which none was chosen.
+        Alternates are the best hosts in the cell of the instance's host that were not
+        chosen for any instance.
         """
         n_alternates, hosts = self._prepared.n_alternates, ranking.hosts
         nodes = {placed.value("uuid") for placed in self.placed}
-        # All instances in a cell share the alternates.
-        of_cell: dict[str, list[Selection]]
-        of_cell = {placed.value("cell_uuid"): [] for placed in self.placed}
+        # All instances in a cell have the same alternates.
+        alternates_of_cell: dict[str, list[Selection]]
+        alternates_of_cell = {placed.value("cell_uuid"): [] for placed in self.placed}
         for index in ranking:
-            if all(len(alternates) == n_alternates for alternates in of_cell.values()):
+            if all(
+                len(alternates) == n_alternates
+                for alternates in alternates_of_cell.values()
+            ):
                 break
             node = hosts.value("uuid", index)
-            alternates = of_cell.get(hosts.value("cell_uuid", index))
+            alternates = alternates_of_cell.get(hosts.value("cell_uuid", index))
             if node in nodes or alternates is None or len(alternates) == n_alternates:
                 continue
             candidate: int | None = NO_CANDIDATE
             if self._claims is not None and self._offer is not None:
-                among = hosts.candidates_of(index)
-                candidate = self._offer.next_candidate(node, among)
+                numbers = hosts.candidates_of(index)
+                candidate = self._offer.next_candidate(node, numbers)
             if candidate is not None:
                 limits = self._prepared.limits(hosts, index)
                 host = read_attributes(hosts, index)
                 alternates.append(self._selection(host, limits, candidate))
         self.selected = []
-        of_instance = {placed.instance_uuid: placed for placed in self.placed}
+        placed_of_instance = {placed.instance_uuid: placed for placed in self.placed}
         for uuid in self._prepared.instance_uuids:
-            placed = of_instance[uuid]
+            placed = placed_of_instance[uuid]
             chosen = self._selection(placed.host, placed.limits, placed.candidate)
-            alternates = of_cell[placed.value("cell_uuid")]
+            alternates = alternates_of_cell[placed.value("cell_uuid")]
             self.selected.append([chosen, *alternates])
             is_same = chosen.nodename == chosen.service_host
             self._record.instances.append(
@@ -383,10 +411,12 @@ class Attempt(DecisionSteps):
 def placed_instance(
     assignment: Assignment, ranking: Ranking, index: int, n_top_hosts: int
 ) -> PlacedInstance:
-    """Return an instance on a host of a ranking.
+    """Return the assigned instance with the weight of its host in a ranking.
 
     Parameters
     ----------
+    index : int
+        The index of the host in ``ranking.hosts``.
     n_top_hosts : int
         The number of best hosts that the record gets.
     """
@@ -404,7 +434,7 @@ def placed_instance(
 
 
 def index_in(hosts: HostBatch, some: HostBatch, index: int) -> int:
-    """Return the index in `hosts` of a host of some of them."""
+    """Return the index in `hosts` of the host that has `index` in the subset `some`."""
     if hosts is some:
         return index
     return int(np.flatnonzero(hosts.rows == some.rows[index])[0])

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interface of scheduler drivers.
 
-A driver decides which hosts the instances of a request get. Everything around that
-choice is the scheduler's: it reads and validates the request, queries Placement for
-candidates, and afterwards counts the instances in the host table, publishes and records
-the decision; if the driver raises, it releases what the driver has claimed.
+A driver decides which hosts the instances of a request get. The scheduler does
+everything else: it reads and validates the request, and queries Placement for
+candidates; after the choice, it counts the instances in the host table, and publishes
+and records the decision. If the driver raises, the scheduler releases its claims.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ Weigh = Callable[[HostBatch, str], npt.NDArray[np.float64]]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Eligible:
-    """The hosts that instances may get, and what they conform to together.
+    """The hosts that instances may get, and rules and wishes for them as a whole.
 
     Attributes
     ----------
     rules : sequence of JointRule
-        Of `hosts`, which all of them allow.
+        The rules to which all instances must conform together; each rule alone allows
+        every one of `hosts`.
     wishes : sequence of PlacesUsed
-        Of `hosts`: weights besides those of the hosts.
+        Weights of the places that the instances use, in addition to weights of hosts.
     """
 
     hosts: HostBatch
@@ -53,9 +54,9 @@ class Choice:
     Attributes
     ----------
     index : int
-        The host's in a batch.
+        The index of the host in a batch.
     candidate : int
-        Its number, of ``candidates.numbers`` of that batch.
+        The candidate's number, an element of ``candidates.numbers`` of that batch.
     """
 
     instance_uuid: str
@@ -66,8 +67,8 @@ class Choice:
 class DecisionSteps(abc.ABC):
     """The steps of one decision, which a driver calls in an order of its own.
 
-    The steps may raise any SchedulerError; a driver lets every exception through, by
-    which the scheduler notices, for example, that candidates are out of date.
+    The steps may raise any SchedulerError. A driver must not catch any exception of
+    theirs: by an exception, the scheduler notices, for example, outdated candidates.
     """
 
     @property
@@ -78,16 +79,16 @@ class DecisionSteps(abc.ABC):
     @property
     @abc.abstractmethod
     def instance_uuids(self) -> Sequence[str]:
-        """The instances that need a host each."""
+        """The instances, each of which needs a host."""
 
     @property
     @abc.abstractmethod
     def candidates(self) -> HostBatch:
         """The hosts with allocation candidates that the request does not exclude.
 
-        ``candidates.candidates`` are the allocation candidates of these hosts. For a
-        rebuild, and for an old conductor, which claims by itself: all hosts. Instances
-        that have been claimed are counted on their hosts.
+        ``candidates.candidates`` are the allocation candidates of these hosts. A
+        rebuild has no allocation candidates: its hosts are all that it does not
+        exclude. Instances whose claims were granted are counted on their hosts.
         """
 
     @property
@@ -95,7 +96,7 @@ class DecisionSteps(abc.ABC):
     def rng(self) -> np.random.Generator:
         """The random generator of this decision, whose seed the record keeps.
 
-        A replay repeats what is chosen with it, and only that.
+        A replay repeats random choices only if they are made with this generator.
         """
 
     @abc.abstractmethod
@@ -109,16 +110,17 @@ class DecisionSteps(abc.ABC):
     def eligible(self, hosts: HostBatch, instance_uuid: str) -> Eligible:
         """Return the hosts that pass, for a driver that places several instances.
 
-        As `passing`, but for rules about other instances of the request: those are
-        returned, for all instances that are not counted on `hosts` yet.
+        In contrast to `passing`, rules about other instances of the request reject no
+        host. They are returned instead, and concern all instances that are not counted
+        on `hosts` yet.
         """
 
     @abc.abstractmethod
     def weights(self, hosts: HostBatch, instance_uuid: str) -> npt.NDArray[np.float64]:
         """Return the weight of each host, shape (n_hosts,): the highest is the best.
 
-        It is the sum of the enabled weighers' multiplied, normalized weights, and 0 for
-        a single host. The record has the last weights of the hosts that are claimed.
+        The weight is the sum of the enabled weighers' multiplied, normalized weights,
+        and 0 for a single host. The record gets the weights of the last call.
         """
 
     @abc.abstractmethod
@@ -131,9 +133,10 @@ class DecisionSteps(abc.ABC):
 
     @abc.abstractmethod
     def free(self, provider_uuid: str, resource_class: str) -> int:
-        """Return what a provider of a candidate has left, less what this request has.
+        """Return the free amount of a provider of a candidate.
 
-        It is 0 where Placement was not asked: such candidates need nothing.
+        Amounts that this request has reserved are not free. The amount is 0 if
+        Placement was not queried: there are no candidates then, and nothing is claimed.
         """
 
     @abc.abstractmethod
@@ -142,21 +145,23 @@ class DecisionSteps(abc.ABC):
     ) -> HostBatch | None:
         """Claim a host in Placement for an instance, which gets that host.
 
-        Called once for each instance with success, and before that with as many hosts
-        as refuse. Placement's candidates of that host are tried in their order.
+        A driver calls it with one host after another until a claim is granted, once for
+        each instance. Placement's candidates of the host are tried in their order.
 
         Returns
         -------
         HostBatch or None
-            The same hosts with the instance counted on the claimed one. None: refused,
-            busy, or against the policy of the server group; try another host.
+            The same hosts with the instance counted on the claimed one. None: the claim
+            was refused, the host was busy, or a rule about other instances forbids it;
+            the driver must try another host.
         """
 
     @abc.abstractmethod
     def n_passing(self, hosts: HostBatch, choices: Sequence[Choice]) -> int:
-        """Return how many of these choices pass the filters, one after the other.
+        """Return how many of the choices pass the filters, one after the other.
 
-        All are of one host, on which each counts the ones before it. The first one
+        All choices are of one host. The filters run for each with the previous choices
+        counted on the host, up to the first that does not pass. The first choice always
         passes, as the hosts are eligible. Nothing is claimed, and rules about other
         instances are not checked.
         """
@@ -167,40 +172,44 @@ class DecisionSteps(abc.ABC):
     ) -> tuple[HostBatch, list[str]]:
         """Claim the chosen candidates in one POST, split where Placement refuses it.
 
-        Hosts are checked again before, and groups after the claim, as by `claim`.
-        Instances whose claim is granted have their host.
+        As by `claim`, hosts are checked again before the claim, and server groups and
+        rules about places after it. Instances whose claim is granted have their host.
 
         Returns
         -------
         hosts : HostBatch
-            The same hosts with those instances counted on them.
+            The same hosts with the instances counted whose claims were granted.
         refused : list of str
-            The other instances, for which nothing is claimed.
+            The UUIDs of the other instances, for which nothing is claimed.
         """
 
     @abc.abstractmethod
     def selections(self, alternates: HostBatch) -> Selections:
-        """Return what the driver returns, once all instances have a host.
+        """Return what `BaseSchedulerDriver.select` has to return.
+
+        Called once all instances have a host.
 
         Parameters
         ----------
         alternates : HostBatch
             Hosts that pass for the instance claimed last, the best first. Each instance
-            gets as many of its cell as the request needs; chosen hosts are left out.
+            gets the first of them in the cell of its host, as many as the request
+            needs. Hosts that were chosen for an instance are left out.
         """
 
     @abc.abstractmethod
     def select_by_weight(self, weigh: Weigh | None = None) -> Selections:
-        """Do all further steps as ``filter_scheduler`` does.
+        """Do all further steps as ``filter_scheduler`` does, and return the selections.
 
-        Every instance without a host gets the passing host of the highest weight that
-        grants a claim. Claims of several instances share a POST, busy hosts are tried
-        again, and what an earlier, repeated request claimed is taken over.
+        Every instance without a host gets the passing host of the highest weight on
+        which a claim is granted. Claims of several instances share a POST, busy hosts
+        are tried again, and what an earlier, identical request claimed for the instance
+        is taken over.
 
         Parameters
         ----------
         weigh : callable, optional
-            Weighs the hosts, alternates as well; by default the enabled weighers.
+            Weighs the hosts, including alternates; by default the enabled weighers do.
         """
 
     @abc.abstractmethod
@@ -209,13 +218,13 @@ class DecisionSteps(abc.ABC):
 
     @abc.abstractmethod
     def monotonic(self) -> float:
-        """Return the seconds of a clock that is never set, to limit times."""
+        """Return the time in seconds of a monotonic clock, to measure durations."""
 
 
 class BaseSchedulerDriver(abc.ABC):
     """Chooses hosts for instances; must be thread-safe.
 
-    One is created at the start, and one whenever options and plugins are reloaded.
+    A driver is created at the start, and anew when options and plugins are reloaded.
 
     Parameters
     ----------
@@ -230,17 +239,17 @@ class BaseSchedulerDriver(abc.ABC):
     def select(self, steps: DecisionSteps) -> Selections:
         """Choose and claim a host for each instance.
 
-        Called once for a request, and again, with new steps, if Placement's candidates
-        were out of date.
+        Called once for a request, and again with new steps if Placement's candidates
+        or the hosts were out of date.
 
         Returns
         -------
         list of list of Selection
-            What ``steps.selections`` returns.
+            What ``steps.selections`` or ``steps.select_by_weight`` returned.
 
         Raises
         ------
         NoValidHost
-            At least one instance fits nowhere; the scheduler releases the claims of the
-            others, and may call again with newer candidates.
+            At least one instance fits nowhere. The scheduler releases the claims of the
+            other instances, and may call again with newer candidates.
         """

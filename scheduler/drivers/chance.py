@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver "chance": any of the hosts that pass the filters, at random."""
+"""The driver "chance": select hosts that pass the filters at random."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One decision, from the request to claimed selections: query, attempt, query again."""
+"""One decision: query Placement, attempt to select and claim hosts, query again."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ LOG = logging.getLogger(__name__)
 
 
 class Decision:
-    """The decision of one request; an instance is used once.
+    """The decision of one request; an object of this class is used once.
 
     Parameters
     ----------
     recorded : RecordedClaims, optional
-        Answers claims instead of Placement: a dry run, or a decision that is repeated.
+        Answers claims instead of Placement, in a dry run or a replay.
     repeated : ReplayKey, optional
-        That of the decision that is repeated.
+        The key of the decision that is replayed.
     """
 
     def __init__(  # noqa: PLR0913 - three by name
@@ -83,21 +83,25 @@ class Decision:
         self._queries: Sequence[CandidatesQuery] = ()
         self._offer: Offer | None = None
         self._attempt: DriverSteps | None = None
-        #: By what the current attempt can be repeated.
+        #: The values with which the current attempt can be repeated.
         self._key = self._new_key()
-        #: What the current attempt has read, and the view of it that is stored.
+        #: What the current attempt has read, and the id of its stored view.
         self._read = DecisionInput()
         self._view: str | None = None
 
     def run(self) -> Selections:
-        """Return a list an instance; see `query` and `select`."""
+        """Query Placement and select; return a list of selections for each instance.
+
+        The errors are those of `query` and `select`.
+        """
         self.query()
         return self.select()
 
     def query(self) -> Requirements | None:
-        """Query Placement for candidates; return what prefilters added to the query.
+        """Query Placement for candidates; return the requirements of the query.
 
-        None for a rebuild, for which all hosts are candidates.
+        Return None for a rebuild: Placement is not queried, and all hosts are
+        candidates.
 
         Raises
         ------
@@ -113,19 +117,20 @@ class Decision:
             record.request = spec_obj
         self._uuids = instance_uuids_of(spec_obj, self._given_uuids)
         if not self._uuids:
-            raise NoValidHost(NOT_ENOUGH)  # nova's answer to a request for none
+            raise NoValidHost(NOT_ENOUGH)  # nova's answer to a request of no instance
         record.n_instances = len(self._uuids)
         self._request = request
         self._arrived = parts.candidates.next_sequence()
         may_change_cell = request.destination.preferred_cell is not None
         if may_change_cell and not request.is_rebuild:
-            # Otherwise it may change cells because the last poll missed a host.
+            # Otherwise the instance may change cells only because the last poll missed
+            # a host of the preferred cell.
             parts.source.poll(parts.table)
         self._refresh_hosts()
         requirements = None
         if not request.is_rebuild:
             requirements = build_requirements(parts, caller, request, record)
-        # Not earlier: filters may depend on what the request requires.
+        # Not earlier: filters may depend on rules that `build_requirements` sets.
         n_alternates = parts.conf.scheduler.max_attempts - 1
         self._prepared = PreparedRequest(
             parts,
@@ -150,12 +155,17 @@ class Decision:
         return requirements
 
     def select(self) -> Selections:
-        """Return a list an instance; see `BaseSchedulerDriver`.
+        """Return a list of selections for each instance; see `BaseSchedulerDriver`.
 
-        If a cached or truncated answer of Placement has no suitable host, Placement is
-        queried again before the request fails; also if it refuses many claims on the
-        candidates of an answer. Before a request fails, claims on those hosts, which
-        may have ended, are reviewed, and the source is polled for the hosts' state.
+        Placement is queried again if it refuses many claims on the candidates of an
+        answer, and before a request fails because a cached or truncated answer has no
+        suitable host. Also before a request fails, claims on the candidates' hosts that
+        may have ended are reviewed, and the source is polled for the hosts' state.
+
+        Raises
+        ------
+        NoValidHost
+            At least one instance fits on no host.
         """
         n_attempts = 1
         while True:
@@ -168,7 +178,8 @@ class Decision:
                 if self._offer is None or n_attempts == MAX_QUERIES:
                     raise
                 if len(self._uuids) > 1:
-                    # Read providers again that have room, though not for all instances.
+                    # The providers may have room for some instances, but not for all:
+                    # have their state read again.
                     roots = itertools.islice(self._offer.roots, MAX_REREAD_TREES)
                     self._parts.candidates.mark_changed(list(roots))
                 with self._record.timed("review"):
@@ -180,7 +191,10 @@ class Decision:
             n_attempts += 1
 
     def _query_again(self, *, is_stale: bool = False) -> bool:
-        """Renew the offer; return whether Placement has a better one now."""
+        """Renew the offer; return whether Placement has a better one now.
+
+        If it has none, the current offer is used again, with nothing reserved.
+        """
         assert self._offer is not None
         newer = requery_candidates(
             self._parts,
@@ -212,7 +226,7 @@ class Decision:
             hosts = restrict_hosts(hosts, prepared.request, self._record.steps)
         contention = Contention(key.contention)
         claims = None
-        # An old conductor, which names no instances, claims by itself.
+        # An old conductor names no instances, and claims by itself: nothing is claimed.
         if offer is not None and self._recorded is not None:
             recorded = self._recorded
             claims = Claims(prepared, offer, recorded, [recorded], [contention])
@@ -252,7 +266,7 @@ class Decision:
     ) -> None:
         """Count the instances in the host table, publish and confirm their claims."""
         parts, request = self._parts, self._prepared.request
-        # Not earlier: a request that is decided again must be unchanged.
+        # Not earlier: a further attempt must read the request unchanged.
         fill_provider_mapping(request, offer.request(placed[-1].candidate)["mappings"])
         table, now = parts.table, parts.clock()
         try:
@@ -261,7 +275,7 @@ class Decision:
                 table.claims.consume(node_uuid, uuid, instance.consumption, now)
         except BaseException:
             for instance in placed:
-                # What an earlier request claimed was consumed by that, and stays.
+                # An earlier request has consumed what it claimed, which stays.
                 if claims.backend.has_claimed(instance.instance_uuid):
                     table.claims.release(instance.value("host"), instance.instance_uuid)
             raise
@@ -273,7 +287,7 @@ class Decision:
         claims.backend.mark_answered()
 
     def _new_key(self) -> ReplayKey:
-        """Return by what an attempt that begins now can be repeated."""
+        """Return the values with which an attempt that begins now can be repeated."""
         repeated = self._repeated
         share = self._parts.contention.share
         return ReplayKey(
@@ -286,22 +300,35 @@ class Decision:
         )
 
     def last_placement(self) -> tuple[HostBatch, int, Consumption]:
-        """Return the hosts before the last instance was placed, its host's index there,
-        and its consumption.
+        """Return where the last instance was placed.
+
+        Returns
+        -------
+        hosts : HostBatch
+            The hosts before the instance was placed.
+        index : int
+            The index of the instance's host in `hosts`.
+        consumption : Consumption
+            What the instance consumes.
         """
         assert self._attempt is not None
         uuid = self._uuids[-1]
-        [last] = (p for p in self._attempt.placed if p.instance_uuid == uuid)
-        assert last.ranking is not None
-        return last.ranking.hosts, last.index, last.consumption
+        [last_instance] = (p for p in self._attempt.placed if p.instance_uuid == uuid)
+        assert last_instance.ranking is not None
+        return (
+            last_instance.ranking.hosts,
+            last_instance.index,
+            last_instance.consumption,
+        )
 
     # -- the outcome -------------------------------------------------------------------
 
     @contextmanager
     def concluding(self) -> Iterator[None]:
-        """Record the outcome, the reason and the time of the decision, the block.
+        """Record the outcome, the reason and the time of a decision.
 
-        An unexpected error is raised as a SchedulerError, of which it is the cause.
+        The decision runs in the block of this context manager. An error that is not
+        ours is raised as a SchedulerError with the error as its cause.
         """
         record = self._record
         try:
@@ -313,7 +340,7 @@ class Decision:
             reason, is_silent = e.reason, e.reason in ("", NOT_ENOUGH)
             is_asked = self._parts.conf.moorage.user_reasons != "nova"
             if self._request is not None and is_silent and is_asked:
-                # nova's says little.
+                # nova's message does not say why no host fits.
                 reason = count_causes(
                     record,
                     self._request,
@@ -353,7 +380,7 @@ class Decision:
     # -- hosts -----------------------------------------------------------------------
 
     def _refresh_hosts(self, missing: Collection[str] = ()) -> None:
-        """Have the source refresh the hosts for a decision, as well as it can."""
+        """Have the source refresh stale and missing hosts, as far as it can."""
         table, candidates = self._parts.table, self._parts.candidates
         with self._record.timed("refresh"):
             self._parts.source.refresh_if_stale(table, missing)
@@ -371,9 +398,9 @@ class Decision:
         return is_polled and table.revision != self._record.view_revision
 
     def _load_hosts(self, offer: Offer | None) -> HostBatch:
-        """Return the hosts of Placement's candidates; all of them for a rebuild.
+        """Return the hosts of Placement's candidates; all hosts for a rebuild.
 
-        The source is refreshed first if candidates are of unknown hosts.
+        If the table lacks hosts of candidates, the source first refreshes the table.
         """
         parts, record, table = self._parts, self._record, self._parts.table
         if offer is None:
@@ -400,7 +427,7 @@ class Decision:
         record.view_age_s = parts.source.age_s(parts.clock())
         self._read = DecisionInput(self._queries, offer, hosts.revision)
         if parts.views is not None:
-            # If a view of an earlier attempt is stored, it is of no use any more.
+            # If a view of an earlier attempt is stored, it is outdated: replace it.
             is_due = self._view is not None
             self._view = parts.views.capture(parts, self._read, is_due=is_due)
         return hosts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of an attempt for drivers that choose the host of each instance."""
+"""The steps of an attempt for drivers that choose the hosts of instances themselves."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def eligible_jointly(
     uuid: str,
     record: DecisionRecord,
 ) -> Eligible:
-    """Return the hosts for the instances that are not counted on them yet.
+    """Return the hosts and rules for all instances that are not placed yet.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def eligible_jointly(
     Raises
     ------
     PluginError
-        A filter or weigher failed, or what it returned is not about these hosts.
+        A filter or weigher failed, or its rules or wishes do not fit these hosts.
     """
     spec_obj = spec_of_instance(request.spec_obj, uuid)
     applied = without_joint_rules(filters)
@@ -71,18 +71,22 @@ def eligible_jointly(
         allowed = np.ones(len(hosts), bool)
         for filter_ in filter(_has_rules, filters):
             n_in = int(allowed.sum())
-            for rule in _asked(filter_, filter_.joint_rules, hosts, spec_obj):
+            for rule in _rules_or_wishes(filter_, filter_.joint_rules, hosts, spec_obj):
                 allowed &= rule.allowed
                 rules.append(rule)
             if filter_ not in applied:
                 name, n_out = type(filter_).__name__, int(allowed.sum())
-                at = record.position_of(uuid, 0)
-                record.steps.append(FilterStep(name, n_in, n_out, filter_.REASON, at))
+                position = record.position_of(uuid, 0)
+                record.steps.append(
+                    FilterStep(name, n_in, n_out, filter_.REASON, position)
+                )
     with record.timed("weighers"):
         preferences = [
             preference.take(allowed)
             for weigher in weighers
-            for preference in _asked(weigher, weigher.joint_wishes, hosts, spec_obj)
+            for preference in _rules_or_wishes(
+                weigher, weigher.joint_wishes, hosts, spec_obj
+            )
         ]
     rules = [rule.take(allowed) for rule in rules]
     return Eligible(hosts.take(allowed), rules, preferences)
@@ -91,7 +95,8 @@ def eligible_jointly(
 def without_joint_rules(filters: Sequence[BaseHostFilter]) -> list[BaseHostFilter]:
     """Return the filters that run for instances that are placed at once.
 
-    The rules of a filter that may pass a host later are applied instead of it.
+    A filter with ``may_pass_later`` that has joint rules does not run: the rules are
+    applied instead.
     """
     return [f for f in filters if not (f.may_pass_later and _has_rules(f))]
 
@@ -100,13 +105,19 @@ def _has_rules(filter_: BaseHostFilter) -> bool:
     return type(filter_).joint_rules is not BaseHostFilter.joint_rules
 
 
-def _asked(
+def _rules_or_wishes(
     plugin: BaseHostFilter | BaseHostWeigher,
     ask: Callable[[HostBatch, RequestSpec], Sequence[_Answer]],
     hosts: HostBatch,
     spec_obj: RequestSpec,
 ) -> Sequence[_Answer]:
-    """Return the rules or preferences of a plugin, which must be about these hosts."""
+    """Return a plugin's rules or wishes.
+
+    Raises
+    ------
+    PluginError
+        The plugin failed, or the places of a rule or wish are not of shape (n_hosts,).
+    """
     name = type(plugin).__name__
     try:
         answers = ask(hosts, spec_obj)
@@ -125,9 +136,9 @@ def _asked(
 
 
 class DriverSteps(Attempt):
-    """An attempt with all steps that a driver may take, see `DecisionSteps`."""
+    """An attempt with all steps that a driver may take; see `DecisionSteps`."""
 
-    #: The last weights that the driver asked for.
+    #: The weights that the driver requested last.
     _weighed: Ranking | None = None
 
     @property
@@ -142,7 +153,7 @@ class DriverSteps(Attempt):
 
     @property
     def candidates(self) -> HostBatch:
-        """The hosts, with the instances that have one counted on them."""
+        """The hosts of the attempt, with each placed instance counted on its host."""
         return self._hosts
 
     def open_candidates(self, hosts: HostBatch) -> Mask:
@@ -164,12 +175,12 @@ class DriverSteps(Attempt):
         self._record.note = shortened(text, MAX_MESSAGE)
 
     def monotonic(self) -> float:
-        """Return the seconds of a clock that is never set."""
+        """Return the time in seconds of a monotonic clock."""
         return self._parts.waiter.monotonic()
 
     def passing(self, hosts: HostBatch, instance_uuid: str) -> HostBatch:
         """Return the hosts that pass all enabled filters."""
-        # As for the first instance: filters that run once per request run, too.
+        # Number 0, the first instance, so that filters that run once per request run.
         return self._filter(hosts, instance_uuid, 0)
 
     def eligible(self, hosts: HostBatch, instance_uuid: str) -> Eligible:
@@ -212,13 +223,13 @@ class DriverSteps(Attempt):
         for n_before, choice in enumerate(choices):
             uuid, number = choice.instance_uuid, choice.candidate
             if n_before:
-                now = passing_again(
+                passing = passing_again(
                     filters,
                     host,
                     spec_of_instance(self.request.spec_obj, uuid),
                     is_rebuild=self.request.is_rebuild,
                 )
-                if number not in now.candidates.numbers:
+                if number not in passing.candidates.numbers:
                     return n_before
             if self._claims is None:
                 number = NO_CANDIDATE
@@ -232,23 +243,25 @@ class DriverSteps(Attempt):
         """Claim hosts for several instances at once."""
         planned: list[PlacedInstance] = []
         refused: list[str] = []
-        later = hosts
+        hosts_with_planned = hosts
         for choice in choices:
             uuid, index = choice.instance_uuid, choice.index
-            among = [choice.candidate]
-            assignment = self._reserve(uuid, later, index, self._eligible, among)
+            numbers = [choice.candidate]
+            assignment = self._reserve(
+                uuid, hosts_with_planned, index, self._eligible, numbers
+            )
             if assignment is None:
                 refused.append(uuid)
                 continue
             n_before = len(self.placed) + len(planned)
-            placed = self._place_chosen(later, index, assignment, n_before)
+            placed = self._place_chosen(hosts_with_planned, index, assignment, n_before)
             if uuid != self.instance_uuids[-1]:
                 placed = placed.without_ranking()
             planned.append(placed)
-            later = hosts_after(later, [placed])
+            hosts_with_planned = hosts_after(hosts_with_planned, [placed])
         if planned and self._claims is not None:
-            refused += self._claims.claim_together(planned, later)
-        granted = [p for p in planned if p.instance_uuid not in refused]
+            refused += self._claims.claim_together(planned, hosts_with_planned)
+        granted = [placed for placed in planned if placed.instance_uuid not in refused]
         self.placed += granted
         self._hosts = hosts_after(self._hosts, granted)
         return hosts_after(hosts, granted), refused
@@ -256,8 +269,8 @@ class DriverSteps(Attempt):
     def _place_chosen(
         self, hosts: HostBatch, index: int, assignment: Assignment, n_before: int
     ) -> PlacedInstance:
-        """Return an instance on a host that the driver chose, with its last weight."""
-        ranking = _in_order(hosts)
+        """Return an instance with its chosen host, and the host's last weight."""
+        ranking = _ranking_in_order(hosts)
         n_top_hosts = self._parts.n_top_hosts if n_before < TOP_INSTANCES else 0
         placed = placed_instance(assignment, ranking, index, n_top_hosts)
         weighed = self._weighed
@@ -283,9 +296,9 @@ class DriverSteps(Attempt):
                 f"the driver claimed hosts for {placed}, not for each of "
                 f"{sorted(self.instance_uuids)} once"
             )
-        return self._make_selections(_in_order(alternates))
+        return self._make_selections(_ranking_in_order(alternates))
 
 
-def _in_order(hosts: HostBatch) -> Ranking:
+def _ranking_in_order(hosts: HostBatch) -> Ranking:
     """Return a ranking that keeps the order of the hosts."""
     return Ranking(hosts, np.zeros(len(hosts)), np.arange(len(hosts), dtype=float))

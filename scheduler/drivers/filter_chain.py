@@ -38,8 +38,8 @@ def filter_hosts(
     filters : sequence of BaseHostFilter
         Prepared for this request.
     index : int
-        The number of the instance among those that are placed: filters that run once a
-        request run for the first only, 0.
+        The number of the instance among those that are placed. Filters with
+        ``run_filter_once_per_request`` run for number 0 only.
     is_rebuild : bool
         Run only the filters with ``RUN_ON_REBUILD``.
     instance : int, optional
@@ -80,7 +80,7 @@ def filter_hosts(
 
 
 def failed(filter_: BaseHostFilter, error: Exception) -> PluginError:
-    """Return the error of a filter that raised one."""
+    """Return the PluginError to raise when a filter raised an exception."""
     # Third-party code may raise anything: the error names the filter.
     return PluginError(
         f"filter {type(filter_).__name__} failed: {type(error).__name__}: {error}"
@@ -90,7 +90,7 @@ def failed(filter_: BaseHostFilter, error: Exception) -> PluginError:
 def applicable(
     filters: Sequence[BaseHostFilter], index: int, is_rebuild: bool
 ) -> Iterator[BaseHostFilter]:
-    """Yield the filters that run for the instance of that number."""
+    """Yield the filters that run for an instance; see `filter_hosts`."""
     for filter_ in filters:
         is_answered = filter_.run_filter_once_per_request and index > 0
         if not is_answered and (filter_.RUN_ON_REBUILD or not is_rebuild):
@@ -100,7 +100,13 @@ def applicable(
 def passed(
     filter_: BaseHostFilter, hosts: HostBatch, spec_obj: RequestSpec
 ) -> HostBatch:
-    """Return the hosts that pass one filter, with the candidates that pass it."""
+    """Return the hosts that pass one filter, each with the candidates that pass.
+
+    Raises
+    ------
+    PluginError
+        The filter failed, or its result is not a mask of the hosts or candidates.
+    """
     try:
         candidates = filter_.passing_candidates(hosts, spec_obj)
         if candidates is not None:
@@ -115,7 +121,13 @@ def passed(
 
 
 def checked(filter_: BaseHostFilter, result: Mask, length: int) -> Mask:
-    """Return the mask that a filter has returned, if it is one of that length."""
+    """Return the mask that a filter has returned.
+
+    Raises
+    ------
+    PluginError
+        The result is not a boolean array of shape (length,).
+    """
     mask = np.asarray(result)
     if mask.shape != (length,) or mask.dtype != bool:
         raise PluginError(
@@ -143,7 +155,7 @@ def collect_limits(
     limits: dict[str, object] = {}
     for filter_ in applicable(filters, 0, is_rebuild):
         if type(filter_).selection_limits is BaseHostFilter.selection_limits:
-            continue  # no host state has to be made for it
+            continue  # so that no host state has to be created
         try:
             limits.update(filter_.selection_limits(hosts[index], spec_obj))
         except SchedulerError:

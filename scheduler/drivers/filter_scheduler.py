@@ -7,7 +7,7 @@ from .base import BaseSchedulerDriver, DecisionSteps, Selections
 
 
 class FilterScheduler(BaseSchedulerDriver):
-    """Do what nova's scheduler does, in the same order."""
+    """Filter, weigh and claim hosts as nova's scheduler does, in the same order."""
 
     def select(self, steps: DecisionSteps) -> Selections:
         """Return the hosts of the highest weight; see `BaseSchedulerDriver`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask filters about hosts, beside or after a decision."""
+"""Run filters for explanations and rechecks, without recording their steps."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def explain_rejections(
 ) -> list[Rejection]:
     """Return the reasons of all filters that reject a host; none if the host passes.
 
-    Only filters that apply to the request run: none if hosts are forced, those with
-    ``RUN_ON_REBUILD`` for a rebuild. A decision does not record these reasons.
+    Only filters that apply to the request run: no filters if hosts are forced, and only
+    filters with ``RUN_ON_REBUILD`` for a rebuild. No decision record gets the reasons.
 
     Parameters
     ----------
     filters : sequence of BaseHostFilter
-        Prepared for this request, or not.
+        The enabled filters; this function prepares them for the request.
 
     Raises
     ------
@@ -34,8 +34,8 @@ def explain_rejections(
     request = Request.of(spec_obj)
     if request.skips_filters:
         return []
-    run = applicable(filters, 0, request.is_rebuild)
-    reasons = (_explain_one(filter_, host_state, spec_obj) for filter_ in run)
+    applied = applicable(filters, 0, request.is_rebuild)
+    reasons = (_explain_one(filter_, host_state, spec_obj) for filter_ in applied)
     return [reason for reason in reasons if reason is not None]
 
 
@@ -44,13 +44,14 @@ def rejections(
 ) -> Iterator[tuple[BaseHostFilter, Mask]]:
     """Yield each filter and which hosts it rejects when it is run alone.
 
-    Filters and errors are those of `explain_rejections`.
+    The same filters run, and the same errors are raised, as by `explain_rejections`.
 
     Yields
     ------
     filter : BaseHostFilter
-        Prepared for this request.
+        A filter, prepared for this request.
     rejected : ndarray of bool, shape (n_hosts,)
+        Which hosts it rejects.
     """
     request = Request.of(spec_obj)
     enabled = [] if request.skips_filters else filters
@@ -72,9 +73,10 @@ def passing_again(
     *,
     is_rebuild: bool,
 ) -> HostBatch:
-    """Return the hosts that pass for a later instance; nothing is recorded.
+    """Return the hosts that pass for an instance other than the first of its request.
 
-    Parameters and errors are those of `filter_hosts`.
+    Filters with ``run_filter_once_per_request`` do not run. Parameters and errors are
+    those of `filter_hosts`; no steps are recorded.
     """
     for filter_ in applicable(filters, 1, is_rebuild):
         if len(hosts):

@@ -42,9 +42,9 @@ def spec_of_instance(spec_obj: RequestSpec, uuid: str) -> RequestSpec:
 
 
 def consumption_of(request: Request, conf: cfg.ConfigOpts) -> Consumption:
-    """Return what an instance of a request consumes; all its instances are alike.
+    """Return what each instance of a request consumes, apart from the chosen host.
 
-    On a host, it has the NUMA cells and PCI devices of `consumption_on_host`.
+    `consumption_on_host` adds the NUMA cells and PCI devices of a host.
     """
     flavor = request.spec_obj.flavor
     need = None
@@ -71,14 +71,14 @@ def consumption_on_host(
     limits : mapping
         The host's limits from the filters; see `BaseHostFilter.selection_limits`.
     mappings : mapping or None
-        Those of the claimed candidate; None: nothing was claimed.
+        The mappings of the claimed candidate; None: nothing was claimed.
     """
     if consumption.need is None:
         return consumption
-    of_cells = limits.get("numa_topology")
+    numa_limits = limits.get("numa_topology")
     cell_limits = None
-    if isinstance(of_cells, NUMATopologyLimits):
-        cell_limits = Limits.read(of_cells)
+    if isinstance(numa_limits, NUMATopologyLimits):
+        cell_limits = Limits.read(numa_limits)
     need = consumption.need.assigned(mappings).within(cell_limits)
     return dataclasses.replace(consumption, need=need)
 
@@ -86,7 +86,7 @@ def consumption_on_host(
 def fill_provider_mapping(request: Request, mappings: Mappings) -> None:
     """Set the providers of each request group, as nova does after a claim.
 
-    A group that the candidate does not map is unchanged.
+    A group that is not in `mappings` is not changed.
     """
     for group in request.requested_resources:
         providers = mappings.get(group.requester_id or "")
@@ -94,8 +94,8 @@ def fill_provider_mapping(request: Request, mappings: Mappings) -> None:
             group.provider_uuids = list(providers)
 
 
-#: The attributes of a chosen host that are read after placing: those of a selection,
-#: and those that are compared with the host's state just before the claim.
+#: The attributes of a chosen host that are read after placing: some become part of the
+#: selection, others are compared with the host's state just before the claim.
 _ATTRIBUTES = (
     "uuid",
     "host",
@@ -114,14 +114,14 @@ def read_attributes(hosts: HostBatch, index: int) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Assignment:
-    """An instance with the host and the candidate that it is to get.
+    """An instance with the host and the candidate that are planned for it.
 
     Attributes
     ----------
     host : mapping
         Attributes of the host by name, as `read_attributes` returns them.
     candidate : int
-        Its number in the offer; `NO_CANDIDATE`: nothing is claimed.
+        The candidate's number in the offer; `NO_CANDIDATE`: nothing is claimed.
     limits : mapping
         The host's limits from the filters.
     """
@@ -146,8 +146,9 @@ class PlacedInstance(Assignment):
     top_hosts : tuple of WeighedHost
         The best hosts of the ranking, for the record; may be empty.
     ranking : Ranking or None
-        The ranking in which the host is at `index`; None for an instance that is
-        neither the one placed last nor the last one of the request. It takes megabytes.
+        The ranking in which the host is at `index`. It takes megabytes, and is None
+        for an instance that is neither the one placed last nor the last one of the
+        request.
     """
 
     weight: float
@@ -161,7 +162,7 @@ class PlacedInstance(Assignment):
 
 
 def hosts_after(hosts: HostBatch, placed: Iterable[Assignment]) -> HostBatch:
-    """Return the hosts with the placed instances counted on them."""
+    """Return the hosts, with each placed instance counted on its host."""
     for instance in placed:
         [index] = hosts.matches("uuid", [instance.value("uuid")]).nonzero()[0]
         hosts = hosts.with_instance(

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The current members of server groups: the request's own, and those that hints name.
 
-The members of another group are added to the values of the hint, so that they count as
-instances that it names. The group's UUID stays, as that of an unknown instance.
+A hint that names another server group gets the group's members as further values, so
+that they count as instances that the hint names. The group's UUID stays among the
+values, and counts as the UUID of an unknown instance.
 
-The request's own group has its members, deleted ones included: nova keeps them until
-its database is archived. Where each of the members without a host is, Placement is
-asked after a claim, so that many of them are reduced to those that still exist.
+The request spec lists the members of the request's own group, including deleted
+instances: nova keeps them in the group until its database is archived. After a claim,
+the scheduler asks Placement for the allocations of each member that is on no known
+host. If there are many such members, deleted ones are therefore removed from the
+request first.
 """
 
 from __future__ import annotations
@@ -30,22 +33,23 @@ LOG = logging.getLogger(__name__)
 
 _Object = TypeVar("_Object", InstanceGroup, RequestSpec)
 
-_UNREAD: Final = (
+_GROUPS_UNREADABLE: Final = (
     "The server groups that {hint} may name cannot be read now; try again later."
 )
 
 
-#: Members without a host from which those of the request's own group are read again.
-_MANY: Final = 10
+#: If more members of the request's own group than this are on no known host, the
+#: current members are read from the source.
+_MAX_UNPLACED: Final = 10
 
 
 def with_current_groups(parts: Parts, request: Request) -> Request:
-    """Return the request with the current members of all groups that it is about.
+    """Return the request with the current members of its own and of named groups.
 
-    Errors are those of `with_named_groups`.
+    The function raises the errors of `with_named_groups`.
     """
     group = request.server_group
-    if group is not None and group.uuid and len(group.members) > _MANY:
+    if group is not None and group.uuid and len(group.members) > _MAX_UNPLACED:
         request = _without_deleted(parts, request, group)
     if request.hints and parts.conf.locality.levels:
         request = with_named_groups(parts, request)
@@ -53,73 +57,86 @@ def with_current_groups(parts: Parts, request: Request) -> Request:
 
 
 def _without_deleted(parts: Parts, request: Request, group: ServerGroup) -> Request:
-    """Return the request without the deleted members of its own group, if many."""
+    """Return the request without deleted members of its own group.
+
+    The request is returned unchanged if at most `_MAX_UNPLACED` members are on no known
+    host, or if the current members cannot be read.
+    """
     group_uuid, project_id = group.uuid, request.project_id
     is_placed = parts.table.instances.is_known
     unplaced = {uuid for uuid in group.members if not is_placed(uuid)}
-    if len(unplaced) <= _MANY or not project_id or not group_uuid:
+    if len(unplaced) <= _MAX_UNPLACED or not project_id or not group_uuid:
         return request
     try:
-        read = parts.source.members_of_groups([group_uuid], project_id, is_placed)
+        current_members = parts.source.members_of_groups(
+            [group_uuid], project_id, is_placed
+        )
     except GroupsUnavailable as e:
         LOG.warning("%s; deleted members of the server group count as others", e)
         return request
-    if group_uuid not in read:
+    if group_uuid not in current_members:
         return request
-    deleted = unplaced - read[group_uuid] - {request.instance_uuid}
+    deleted = unplaced - current_members[group_uuid] - {request.instance_uuid}
     if not deleted:
         return request
     instance_group = request.spec_obj.instance_group
     assert instance_group is not None  # it has members
-    current = _copy(instance_group)
-    current.members = sorted(group.members - deleted)
+    current_group = _copy(instance_group)
+    current_group.members = sorted(group.members - deleted)
     spec_obj = _copy(request.spec_obj)
-    spec_obj.instance_group = current
+    spec_obj.instance_group = current_group
     return Request.validated(spec_obj)
 
 
 def with_named_groups(parts: Parts, request: Request) -> Request:
     """Return the request with the members of the groups that its hints name.
 
-    It is the same request if they name none. Nothing is looked up for UUIDs of known
-    instances. Groups of other projects are unknown instances.
+    The request is returned unchanged if its hints name no group with members. UUIDs of
+    known instances are not looked up. The UUID of a group of another project counts as
+    that of an unknown instance.
 
     Raises
     ------
     NoValidHost
-        The groups of a hint that must be followed cannot be read now.
+        The groups cannot be read now, and a hint other than ``near`` and ``far`` may
+        name one.
     InvalidRequest
-        A hint has too many values with the members.
+        A hint has too many values once the members are added.
     """
-    named, project_id = _unknown(parts, request), request.project_id
-    if not named or not project_id:
+    uuids_by_hint, project_id = _unknown_uuids(parts, request), request.project_id
+    if not uuids_by_hint or not project_id:
         return request
-    uuids = frozenset[str]().union(*named.values())
+    uuids = frozenset[str]().union(*uuids_by_hint.values())
     try:
         is_placed = parts.table.instances.is_known
-        members = parts.source.members_of_groups(uuids, project_id, is_placed)
+        members_by_group = parts.source.members_of_groups(uuids, project_id, is_placed)
     except GroupsUnavailable as e:
-        hint = next((hint for hint in named if hint not in SOFT_HINTS), None)
+        hint = next((hint for hint in uuids_by_hint if hint not in SOFT_HINTS), None)
         if hint is not None:
-            raise NoValidHost(_UNREAD.format(hint=hint)) from e
+            raise NoValidHost(_GROUPS_UNREADABLE.format(hint=hint)) from e
         LOG.warning("%s; the hints near and far are followed without", e)
         return request
-    added = {hint: _members_of(uuids, members) for hint, uuids in named.items()}
-    if not any(added.values()):
+    members_by_hint = {
+        hint: _members_of(uuids, members_by_group)
+        for hint, uuids in uuids_by_hint.items()
+    }
+    if not any(members_by_hint.values()):
         return request
-    return Request.validated(_with_values(request.spec_obj, added))
+    return Request.validated(_with_values(request.spec_obj, members_by_hint))
 
 
-def _unknown(parts: Parts, request: Request) -> Mapping[str, frozenset[str]]:
-    """Return the UUIDs by hint that may be those of other groups."""
+def _unknown_uuids(parts: Parts, request: Request) -> Mapping[str, frozenset[str]]:
+    """Return the UUIDs, by hint, that are no known instances and may be groups."""
     plugins = (*parts.filters, *parts.weighers)
-    if not any(isinstance(p, (LocalityFilter, LocalityWeigher)) for p in plugins):
+    if not any(
+        isinstance(plugin, (LocalityFilter, LocalityWeigher)) for plugin in plugins
+    ):
         return {}
     is_placed = parts.table.instances.is_known
-    named = named_uuids(request, parts.conf.locality.levels)
+    named_by_hint = named_uuids(request, parts.conf.locality.levels)
     unknown = {
         hint: frozenset(uuid for uuid in uuids if not is_placed(uuid))
-        for hint, uuids in named.items()
+        for hint, uuids in named_by_hint.items()
     }
     return {hint: uuids for hint, uuids in unknown.items() if uuids}
 
@@ -133,7 +150,7 @@ def _members_of(
 def _with_values(
     spec_obj: RequestSpec, added: Mapping[str, Collection[str]]
 ) -> RequestSpec:
-    """Return a copy of a request with more values of its hints."""
+    """Return a copy of a request whose hints have the added values, too."""
     copied = _copy(spec_obj)
     hints = dict(spec_obj.scheduler_hints)
     for hint, values in added.items():

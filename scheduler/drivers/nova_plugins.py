@@ -30,7 +30,7 @@ def make_filter(
     Raises
     ------
     PluginError
-        The class is neither.
+        The class is no `BaseHostFilter` and has no ``host_passes``.
     """
     if issubclass(cls, BaseHostFilter):
         return cls(conf, clock=clock)
@@ -45,12 +45,12 @@ def make_filter(
 def make_weigher(
     cls: type, conf: cfg.ConfigOpts, clock: Callable[[], float]
 ) -> BaseHostWeigher:
-    """Return an instance of a `BaseHostWeigher`, or wrap any with ``_weigh_object``.
+    """Return an instance of a `BaseHostWeigher`, or wrap any class with nova's method.
 
     Raises
     ------
     PluginError
-        The class is neither.
+        The class is no `BaseHostWeigher` and has no ``_weigh_object``.
     """
     if issubclass(cls, BaseHostWeigher):
         return cls(conf, clock=clock)
@@ -70,7 +70,7 @@ def _check_method(cls: type, name: str, kind: str, signature: str) -> None:
 
 
 def _subclass(wrapper: type, plugin: object, names: Sequence[str]) -> type:
-    """Return a wrapper's subclass with the name and some attributes of a plugin."""
+    """Return a subclass of a wrapper with the class name and attributes of a plugin."""
     attributes = {
         name: getattr(plugin, name) for name in names if hasattr(plugin, name)
     }
@@ -96,7 +96,10 @@ class _ForeignFilter(BaseHostFilter):
     def passing_candidates(
         self, hosts: HostBatch, spec_obj: RequestSpec
     ) -> Mask | None:
-        """Return the mask of the candidates that ``filter_candidates`` keeps."""
+        """Return the mask of the candidates that the filter keeps for passing hosts.
+
+        Return None if the filter has no method ``filter_candidates``.
+        """
         if not hasattr(self._plugin, "filter_candidates"):
             return None
         candidates = hosts.candidates
@@ -105,14 +108,14 @@ class _ForeignFilter(BaseHostFilter):
             offered = [candidates.request(i) for i in numbers.tolist()]
             host.allocation_candidates = [*offered]  # it may modify the list in place
             if self._plugin.host_passes(host, spec_obj):
-                kept = set(map(id, host.allocation_candidates))
-                passing[numbers] = [id(request) in kept for request in offered]
+                kept_ids = set(map(id, host.allocation_candidates))
+                passing[numbers] = [id(request) in kept_ids for request in offered]
         return passing
 
     def selection_limits(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Mapping[str, object]:
-        """Return the limits that the filter writes to a passing host."""
+        """Return the limits that the filter writes to the host state."""
         self._plugin.host_passes(host_state, spec_obj)
         return host_state.limits
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine of decisions works with; a driver gets none of it."""
+"""The dependencies of decisions, such as options, plugins, clients and host table.
+
+A scheduler driver does not see them: it works with `DecisionSteps` only.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,9 @@ class DecisionInput:
     Attributes
     ----------
     offer : Offer or None
-        None: a rebuild, or there was no candidate.
+        Placement's candidates; None: the request is a rebuild, or Placement had none.
     revision : int or None
-        Of the host table; None: no host was read.
+        The revision of the host table; None: no host was read.
     """
 
     queries: Sequence[CandidatesQuery] = ()
@@ -46,21 +49,25 @@ class DecisionInput:
 
 
 class KeepsViews(Protocol):
-    """Stores the views on which some decisions are made."""
+    """Stores views, the inputs of some decisions, with which these can be replayed."""
 
     def capture(self, parts: Parts, read: DecisionInput, *, is_due: bool) -> str | None:
-        """Return the id of the view of a decision that has read its hosts.
+        """Store the view of a decision that has read its hosts, and return its id.
 
-        None: no view is stored of it.
+        Return None if no view is stored.
 
         Parameters
         ----------
         is_due : bool
-            Whether one must be stored; otherwise that of a share of decisions is.
+            Whether the view must be stored; otherwise the views of only a share of all
+            decisions are stored.
         """
 
     def capture_failed(self, parts: Parts, read: DecisionInput) -> str | None:
-        """Return the id of the view of a decision that found no host, as `capture`."""
+        """Return the id of the view of a decision that found no host; see `capture`.
+
+        None: no view is stored.
+        """
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,9 +85,9 @@ class Parts:
     clock : callable
         Returns the current time, seconds since the epoch.
     rng : numpy.random.Generator
-        Shuffles, chooses within ``host_subset_size``, adds jitter to retries.
+        Shuffles hosts, chooses within ``host_subset_size``, adds jitter to retries.
     tie_seed : int
-        Orders hosts of equal weight, the same way until the next start.
+        The seed of the order of hosts of equal weight, constant until the next start.
     network : NetworkClient or None
         The Neutron client for prefilters; None: not configured.
     waiter : Waiter
@@ -92,12 +99,12 @@ class Parts:
     attachments : FindsAttachments
         Finds where volumes and ports are.
     publish_claims : callable or None
-        Publishes claims to the other schedulers; None: there are none.
+        Publishes claims to the other schedulers; None: there are no others.
     n_top_hosts : int
         The number of best hosts that the record of a decision describes.
     review : callable
-        Checks whether claims on these compute nodes have ended; returns whether some
-        have, and were released in the host table.
+        Takes UUIDs of compute nodes; releases in the host table the claims on them that
+        have ended, and returns whether there were any.
     """
 
     conf: cfg.ConfigOpts

@@ -56,26 +56,27 @@ def query_candidates(
     n_instances: int,
     is_current: bool = False,
 ) -> Offer:
-    """Return Placement's candidates for a request, at least one that is open.
+    """Return Placement's candidates for a request, of which at least one is open.
 
-    A cached answer is used if it has an open one.
+    A cached answer is used if it has an open candidate.
 
     Parameters
     ----------
     queries : sequence of CandidatesQuery
         As `build_queries` returns them.
     arrived : int
-        The sequence number at which the request arrived, of
-        `CandidatesSource.next_sequence`.
+        The sequence number that `CandidatesSource.next_sequence` returned when the
+        request arrived.
     n_instances : int
-        For many, a new query costs less than a check of each host's candidate.
+        The number of instances. For many, an older cached answer is not used: a new
+        query costs less than checking the candidate of each chosen host again.
     is_current : bool
-        Whether candidates from before the request arrived are not good enough.
+        Whether only answers to queries since the request arrived are used.
 
     Raises
     ------
     NoValidHost
-        There are none.
+        There are no open candidates.
     PlacementError
         Placement could not be queried.
     """
@@ -105,10 +106,11 @@ def requery_candidates(
     earlier: Offer,
     is_stale: bool = False,
 ) -> Offer | None:
-    """Query Placement again, where its answer may be better than the earlier one.
+    """Query Placement again if its answer may be better than the earlier one.
 
-    Return None if Placement was queried since the request arrived, or has nothing new.
-    If the earlier one `is_stale`, one without what was refused is better.
+    Return the new offer if it is better: if it has candidates that the earlier one does
+    not have or, if the earlier one `is_stale`, any open candidates. Return None if it
+    is not better, or if the earlier one is complete and newer than the request.
     """
     is_lifted = [parts.candidates.lift_limit(offer) for offer in earlier.offers]
     if not any(is_lifted) and _is_fresh(earlier, arrived):
@@ -122,7 +124,7 @@ def requery_candidates(
 
 
 def _is_fresh(offer: Offer, arrived: int) -> bool:
-    """Return whether an offer is newer than that, and has all of Placement's answer."""
+    """Return whether an offer is complete, and was queried since `arrived`."""
     return offer.began >= arrived and offer.is_complete
 
 
@@ -131,8 +133,8 @@ def build_queries(
 ) -> list[CandidatesQuery]:
     """Return a request's queries for allocation candidates.
 
-    A guest with dedicated CPUs has two: the second one finds hosts that do not report
-    PCPU yet, which come after those that do.
+    A guest with dedicated CPUs has two queries. The second one finds hosts that do not
+    report PCPU yet; its candidates come after those of the first query.
     """
     limit = parts.conf.scheduler.max_placement_results
     queries = [build_query(request, requirements, limit=limit)]
@@ -152,7 +154,8 @@ def build_requirements(
     Raises
     ------
     NoValidHost
-        A prefilter rejects the request, or the requested host does not exist.
+        A prefilter rejects the request, the requested host does not exist, or a
+        required place is not known.
     """
     requirements = run_prefilters(parts, caller, request, record)
     restrict_to_requested_host(request, parts.table, requirements, parts.source.poll)
@@ -163,8 +166,8 @@ def build_requirements(
         and any(isinstance(filter_, LocalityFilter) for filter_ in parts.filters)
         and request.locality_rules(levels)
     ):
-        # As for hints about other instances: hosts of a place may be beyond any limit.
-        # Aggregates would leave out pools that share with hosts but are in no place.
+        # The hosts of an allowed place may all be beyond a limit. The aggregates of the
+        # place cannot be required instead: sharing providers are in no place.
         requirements.is_limited = False
     return requirements
 
@@ -204,7 +207,8 @@ def run_prefilters(
                 except SchedulerError:
                     raise
                 except Exception as e:
-                    # Third-party code may raise anything: the error names it.
+                    # A prefilter of a third party may raise anything; the error names
+                    # the prefilter.
                     raise PluginError(
                         f"prefilter {name} failed: {type(e).__name__}: {e}"
                     ) from e
@@ -244,9 +248,18 @@ def _query_all(
     max_age_s: float = math.inf,
     rejected: Sequence[QueryOffer] = (),
 ) -> Offer:
-    """Return the answers to all queries as one, without candidates known to be gone."""
+    """Return the answers to all queries as one offer.
+
+    Parameters
+    ----------
+    since, max_age_s
+        The minimum sequence number, and the maximum age in seconds, of cached answers
+        that may be used.
+    rejected : sequence of QueryOffer
+        Earlier offers of the queries, whose answers are not used again.
+    """
     offers = []
-    for query, before in itertools.zip_longest(queries, rejected):
+    for query, rejected_offer in itertools.zip_longest(queries, rejected):
         record.queries.append(shortened(query.path, _MAX_QUERY))
         try:
             with record.timed("placement"):
@@ -254,14 +267,14 @@ def _query_all(
                     query,
                     since=since,
                     max_age_s=max_age_s if conditions_of(query) else math.inf,
-                    rejected=before,
+                    rejected=rejected_offer,
                     n_instances=record.n_instances,
                     project_id=caller.project_id,
                     global_request_id=caller.global_request_id,
                 )
         except PlacementRejected as e:
-            # An unknown trait or class in a flavor: as for nova, no host has it. The
-            # reason is in Placement's words, which do not contain a URL.
+            # A flavor has an unknown trait or resource class: as for nova, no host has
+            # it. The reason is in Placement's words, which do not contain a URL.
             record.no_answer = "Placement rejected the query"
             reason = shortened(e.detail.removeprefix(_MALFORMED)).strip()
             raise NoValidHost(

@@ -49,7 +49,8 @@ REMOVED_FILTERS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: Filters that must not be skipped: hosts would be trusted without attestation.
+#: Removed filters that stop the start if enabled, and why: ignoring them would weaken
+#: security.
 REFUSED_FILTERS: Mapping[str, str] = MappingProxyType(
     {
         "TrustedFilter": (
@@ -86,7 +87,7 @@ def load_plugin_set(conf: cfg.ConfigOpts, clock: Clock) -> PluginSet:
     Raises
     ------
     PluginError
-        One of them cannot be used.
+        A plugin cannot be used.
     """
     return PluginSet(
         conf=conf,
@@ -103,7 +104,7 @@ def load_driver(conf: cfg.ConfigOpts) -> BaseSchedulerDriver:
     Raises
     ------
     PluginError
-        It is unknown, is not a driver, or cannot be created.
+        The name is unknown, does not name a driver, or the driver cannot be created.
     """
     name = conf.moorage.driver
     cls = load_plugin("moorage.drivers", name, option="[moorage] driver")
@@ -126,27 +127,32 @@ def load_filters(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostFilter]:
     Raises
     ------
     PluginError
-        One is unknown, is not a filter, or cannot be created.
+        A filter is unknown, is not a filter class, or cannot be created.
     """
-    known: dict[str, Any] = load_plugins("moorage.filters")
+    available: dict[str, Any] = load_plugins("moorage.filters")
     for path in conf.filter_scheduler.available_filters:
         if not path.startswith(_NOVA):
-            known.update({cls.__name__: cls for cls in _classes(path)})
+            available.update({cls.__name__: cls for cls in _classes(path)})
     enabled = list(dict.fromkeys(conf.filter_scheduler.enabled_filters))
-    names = _without_removed(enabled, known)
-    unknown = [name for name in names if name not in known]
+    names = _without_removed(enabled, available)
+    unknown = [name for name in names if name not in available]
     if unknown:
         raise PluginError(
             f"[filter_scheduler] enabled_filters: there is no filter "
-            f"{', '.join(map(repr, unknown))}; there are {listed(known)}"
+            f"{', '.join(map(repr, unknown))}; there are {listed(available)}"
         )
-    return [_create(make_filter, name, known[name], conf, clock) for name in names]
+    return [_create(make_filter, name, available[name], conf, clock) for name in names]
 
 
 def _without_removed(enabled: Sequence[str], known: Container[str]) -> list[str]:
-    """Return the names without those of removed filters; log one warning for them.
+    """Return the names except removed filters; log one warning for all removed ones.
 
-    An installed plugin with such a name is used.
+    If an installed plugin has the name of a removed filter, the name is kept.
+
+    Raises
+    ------
+    PluginError
+        A name is that of a refused filter.
     """
     for name in enabled:
         if name in REFUSED_FILTERS and name not in known:
@@ -170,15 +176,15 @@ def load_weighers(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostWeigher]:
     Raises
     ------
     PluginError
-        One is unknown, is not a weigher, or cannot be created.
+        A weigher is unknown, is not a weigher class, or cannot be created.
     """
-    known = load_plugins("moorage.weighers")
-    wanted: dict[str, Any] = {}
+    available = load_plugins("moorage.weighers")
+    enabled: dict[str, Any] = {}
     for path in conf.filter_scheduler.weight_classes:
-        wanted.update(_weigher_classes(path, known))
+        enabled.update(_weigher_classes(path, available))
     return [
-        _create(make_weigher, name, wanted[name], conf, clock)
-        for name in sorted(wanted)
+        _create(make_weigher, name, enabled[name], conf, clock)
+        for name in sorted(enabled)
     ]
 
 
@@ -217,8 +223,8 @@ def _create(
     try:
         return wrap(plugin, conf, clock)
     except Exception as e:
-        # The error names the plugin. A ConfigurationError names the option, and needs
-        # no type.
+        # The error names the plugin. The text of a ConfigurationError names the option,
+        # so that the type of the error is not needed.
         cause = e if isinstance(e, ConfigurationError) else f"{type(e).__name__}: {e}"
         raise PluginError(
             f"plugin {name!r} ({_origin(plugin)}) cannot be made: {cause}"
@@ -239,13 +245,13 @@ def load_prefilters() -> list[tuple[str, Prefilter]]:
     Raises
     ------
     PluginError
-        One cannot be imported or called.
+        A prefilter cannot be imported or called.
     """
-    known = load_plugins("moorage.prefilters")
-    names = [name for name in DEFAULT_PREFILTERS if name in known]
-    names += sorted(known.keys() - set(names))
-    if wrong := [name for name in names if not callable(known[name])]:
+    available = load_plugins("moorage.prefilters")
+    names = [name for name in DEFAULT_PREFILTERS if name in available]
+    names += sorted(available.keys() - set(names))
+    if not_callable := [name for name in names if not callable(available[name])]:
         raise PluginError(
-            f"moorage.prefilters: {', '.join(map(repr, wrong))} cannot be called"
+            f"moorage.prefilters: {', '.join(map(repr, not_callable))} cannot be called"
         )
-    return [(name, known[name]) for name in names]
+    return [(name, available[name]) for name in names]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request with what all attempts to decide it need: made once, then only read.
+"""A request, its caller and its prepared plugins, as all attempts to decide read them.
 
-That includes its caller: the parts of a request context that a decision needs.
+A `PreparedRequest` is created once for a decision, and not modified by its attempts. A
+`Caller` has the parts of a request context that a decision needs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _REQUEST_ID: Final = re.compile(r"[!-~]{1,255}")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Caller:
-    """The parts of a request context that are passed on.
+    """The parts of a request context that logs, records and Placement get.
 
     Attributes
     ----------
@@ -81,15 +82,16 @@ class PreparedRequest:
     Parameters
     ----------
     n_alternates : int
-        For each instance, at most.
+        The maximum number of alternates for each instance.
 
     Attributes
     ----------
     filters : sequence of BaseHostFilter
-        In the order in which they run.
+        The filters that apply to the request, in the order in which they run.
     n_first : int
-        The number of first filters, which do not depend on the instances on hosts.
+        The number of filters at the start of `filters` without ``may_pass_later``.
     weighers : sequence of BaseHostWeigher
+        The weighers that can distinguish hosts for the request.
     """
 
     def __init__(
@@ -126,7 +128,7 @@ class PreparedRequest:
         offer: Offer | None = None,
         candidate: int = NO_CANDIDATE,
     ) -> Assignment:
-        """Return what an instance gets on a host with one of its candidates."""
+        """Return the candidate, limits and consumption of an instance on a host."""
         limits = self.limits(hosts, index)
         mappings = None
         if offer is not None and candidate != NO_CANDIDATE:
@@ -138,7 +140,7 @@ class PreparedRequest:
         return Assignment(instance_uuid, host, candidate, limits, consumption)
 
     def limits(self, hosts: HostBatch, index: int) -> dict[str, object]:
-        """Return the limits of a host, as its compute service gets them."""
+        """Return the limits that the compute service of a host gets."""
         return collect_limits(
             self.filters,
             hosts,

@@ -22,14 +22,15 @@ N_BEST: Final = 64
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WeigherScores:
-    """The raw weights of one weigher, from which its part in a host's weight follows.
+    """The raw weights of one weigher, and how its part of a host's weight is computed.
 
-    The normalized weights of all hosts are not stored: at 10,000 hosts, allocating the
-    memory for those of every weigher would cost more than all the arithmetic.
+    The normalized weights of all hosts are not stored: at 10,000 hosts, allocating
+    memory for them takes longer than all the arithmetic.
 
     Attributes
     ----------
     raw : ndarray of float64, shape (n_hosts,)
+        The raw weights.
     low, high : float
         The range of raw weights that is normalized to 0..1.
     multipliers : ndarray of float64, shape (n_hosts,), or None
@@ -46,7 +47,8 @@ class WeigherScores:
 class Ranking:
     """Hosts ordered by weight, best first, with each weigher's scores.
 
-    Only the best are sorted at once: hardly any decision reads further.
+    Only the best hosts are sorted when a ranking is created: hardly any decision reads
+    further.
 
     Parameters
     ----------
@@ -55,9 +57,9 @@ class Ranking:
     ties : ndarray of float64, shape (n_hosts,)
         Tie breakers for hosts of equal weight, the lowest first.
     n_best : int
-        The minimum number of hosts that are sorted at once.
+        The minimum number of hosts that are sorted at creation.
     scores : sequence of WeigherScores
-        The scores of which the total is the sum.
+        The scores of the weighers, from which `total` was computed.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class Ranking:
         self.total = total
         self._ties = ties
         self._scores = scores
-        # The lowest weight of the hosts that are sorted at once.
+        # The lowest weight of the hosts that are sorted now.
         self._bound = -np.inf
         if len(total) > 4 * n_best:
             self._bound = np.partition(total, len(total) - n_best)[-n_best]
@@ -96,26 +98,27 @@ class Ranking:
             yield from self._ordered(self.total < self._bound).tolist()
 
     def n_near_best(self, at_most: int, nearness: float) -> int:
-        """Return the number of first hosts whose weights are near the best one.
+        """Return how many of the first `at_most` hosts have nearly the highest weight.
 
         Parameters
         ----------
         nearness : float
-            The maximum distance, as a share of the range of all weights.
+            The maximum difference to the best weight, as a share of the range of all
+            weights.
         """
         if not len(self.total):
             return 0
-        best = self.total[self.best[:at_most]]
-        near = nearness * (best[0] - self.total.min())
-        return int(np.count_nonzero(best >= best[0] - near))
+        best_weights = self.total[self.best[:at_most]]
+        max_difference = nearness * (best_weights[0] - self.total.min())
+        return int(np.count_nonzero(best_weights >= best_weights[0] - max_difference))
 
     def top(self, n_hosts: int = TOP_HOSTS) -> tuple[WeighedHost, ...]:
-        """Return the first hosts, with the parts of all weighers in their weights."""
+        """Return the best hosts, with each weigher's part of their weights."""
         indices = (self.best if n_hosts <= len(self.best) else self.order)[:n_hosts]
         scores = self._scores
         parts: Iterable[tuple[WeigherPart, ...]] = [()] * len(indices)
         if scores:
-            # All weighers at once: for a few hosts, calls cost more than arithmetic.
+            # All weighers at once: for a few hosts, calls take longer than arithmetic.
             names = [score.name for score in scores]
             raw = np.array([score.raw[indices] for score in scores])
             low, high = np.array([[s.low, s.high] for s in scores]).T[..., np.newaxis]
@@ -126,8 +129,12 @@ class Ranking:
                 for score in scores
             ]
             columns = raw, normalized, normalized * multipliers
-            of_hosts = zip(*(column.T.tolist() for column in columns), strict=True)
-            parts = (tuple(map(WeigherPart, names, *of_host)) for of_host in of_hosts)
+            values_of_hosts = zip(
+                *(column.T.tolist() for column in columns), strict=True
+            )
+            parts = (
+                tuple(map(WeigherPart, names, *values)) for values in values_of_hosts
+            )
         return tuple(
             WeighedHost(
                 host=self.hosts.value("host", index),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a decision, which explains it."""
+"""The records of decisions, which explain them to operators, and their log."""
 
 from __future__ import annotations
 
@@ -72,42 +72,43 @@ class DecisionRecord:
     n_candidates : int or None
         Allocation candidates in all answers; None: there was no answer.
     no_answer : str
-        Why Placement answered no candidates, where that is known.
+        Why there was no answer, if that is known.
     is_truncated : bool
         Whether the limit may have truncated an answer.
     n_hosts : int
-        Hosts of the candidates that have a row.
+        Hosts of the candidates that have a row in the host table.
     n_without_row : int
-        Root providers of candidates without a row: sharing providers, and hosts that
-        the source does not know.
+        Root providers of candidates without a row in the host table: sharing providers,
+        and hosts that the source does not know.
     view_revision : int or None
         The revision of the host table that was read.
     view_age_s : float or None
-        Seconds since the oldest part of it was read from the source; None: the source
-        vouches for it.
+        Seconds since the oldest part of the host table was read from the source; None:
+        the source guarantees that the table is current.
     steps : list of FilterStep
-        The request's restrictions and the filters, in order; those of later instances
-        follow. See `runs_of`.
+        The request's restrictions and the filters that ran, in order: first those for
+        the first instance, then those for later instances. See `runs_of`.
     times_ms : dict
         Milliseconds by step; "total" is the whole decision.
     reason : str
-        Why the decision did not select, for operators: it may have host names.
+        Why no hosts were selected, for operators: it may contain host names.
     user_message : str
         The message of the error that the caller got, which may reach an end user.
     n_known_hosts : int
         All hosts that the scheduler knew.
     note : str
-        How the driver chose, if it says so.
+        How the driver chose the hosts, if the driver has noted it.
     replay : ReplayKey or None
-        None: no view is stored of the decision.
+        The values with which the decision can be replayed; None: no view is stored of
+        the decision.
     attachments : list of AttachmentRecord
         The volumes and ports that were looked up, each with its places or the reason
         why it did not count.
     request : RequestSpec or None
-        As the caller sent it, apart from the providers that a claim has set, and with
-        the members of other server groups that its hints name. It is there for
-        subscribers of a `DecisionLog`, and then removed: a thousand of them would need
-        tens of megabytes.
+        The request as the caller sent it, apart from the providers that a claim has
+        set, and with the members of other server groups that its hints name. A
+        `DecisionLog` removes it once all subscribers have read it: the requests of a
+        thousand records would need tens of megabytes.
     """
 
     request_id: str | None
@@ -134,13 +135,13 @@ class DecisionRecord:
     request: RequestSpec | None = dataclasses.field(
         default=None, repr=False, compare=False
     )
-    # The last ones, so that stored records stay as well compressed as they were.
+    # New fields come last, so that stored records are compressed as well as before.
     replay: ReplayKey | None = None
     attachments: list[AttachmentRecord] = dataclasses.field(default_factory=list)
     note: str = ""
 
     def timed(self, step: str) -> _Timed:
-        """Add the duration of a block to a step's time."""
+        """Return a context manager that adds its duration to the time of a step."""
         return _Timed(self.times_ms, step)
 
     def elapsed_ms(self, now: float) -> float:
@@ -148,9 +149,10 @@ class DecisionRecord:
         return round(max(0.0, now - self.started_at) * 1000, 1)
 
     def restart(self) -> None:
-        """Remove hosts and filters: the decision is repeated with newer candidates.
+        """Remove filter steps, instances and note, before hosts are selected again.
 
-        Queries, claims and times stay: they describe the whole call.
+        Called when a decision is repeated with newer candidates. Queries, claims and
+        times stay: they describe the whole call.
         """
         self.steps.clear()
         self.instances.clear()
@@ -162,7 +164,8 @@ class DecisionRecord:
         Parameters
         ----------
         default : int
-            Where it is if all are placed in order, and if the request names none.
+            The position if all instances are placed in order; returned if the request
+            does not name the instance.
         """
         uuids = self.instance_uuids
         if uuids[default : default + 1] == (instance_uuid,):
@@ -170,7 +173,7 @@ class DecisionRecord:
         return uuids.index(instance_uuid) if instance_uuid in uuids else default
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record, without the request, as plain data that JSON can hold."""
+        """Return the record without the request, as plain data for JSON."""
         data = dataclasses.asdict(dataclasses.replace(self, request=None))
         del data["request"]
         return data
@@ -179,7 +182,7 @@ class DecisionRecord:
         return self.summary()
 
     def summary(self) -> str:
-        """Return the record in one line, for operators: it has host names."""
+        """Return the record as one line, for operators: it contains host names."""
         why = f" ({self.reason.strip()})" if self.reason.strip() else ""
         dropped = "".join(f"; {a}" for a in self.attachments if a.problem)
         note = f"{self.note}; " if self.note else ""
@@ -197,7 +200,7 @@ class DecisionRecord:
 
     def _funnel(self) -> str:
         truncated = " (truncated)" if self.is_truncated else ""
-        query = (
+        answer = (
             self.no_answer or "Placement not queried"
             if self.n_candidates is None
             else f"{self.n_candidates} candidate(s){truncated}"
@@ -210,7 +213,7 @@ class DecisionRecord:
                 counts.append(str(step.n_out))
         funnel = "".join(f" > {name} {'/'.join(n)}" for name, n in n_hosts.items())
         age = "" if self.view_age_s is None else f" {self.view_age_s:.1f} s old"
-        return f"{query}, {self.n_hosts} host(s){age}{funnel}"
+        return f"{answer}, {self.n_hosts} host(s){age}{funnel}"
 
     def _chosen(self) -> str:
         chosen = "".join(
@@ -224,9 +227,9 @@ class DecisionRecord:
 
 @dataclasses.dataclass(slots=True)
 class _Timed:
-    """Adds the duration of a block to a step's time.
+    """A context manager that adds its duration to the time of a step.
 
-    Not a generator with `contextmanager`, which costs twice as much: a decision times a
+    A generator with `contextmanager` would take twice as long, and a decision times a
     dozen blocks.
     """
 
@@ -243,7 +246,7 @@ class _Timed:
 
 
 class _Line:
-    """A record as text."""
+    """Formats a record as text, only once a log handler needs the text."""
 
     def __init__(self, record: DecisionRecord) -> None:
         self._record = record
@@ -253,18 +256,21 @@ class _Line:
 
 
 class _Data:
-    """A record as plain data; oslo.log's JSON takes what has items for a mapping."""
+    """Converts a record to plain data, only if oslo.log's JSON formatter needs it.
+
+    That formatter handles any object with the method ``items`` as a mapping.
+    """
 
     def __init__(self, record: DecisionRecord) -> None:
         self._record = record
 
     def items(self) -> Iterable[tuple[str, Any]]:
-        """Return the pairs of the record's `to_dict`, which no other format needs."""
+        """Return the pairs of the record's `to_dict`."""
         return self._record.to_dict().items()
 
 
 class DecisionLog:
-    """The newest records; logs one line for each.
+    """Stores the newest records, and logs one line for each.
 
     Parameters
     ----------
@@ -283,8 +289,8 @@ class DecisionLog:
     def subscribe(self, subscriber: Callable[[DecisionRecord], None]) -> None:
         """Call a function with every complete record, which still has its request.
 
-        It is called in the thread that decided, whose caller waits for it. Its errors
-        are logged, and fail no decision.
+        The function is called in the thread that made the decision, while the caller of
+        the scheduler waits. Errors of the function are logged, and fail no decision.
         """
         with self._lock:
             self._subscribers = (*self._subscribers, subscriber)
@@ -295,18 +301,21 @@ class DecisionLog:
             self._subscribers = tuple(s for s in self._subscribers if s != subscriber)
 
     def add(self, record: DecisionRecord) -> None:
-        """Store a complete record, publish it, and log it at INFO."""
+        """Store a complete record, publish it to subscribers, and log it.
+
+        The level is WARNING if the decision failed, else INFO.
+        """
         with self._lock:
             self._ring.append(record)
         for subscriber in self._subscribers:
             try:
                 subscriber(record)
-            except Exception:  # the decision is made, and its answer is due
+            except Exception:  # the caller must get the decision nevertheless
                 LOG.exception("Publishing a decision to %r failed", subscriber)
         record.request = None
         level = logging.WARNING if record.outcome is Outcome.FAILED else logging.INFO
         if LOG.isEnabledFor(level):
-            # Logging formats it, and swallows any error of that.
+            # The logging module formats the record, and catches any error meanwhile.
             as_data = {"decision": _Data(record)}
             LOG.log(level, "Decision %s", _Line(record), extra={"extra": as_data})
 

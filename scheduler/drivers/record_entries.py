@@ -10,22 +10,27 @@ from typing import Final
 
 #: The number of best hosts that a record describes.
 TOP_HOSTS: Final = 5
-#: Instances of one request of which it does, and which the log line names.
+#: The number of instances of one request whose best hosts a record describes, and
+#: which its log line names.
 TOP_INSTANCES: Final = 20
 
-#: A further result of claims: released, as the request or its first attempt failed.
+# Results of claim attempts in addition to the values of `ClaimResult`, and details.
+
+#: The claim was released: the request or an attempt of it failed, or a check refused
+#: the granted claim.
 RELEASED: Final = "released"
-#: The details of releases because of a server group's policy, and of a rule about
-#: places, which follows.
+#: The start of the details of releases because of a server group's policy, and because
+#: of a rule about places, which follows.
 MEMBER_CLAIMED_FIRST: Final = "a member of its server group claimed first"
 OTHER_CLAIMED_FIRST: Final = "another instance claimed first: "
-#: The same: the chosen host had changed since it was read, and was not claimed.
+#: The chosen host had changed since it was read, and was not claimed.
 OUTDATED: Final = "outdated"
-#: The same: Placement gave no answer that could be used; the details are the error.
+#: Placement gave no answer that could be used; the details are the error.
 FAILED: Final = "failed"
-#: The same: released, as another instance got its CPUs or devices before.
+#: The claim was released, as another instance had got its CPUs or devices before.
 COLLIDED: Final = "collided"
-#: The detail of both where a guest's CPUs or devices were claimed before.
+#: The detail of `OUTDATED` and `COLLIDED` if another instance had got the CPUs or
+#: devices of the guest before.
 DEVICES_CLAIMED_FIRST: Final = "another instance got its CPUs or PCI devices first"
 
 
@@ -45,7 +50,7 @@ class FilterStep:
     ----------
     instance : int or None
         The position in the request of the instance for which the filter ran; None: the
-        step restricts the whole request, or an earlier release recorded it.
+        step restricts the whole request, or an earlier release of Moorage recorded it.
     """
 
     name: str
@@ -73,7 +78,8 @@ def runs_of(steps: Iterable[FilterStep]) -> list[list[FilterStep]]:
     return runs
 
 
-# Not frozen: a decision creates some 60, and a frozen one takes three times as long.
+# Not frozen: a decision creates some 60 of them, and creating a frozen one takes three
+# times as long.
 @dataclasses.dataclass(slots=True)
 class WeigherPart:
     """One weigher's part of a host's weight."""
@@ -86,7 +92,7 @@ class WeigherPart:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WeighedHost:
-    """One of the best hosts, with the parts that add up to its weight."""
+    """One of the best hosts, its weight, and each weigher's part of the weight."""
 
     host: str
     node: str
@@ -135,12 +141,12 @@ class InstanceRecord:
 
     @property
     def host_and_node(self) -> str:
-        """The host, with its node unless that is the host's name with a domain."""
-        is_own = not self.node or self.node.startswith(f"{self.host}.")
-        return self.host if is_own else f"{self.host}/{self.node}"
+        """The host, with its node unless the node is called host.domain."""
+        is_same_name = not self.node or self.node.startswith(f"{self.host}.")
+        return self.host if is_same_name else f"{self.host}/{self.node}"
 
     def is_on(self, host: WeighedHost) -> bool:
-        """Return whether one of the best hosts was chosen."""
+        """Return whether `host`, one of the best hosts, was chosen for the instance."""
         return (host.host, host.node) == (self.host, self.node or self.host)
 
 
@@ -151,17 +157,19 @@ class AttachmentRecord:
     Attributes
     ----------
     hint : str
-        Such as near_volume; boot_volume and ports are automatic.
+        The hint that names the volume or port, such as near_volume; "boot_volume" or
+        "ports" if the scheduler has looked it up without a hint.
     uuid : str
-        Of the volume or port; of the instance if its volume could not be read.
+        The UUID of the volume or port; of the instance if its boot volume could not be
+        determined.
     level : str
-        The level at which its place was required; empty: it was preferred.
+        The level at which the request must be near; empty: nearness was preferred.
     places : tuple of (level, place)
-        Where it is; the level of service hosts is "host".
+        Where the volume or port is; the level of service hosts is "host".
     problem : str
-        Why it did not count, for end users; empty: it did.
+        Why the volume or port did not count, for end users; empty: it counted.
     detail : str
-        The same for operators.
+        Why the volume or port did not count, for operators.
     """
 
     hint: str
@@ -172,29 +180,30 @@ class AttachmentRecord:
     detail: str = ""
 
     def __str__(self) -> str:
-        named = f"{self.hint} {self.uuid}"
+        name = f"{self.hint} {self.uuid}"
         if self.problem:
-            return f"{named} {'failed' if self.level else 'dropped'}: {self.detail}"
-        return f"{named}: {', '.join(' '.join(place) for place in self.places)}"
+            return f"{name} {'failed' if self.level else 'dropped'}: {self.detail}"
+        return f"{name}: {', '.join(' '.join(place) for place in self.places)}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReplayKey:
-    """By what a decision can be repeated on the view that is stored of it.
+    """The values with which a decision can be repeated on its stored view.
 
     Attributes
     ----------
     view : str
         The id of the view.
     at : float
-        When the last pass of the decision began, seconds since the epoch.
+        When the last attempt of the decision began, seconds since the epoch.
     return_alternates : bool
+        Whether the caller asked for alternates.
     random_seed : int or None
-        Of all that was chosen at random; None: nothing was.
+        The seed of all random choices; None: nothing was chosen at random.
     contention : float
         The share of refused claims, which widens the choice of hosts.
     n_claims : int
-        Claim attempts of earlier passes.
+        The number of claims that earlier attempts of the decision recorded.
     """
 
     view: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The restrictions to hosts that a request names: requested, forced, ignored."""
+"""Restrict hosts to those that a request names: requested, forced, not ignored."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def restrict_to_requested_host(
     requirements: Requirements,
     poll: Callable[[HostTable], object],
 ) -> None:
-    """Restrict the query for Placement to the host that a request names, if it does.
+    """Restrict the query for Placement to the host that a request names, if any.
 
-    A single compute node becomes ``in_tree``; for a host with several, the query has no
-    limit, so that it returns all of them.
+    If the host has a single compute node, the query has its UUID as ``in_tree``. If the
+    host has several, the query has no limit, so that Placement returns all of them.
 
     Parameters
     ----------
     poll : callable
-        Refreshes the table; called if no compute node has that name yet.
+        Refreshes the table; called if the table has no such compute node.
 
     Raises
     ------
     NoValidHost
-        No compute node has that name.
+        No compute node has the requested names of host and node.
     """
     if request.requested_host is None:
         return
@@ -80,9 +80,9 @@ class Restriction:
     Attributes
     ----------
     column : str
-        The hosts' column that it is about.
+        The column of the host table that is compared with `values`.
     values : sequence of str
-        The values that it allows or, if `is_forbidding`, does not allow.
+        The values that hosts must have or, if `is_forbidding`, must not have.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Restriction:
     is_forbidding: bool = False
 
     def allows(self, hosts: HostBatch) -> npt.NDArray[np.bool_]:
-        """Return which hosts it allows, shape (n_hosts,)."""
+        """Return which hosts the restriction allows, shape (n_hosts,)."""
         if self.ignores_case:
             names = {name.lower() for name in self.values}
             mask = hosts.map_distinct("host", lambda host: host.lower() in names, bool)
@@ -123,10 +123,10 @@ def restrictions(request: Request) -> Iterator[Restriction]:
 
 
 def evacuated_from(request: Request, table: HostTable) -> frozenset[str]:
-    """Return the providers of the host from which an instance may be evacuated.
+    """Return the compute nodes of hosts from which an instance may be evacuated.
 
-    A conductor that evacuates leaves the instance's allocations there in place, and
-    puts the host into ``ignore_hosts``.
+    A conductor that evacuates an instance leaves its allocations on the source host in
+    place, and adds the source host to ``ignore_hosts``.
     """
     if not request.ignore_hosts:
         return frozenset()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why no host was found, for end users: counts by cause, and never a host's name.
+"""Explain to end users why no host was found: hosts by cause, and no host's name.
 
-What filters rejected is in the decision record. Placement does not say why it left out
-a host; that is estimated from the host table, without another request.
+The decision record has the numbers of hosts that filters rejected. Placement does not
+say why it did not offer a host; the cause is estimated from the host table, without
+another request.
 """
 
 from __future__ import annotations
@@ -66,14 +67,15 @@ _NOT_OFFERED: Final = (
     "were not offered by Placement",
 )
 _UNKNOWN: Final = ("failed for an unknown reason", "failed for unknown reasons")
-#: Placement's words where others have used up an inventory since it offered it.
+#: Part of Placement's message if other requests have used up an inventory since it was
+#: offered.
 _EXCEEDED: Final = "exceed the capacity"
 _OTHERS: Final = ", others for other reasons"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Cause:
-    """A number of hosts, and what is said of one and of several."""
+    """A number of hosts with one cause, and the text for one host and for several."""
 
     n_hosts: int
     of_one: str
@@ -86,14 +88,14 @@ class _Cause:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Tried:
-    """The hosts that passed the filters for the instance that got none of them.
+    """The hosts that passed all filters for an instance that nevertheless got none.
 
     Attributes
     ----------
     offer : Offer
-        With what other instances of the request have reserved.
+        The candidates, less what other instances of the request have reserved.
     claims : sequence of ClaimAttempt
-        Of the same attempt.
+        The claims of the attempt to decide.
     later : collection of str
         The filters whose rejections hold for one instance only; see
         `BaseHostFilter.may_pass_later`.
@@ -113,7 +115,7 @@ def count_causes(
     offered: Collection[str],
     tried: Tried | None = None,
 ) -> str:
-    """Return the reason of a request that fits nowhere, at most `MAX_BYTES` long.
+    """Return why a request fits nowhere, as a text of at most `MAX_BYTES`.
 
     Parameters
     ----------
@@ -126,23 +128,25 @@ def count_causes(
     """
     if not len(hosts):
         return "No hosts are known."
-    causes, n_all = [*_of_steps(record, tried)], len(hosts)
-    whole = f"{n_all:,} host{'' if n_all == 1 else 's'}"
+    causes, n_all = [*_causes_of_steps(record, tried)], len(hosts)
+    hosts_text = f"{n_all:,} host{'' if n_all == 1 else 's'}"
     if record.is_truncated:
         n_all = record.n_hosts
-        whole = f"the {n_all:,} hosts that Placement offered"
+        hosts_text = f"the {n_all:,} hosts that Placement offered"
     elif not request.is_rebuild:
         left_out = hosts.take(~hosts.matches("uuid", offered))
         query = parse_qs(urlsplit(record.queries[0]).query) if record.queries else {}
-        causes += _of_left_out(left_out, request, aggregates, query)
+        causes += _causes_of_left_out(left_out, request, aggregates, query)
     if not request.is_rebuild:
-        # Placement offered them, but their last candidate was claimed before the
-        # filters ran.
+        # The hosts without any other cause: Placement offered them, but their last
+        # candidate was claimed before the filters ran.
         n_taken = max(0, n_all - sum(cause.n_hosts for cause in causes))
         causes.append(_Cause(n_taken, *_TAKEN))
     causes = _summed(causes)
     causes.sort(key=lambda cause: -cause.n_hosts)
-    return _joined(f"Of {whole}: ", [str(cause) for cause in causes if cause.n_hosts])
+    return _joined(
+        f"Of {hosts_text}: ", [str(cause) for cause in causes if cause.n_hosts]
+    )
 
 
 def _summed(causes: Iterable[_Cause]) -> list[_Cause]:
@@ -165,40 +169,40 @@ def _joined(start: str, causes: Iterable[str]) -> str:
 # -- filters ---------------------------------------------------------------------------
 
 
-def _of_steps(record: DecisionRecord, tried: Tried | None) -> Iterator[_Cause]:
-    """Yield why hosts were rejected, or were tried in vain.
+def _causes_of_steps(record: DecisionRecord, tried: Tried | None) -> Iterator[_Cause]:
+    """Yield the causes of hosts that filters rejected, or that were tried in vain.
 
-    Hosts that the first instance could have had and the last one could not, are full of
-    the others: nothing else changes within a pass.
+    Hosts that passed for the first instance and not for the last one are full of other
+    instances of the request: nothing else changes within an attempt.
     """
     later = () if tried is None else tried.later
     runs, n_left = runs_of(record.steps), record.n_hosts
     if runs:
-        first, last = runs[0], runs[-1]
-        yield from _of_run(step for step in first if step.name not in later)
-        yield _Cause(_n_passing(first, later) - _n_passing(last, later), *_FULL)
-        yield from _of_run(step for step in last if step.name in later)
-        n_left = last[-1].n_out
+        first_run, last_run = runs[0], runs[-1]
+        yield from _causes_of_run(step for step in first_run if step.name not in later)
+        yield _Cause(_n_passing(first_run, later) - _n_passing(last_run, later), *_FULL)
+        yield from _causes_of_run(step for step in last_run if step.name in later)
+        n_left = last_run[-1].n_out
     if tried is None or len(tried.hosts) != n_left:
         yield _Cause(n_left, *_UNKNOWN)
     else:
-        yield from _of_tried(tried)
+        yield from _causes_of_tried(tried)
 
 
 def _n_passing(run: Sequence[FilterStep], later: Collection[str]) -> int:
-    """Return how many hosts passed the filters that run first."""
+    """Return how many hosts passed the filters of a run that are not in `later`."""
     n_last = next((step.n_in for step in run if step.name in later), None)
     return run[-1].n_out if n_last is None else n_last
 
 
-def _of_run(steps: Iterable[FilterStep]) -> Iterator[_Cause]:
+def _causes_of_run(steps: Iterable[FilterStep]) -> Iterator[_Cause]:
     rejected: Counter[str] = Counter()
     for step in steps:
-        rejected[_said_of(step)] += step.n_in - step.n_out
+        rejected[_text_of_step(step)] += step.n_in - step.n_out
     yield from (_Cause(n_hosts, text) for text, n_hosts in rejected.items())
 
 
-def _said_of(step: FilterStep) -> str:
+def _text_of_step(step: FilterStep) -> str:
     if step.reason == REQUIRED:
         return _EXCLUDED
     if step.reason == BaseHostFilter.REASON:
@@ -209,12 +213,12 @@ def _said_of(step: FilterStep) -> str:
 # -- claims ----------------------------------------------------------------------------
 
 
-def _of_tried(tried: Tried) -> Iterator[_Cause]:
+def _causes_of_tried(tried: Tried) -> Iterator[_Cause]:
     """Yield why each host that passed the filters was not selected."""
-    said = _of_claims(tried.claims)
+    texts_of_host = _texts_of_claims(tried.claims)
     hosts, offer = tried.hosts, tried.offer
     for i in range(len(hosts)):
-        if (texts := said.get(hosts.value("host", i))) is not None:
+        if (texts := texts_of_host.get(hosts.value("host", i))) is not None:
             yield _Cause(1, *texts)
             continue
         node_uuid, candidates = hosts.value("uuid", i), hosts.candidates_of(i)
@@ -228,55 +232,59 @@ def _of_tried(tried: Tried) -> Iterator[_Cause]:
             yield _Cause(1, *_UNKNOWN)
 
 
-def _of_claims(claims: Iterable[ClaimAttempt]) -> dict[str, tuple[str, str]]:
-    """Return why the last claim on each service host failed; none if it was granted."""
-    said: dict[str, tuple[str, str]] = {}
+def _texts_of_claims(claims: Iterable[ClaimAttempt]) -> dict[str, tuple[str, str]]:
+    """Return the texts for the service hosts on which the last claim failed."""
+    texts_of_host: dict[str, tuple[str, str]] = {}
     host_of: dict[str, str] = {}
     for claim in claims:
         pairs = dict(zip(claim.instance_uuids, claim.hosts, strict=False))
         if claim.result == ClaimResult.CLAIMED.value:
             host_of.update(pairs)
             for host in claim.hosts:
-                said.pop(host, None)
+                texts_of_host.pop(host, None)
         elif claim.result == RELEASED:
             hosts = [host_of[uuid] for uuid in claim.instance_uuids if uuid in host_of]
             if claim.detail.startswith(MEMBER_CLAIMED_FIRST):
-                said.update(dict.fromkeys(hosts, _MEMBER_FIRST))
+                texts_of_host.update(dict.fromkeys(hosts, _MEMBER_FIRST))
             elif claim.detail.startswith(OTHER_CLAIMED_FIRST):
-                said.update(dict.fromkeys(hosts, _OTHER_FIRST))
-        elif len(claim.hosts) == 1:  # a refused claim on several is split
-            said[claim.hosts[0]] = _of_refusal(claim)
-    return said
+                texts_of_host.update(dict.fromkeys(hosts, _OTHER_FIRST))
+        elif len(claim.hosts) == 1:  # a refused claim on several hosts is split
+            texts_of_host[claim.hosts[0]] = _texts_of_refusal(claim)
+    return texts_of_host
 
 
-def _of_refusal(claim: ClaimAttempt) -> tuple[str, str]:
+def _texts_of_refusal(claim: ClaimAttempt) -> tuple[str, str]:
     if claim.result == ClaimResult.CONTENDED.value:
         return _BUSY
     is_taken = claim.result == COLLIDED or claim.detail == DEVICES_CLAIMED_FIRST
     return _TAKEN if is_taken or _EXCEEDED in claim.detail else _CHANGED
 
 
-# -- what Placement left out -----------------------------------------------------------
+# -- hosts that Placement did not offer ------------------------------------------------
 
 
-def _of_left_out(
+def _causes_of_left_out(
     hosts: HostBatch,
     request: Request,
     aggregates: AggregateMap,
     query: Query,
 ) -> Iterator[_Cause]:
-    """Yield the first cause of each host, by the host table."""
-    is_left = np.ones(len(hosts), dtype=bool)
-    for mask, (of_one, of_several) in _causes(hosts, request, aggregates, query):
-        yield _Cause(int(np.count_nonzero(is_left & mask)), of_one, of_several)
-        is_left &= ~mask
-    yield _Cause(int(np.count_nonzero(is_left)), *_of_others(query))
+    """Yield why Placement did not offer hosts, estimated from the host table.
+
+    Each host counts for the first cause that applies to it.
+    """
+    has_no_cause = np.ones(len(hosts), dtype=bool)
+    for mask, (of_one, of_several) in _known_causes(hosts, request, aggregates, query):
+        yield _Cause(int(np.count_nonzero(has_no_cause & mask)), of_one, of_several)
+        has_no_cause &= ~mask
+    yield _Cause(int(np.count_nonzero(has_no_cause)), *_texts_without_cause(query))
 
 
-def _of_others(query: Query) -> tuple[str, str]:
-    """Return what is said of one host and of several that have no cause in the table.
+def _texts_without_cause(query: Query) -> tuple[str, str]:
+    """Return the texts for hosts for which the host table shows no cause.
 
-    Bare metal is requested by a custom resource class, which the table does not have.
+    They name custom resource classes, by which bare metal is requested, and which the
+    table does not have.
     """
     amounts = _requested(query)
     classes = amounts.keys() - _IN_TABLE
@@ -298,7 +306,7 @@ def _of_others(query: Query) -> tuple[str, str]:
 
 
 def _listed_needs(query: Query, classes: Sequence[str]) -> str:
-    """Return what a host may lack that the table does not have, as the query has it."""
+    """Return a list of what the query requires and the host table does not show."""
     needs = [f"trait {_clean(name, _MAX_CLASS)}" for name in _required_traits(query)]
     if len(needs) > _MAX_TRAITS:
         needs = ["a required trait"]
@@ -310,7 +318,7 @@ def _listed_needs(query: Query, classes: Sequence[str]) -> str:
 
 
 def _required_traits(query: Query) -> list[str]:
-    """Return the traits that a query requires, but the one that every host has."""
+    """Return the traits that a query requires, except the one that every host has."""
     values = [
         value
         for key, texts in query.items()
@@ -333,18 +341,21 @@ def _requested(query: Query) -> Counter[str]:
 
 def _has_conditions(query: Query) -> bool:
     """Return whether an aggregate, or a trait that not all hosts have, is required."""
-    of_root = ",".join(query.get("root_required", ())).split(",")
-    required = {trait for trait in of_root if trait and not trait.startswith("!")}
-    is_of_group = any(key.startswith(("required", "member_of")) for key in query)
-    return is_of_group or bool(required - {os_traits.OWNER_NOVA})
+    root_traits = ",".join(query.get("root_required", ())).split(",")
+    required = {trait for trait in root_traits if trait and not trait.startswith("!")}
+    has_group_condition = any(
+        key.startswith(("required", "member_of")) for key in query
+    )
+    return has_group_condition or bool(required - {os_traits.OWNER_NOVA})
 
 
-def _causes(
+def _known_causes(
     hosts: HostBatch,
     request: Request,
     aggregates: AggregateMap,
     query: Query,
 ) -> Iterator[tuple[Mask, tuple[str, str]]]:
+    """Yield which hosts a cause applies to, and its texts for one host and several."""
     if in_tree := query.get("in_tree"):
         yield ~hosts.matches("uuid", in_tree), (_EXCLUDED, _EXCLUDED)
     zone = request.availability_zone
@@ -361,7 +372,7 @@ def _causes(
     for name, (compute, word) in free.items():
         if amount := amounts.get(name):
             yield compute(hosts) < amount, (f"lacks {word}", f"lack {word}")
-    # nova's computes let one instance have at most what a host has without its ratio.
+    # nova-compute lets one instance have at most the host's total without overcommit.
     totals = {
         orc.MEMORY_MB: (hosts.total_usable_ram_mb, "less memory"),
         orc.VCPU: (hosts.vcpus_total, "fewer CPUs"),
@@ -402,13 +413,13 @@ def _free_disk_gb(hosts: HostBatch) -> npt.NDArray[np.float64]:
 
 
 def _amounts(query: Query) -> dict[str, int]:
-    """Return the amounts that the whole host, not a part of it, has to have."""
+    """Return the amounts of the request group without a suffix, by resource class."""
     resources = ",".join(query.get("resources", ())).split(",")
     pairs = (pair.partition(":") for pair in resources)
     return {name: int(amount) for name, _, amount in pairs if amount.isdecimal()}
 
 
 def _clean(text: str, most: int) -> str:
-    """Return a text without what is not printable, shortened."""
-    clean = "".join(c if c.isprintable() else "?" for c in text[: most + 1])
-    return clean if len(clean) <= most else f"{clean[: most - 1]}…"
+    """Return a text of at most `most` characters, all of them printable."""
+    printable = "".join(c if c.isprintable() else "?" for c in text[: most + 1])
+    return printable if len(printable) <= most else f"{printable[: most - 1]}…"

@@ -44,6 +44,7 @@ def rank_hosts(  # noqa: PLR0913 - five by name
     weighers : sequence of BaseHostWeigher
         Prepared for this request.
     ties : ndarray of float64, shape (n_hosts,)
+        Tie breakers; of hosts of equal weight, the one with the lowest comes first.
     n_choices : int
         The maximum number of hosts near the best one to put in random order.
     nearness : float
@@ -90,7 +91,8 @@ def rank_hosts(  # noqa: PLR0913 - five by name
     n_best = max(N_BEST, subset_size, n_choices)
     ranking = Ranking(hosts, total, ties, n_best, scores)
     if n_choices > 1:
-        # Not only the first: if that is refused, the next in order would be, too.
+        # All of them are put in random order, not only the first one: if the first one
+        # is refused, the others are likely to be refused in order, too.
         n_near = ranking.n_near_best(n_choices, nearness)
         ranking.best[:n_near] = rng.permutation(ranking.best[:n_near])
     n_subset = min(subset_size, len(ranking.best))
@@ -108,7 +110,7 @@ def checked_weights(
     Raises
     ------
     PluginError
-        It fails, or returns something else; the message begins with `what`.
+        `compute` fails, or returns something else; the message begins with `what`.
     """
     try:
         values = np.asarray(compute(), dtype=np.float64)
@@ -123,6 +125,6 @@ def checked_weights(
             f"it must be ({len(hosts)},)"
         )
     if not np.isfinite(values).all():
-        # A single one would make every weight NaN, and the order random.
+        # A single such value would make every weight NaN, and the order random.
         raise PluginError(f"{what} returned NaN or infinity for some host")
     return values

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Request prefilters: what a request requires of Placement."""
+"""Request prefilters, which add requirements of a request to the Placement query."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from .base import (
 )
 from .networks import NetworkClient, NetworkLookup
 
-#: Entry points of moorage.prefilters in the order in which they run, nova's order.
+#: Our entry points of moorage.prefilters, in the order in which they run (nova's).
 DEFAULT_PREFILTERS = (
     "require_tenant_aggregate",
     "map_az_to_placement_aggregate",
@@ -33,7 +33,7 @@ DEFAULT_PREFILTERS = (
     "owner_nova_filter",
 )
 
-#: The option of [scheduler] that enables a prefilter; the others always run.
+#: The option of [scheduler] that enables a prefilter; all other prefilters always run.
 ENABLED_BY: Mapping[str, str] = MappingProxyType(
     {
         "require_tenant_aggregate": "limit_tenants_to_placement_aggregate",

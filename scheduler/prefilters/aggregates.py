@@ -15,9 +15,9 @@ _TRAIT_PREFIX = "trait:"
 def map_az_to_placement_aggregate(request: PrefilterRequest) -> None:
     """Require one of the aggregates of the requested zone.
 
-    A zone of which no aggregate is known restricts nothing, as in nova 34: the default
-    zone, of hosts in no aggregate, has none. If no API has checked that the zone
-    exists, only ``[DEFAULT] default_availability_zone`` may have none.
+    A zone without an aggregate restricts nothing, as in nova 34: the default zone is
+    that of hosts without a zone, and has no aggregate. If no API has checked that the
+    zone exists, only ``[DEFAULT] default_availability_zone`` may be without one.
 
     Raises
     ------
@@ -41,14 +41,15 @@ def map_az_to_placement_aggregate(request: PrefilterRequest) -> None:
 def require_tenant_aggregate(request: PrefilterRequest) -> None:
     """Require one of the aggregates of the request's project.
 
-    Their metadata has exactly the project's ID under a key that starts with
-    ``filter_tenant_id``. Enabled by
+    An aggregate is one of these if its metadata has exactly the project's ID under a
+    key that starts with ``filter_tenant_id``. The prefilter is enabled by
     ``[scheduler] limit_tenants_to_placement_aggregate``.
 
     Raises
     ------
     NoValidHost
-        There is none, and ``placement_aggregate_required_for_tenants`` is enabled.
+        The project has no aggregate, and ``placement_aggregate_required_for_tenants``
+        is enabled.
     """
     project_id = Request.of(request.spec_obj).project_id
     uuids = frozenset(
@@ -66,9 +67,10 @@ def require_tenant_aggregate(request: PrefilterRequest) -> None:
 def isolate_aggregates(request: PrefilterRequest) -> None:
     """Forbid each aggregate with a ``trait:T=required`` that the request lacks.
 
-    The required traits of all groups count: those of the flavor, the image, ports,
-    devices and guest features; not those of the root provider that other prefilters
-    add (nova's rule). Enabled by ``[scheduler] enable_isolated_aggregate_filtering``.
+    The request has the traits that any of its request groups requires: traits of the
+    flavor, the image, ports, devices and guest features. Traits that other prefilters
+    require of the root provider do not count (nova's rule). The prefilter is enabled by
+    ``[scheduler] enable_isolated_aggregate_filtering``.
     """
     isolated = [(a.uuid, traits) for a in request.aggregates if (traits := _traits(a))]
     if not isolated:

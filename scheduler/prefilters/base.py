@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of a request prefilter: it adds to the query for Placement.
+"""The interface of a request prefilter, which adds requirements to the Placement query.
 
-Prefilters are called once for every request that queries Placement, before the query,
-in the order of ``DEFAULT_PREFILTERS`` without those that an option disables; those of
-third parties follow. A prefilter reads the request, the aggregates and the options, and
-writes only to ``request.requirements``. It does no I/O other than through
-``request.network``.
+Prefilters are called once for every request that queries Placement, before the query.
+Our own are called first, in the order of ``DEFAULT_PREFILTERS``; those of third parties
+follow. Options disable some of ours. A prefilter reads the request, the aggregates and
+the options, and writes only to ``request.requirements``. It does no I/O other than
+through ``request.network``.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class PrefilterRequest:
         Ports and networks, each fetched at most once a request; None where Neutron is
         not configured.
     min_service_version : int
-        The lowest compute service version of all hosts; 0: none is known.
+        The lowest compute service version of all hosts; 0: no version is known.
     are_zones_checked : bool
         Whether the sender of requests has checked that their zone exists, as nova's API
         does.
@@ -92,7 +92,7 @@ class Prefilter(Protocol):
         Raises
         ------
         NoValidHost
-            No host can serve the request; made by :func:`no_valid_host`.
+            No host can serve the request. The error is that of :func:`no_valid_host`.
         """
         ...
 

@@ -20,12 +20,12 @@ def compute_status_filter(request: PrefilterRequest) -> None:
 def owner_nova_filter(request: PrefilterRequest) -> None:
     """Require ``OWNER_NOVA`` of the compute node and of PCI devices.
 
-    Only if every compute service reports the trait: if the lowest known version of a
-    host is 73 or more. nova 34 reads it from the databases of all cells at every
-    request; here it is a column of the host table. If the source reports no versions,
-    nothing is required.
+    The trait is required only if every compute service reports it, that is, if the
+    lowest version of a compute service is 73 or more. nova 34 reads that version from
+    the databases of all cells for every request; here it is in the host table. If the
+    source reports no versions, the trait is not required.
 
-    A request that has the trait already is not changed (nova's rule).
+    A request that requires the trait already is not changed (nova's rule).
     """
     if request.min_service_version < _MIN_SERVICE_VERSION:
         return

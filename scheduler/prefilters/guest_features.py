@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prefilters that require hosts with a feature that flavor or image request.
 
-Those of settings that both can have raise InvalidRequest if a value is unknown, or if
-flavor and image conflict.
+If both flavor and image can have a setting, its prefilter raises InvalidRequest if a
+value is unknown, or if flavor and image have different values.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ _TPM_SECRET_SECURITY = MappingProxyType(
         "deployment": os_traits.COMPUTE_SECURITY_TPM_SECRET_SECURITY_DEPLOYMENT,
     }
 )
-#: Prefixes of the traits for an image property's values. nova 34 has COMPUTE_VIOMMU for
-#: the last one, which gives no trait of os-traits with any value.
+#: Prefixes of the traits for an image property's values. For hw_viommu_model, nova 34
+#: has the prefix COMPUTE_VIOMMU, with which no trait of os-traits begins that ends with
+#: a value of the property.
 _IMAGE_PREFIXES = MappingProxyType(
     {
         "hw_cdrom_bus": "COMPUTE_STORAGE_BUS",
@@ -97,15 +98,15 @@ def tpm_secret_security_filter(request: PrefilterRequest) -> None:
     request.requirements.root_required.add(_TPM_SECRET_SECURITY[security])
 
 
-# -- the image alone -------------------------------------------------------------------
+# -- features of which only the image decides ------------------------------------------
 
 
 def require_image_type_support(request: PrefilterRequest) -> None:
     """Require ``COMPUTE_IMAGE_TYPE_*`` of the image's disk format.
 
-    Enabled by ``[scheduler] query_placement_for_image_type_support``. Nothing is
-    required for an instance that boots from a volume, for a request without an image
-    (nova 34 fails on it) and for a format without a trait.
+    The prefilter is enabled by ``[scheduler] query_placement_for_image_type_support``.
+    Nothing is required for an instance that boots from a volume, for a request without
+    an image (nova 34 fails on it), and for a disk format without a trait.
     """
     parsed = Request.of(request.spec_obj)
     if not parsed.is_bfv:
@@ -116,9 +117,10 @@ def require_image_type_support(request: PrefilterRequest) -> None:
 def transform_image_metadata(request: PrefilterRequest) -> None:
     """Require the traits of image properties.
 
-    Enabled by ``[scheduler] image_metadata_prefilter``. A value without a trait is
-    skipped, and the others are required; nova 34 then requires none of them, and fails
-    on a request without an image.
+    The prefilter is enabled by ``[scheduler] image_metadata_prefilter``. A value
+    without a trait is skipped, and the traits of the other values are required. If
+    there is such a value, nova 34 requires none of the traits; it also fails on a
+    request without an image.
     """
     properties = Request.of(request.spec_obj).settings.properties
     for name, prefix in _IMAGE_PREFIXES.items():
@@ -126,9 +128,9 @@ def transform_image_metadata(request: PrefilterRequest) -> None:
 
 
 def _require_trait(request: PrefilterRequest, prefix: str, value: str | None) -> None:
-    """Require the trait of a value, if there is one.
+    """Require the trait of a value; if os-traits has no such trait, require nothing.
 
-    Placement rejects a whole query that has an unknown trait.
+    Placement would reject a query with an unknown trait.
     """
     if not value:
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Neutron as prefilters use it: each object is fetched at most once a request."""
+"""Look up ports, networks and subnets for prefilters, each at most once a request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from ..errors import ConfigurationError
 
 
 class NetworkClient(Protocol):
-    """The methods of a Neutron client that are called, python-neutronclient's."""
+    """The methods of a Neutron client that prefilters need.
+
+    Names and answers are those of python-neutronclient.
+    """
 
     def show_port(self, port: str) -> Mapping[str, Any]:
         """Return ``{"port": {…}}``."""
@@ -55,21 +58,24 @@ class NetworkLookup:
         return port
 
     def _segments_of_subnet(self, subnet_id: str) -> frozenset[str]:
-        """Return the segment of a subnet; empty if it is not routed."""
+        """Return the segment of a subnet; no segment if the subnet is not routed."""
         return _segments(self._client.show_subnet(subnet_id)["subnet"])
 
     def _segments_of_network(self, network_id: str) -> frozenset[str]:
-        # Neutron's list of segments also has those of provider networks.
+        # Segments are read from the subnets: Neutron's list of a network's segments
+        # also has segments of provider networks, which are not routed.
         return _segments(*self._client.list_subnets(network_id=network_id)["subnets"])
 
 
 def _segments(*subnets: Mapping[str, Any]) -> frozenset[str]:
     # Without the segments extension, Neutron's subnets have no segment_id.
-    return frozenset(s["segment_id"] for s in subnets if s.get("segment_id"))
+    return frozenset(
+        subnet["segment_id"] for subnet in subnets if subnet.get("segment_id")
+    )
 
 
 def check_network(conf: cfg.ConfigOpts, client: NetworkClient | None) -> None:
-    """Raise if an option needs Neutron and there is no client.
+    """Raise if an enabled prefilter needs Neutron and there is no client.
 
     Raises
     ------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thin client of Neutron: three GETs, one typed error."""
+"""A client of Neutron with three GETs, which raise NetworkError on any failure."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _TIMEOUT_S = (
 
 
 def make_network_client(conf: cfg.ConfigOpts) -> NeutronClient | None:
-    """Return a client configured by ``[neutron]``; None if that has no endpoint.
+    """Return a client configured by ``[neutron]``; None: Neutron is not configured.
 
-    Sends nothing.
+    No request is sent.
 
     Raises
     ------

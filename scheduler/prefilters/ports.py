@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prefilters by the requested ports and networks, which they look up in Neutron."""
+"""Prefilters that look up the requested ports and networks in Neutron."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ if TYPE_CHECKING:
     from ...objects import NetworkRequest
 
 _GATE = "query_placement_for_routed_network_aggregates"
-#: Not network IDs: "use one of the project's", "use none".
+#: Values in place of a network ID: "auto" requests a network of the project, "none"
+#: requests no network.
 _NO_NETWORK = frozenset({"auto", "none"})
-#: Of the port of a SmartNIC's DPU: in the spec of its PCI request, and of its VNIC.
+#: The tag in the spec of the PCI request for a port that a SmartNIC's DPU manages.
 _REMOTE_TAG = "remote_managed"
+#: The VNIC type of such a port.
 _REMOTE_VNIC_TYPE = "remote-managed"
 
 
 def remote_managed_ports_filter(request: PrefilterRequest) -> None:
     """Require ``COMPUTE_REMOTE_MANAGED_PORTS`` if a port is remote-managed.
 
-    nova's API adds a PCI request for each such port, so that no query is needed for
-    those. Ports without one are fetched from Neutron if it is configured, each once;
-    nova 34 fetches every port of every request.
+    nova's API adds a PCI request for each remote-managed port, so that ports with a PCI
+    request are not looked up. Ports without a PCI request are fetched from Neutron if
+    it is configured, each once; nova 34 fetches every port of every request.
 
     Raises
     ------
@@ -61,18 +63,20 @@ def routed_networks_filter(request: PrefilterRequest) -> None:
 
     A port with an address is bound to the segment of its subnet; any other port, and a
     network without a port, may use every segment of the network. A network that is not
-    routed restricts nothing. Enabled by
+    routed restricts nothing. The prefilter is enabled by
     ``[scheduler] query_placement_for_routed_network_aggregates``.
 
-    An entry with neither port nor network is skipped; nova 34 fails on it, or requires
-    the aggregates of the previous entry again.
+    A requested network with neither port nor network ID is skipped; nova 34 fails on
+    it, or requires the aggregates of the previous one again.
 
     Raises
     ------
+    ConfigurationError
+        Neutron is not configured.
     NoValidHost
         A segment is in no aggregate.
     NetworkError, PlacementError
-        Neutron or Placement do not answer.
+        Neutron or Placement does not answer.
     """
     if request.network is None:
         raise ConfigurationError(f"[scheduler] {_GATE} needs a Neutron client")

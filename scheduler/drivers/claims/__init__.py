@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The claims of a decision: candidates of an offer, claimed, checked, published."""
+"""Claim candidates of an offer; check claims, and publish them to other schedulers."""

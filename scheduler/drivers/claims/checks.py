@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Placement does not check when it grants a claim: one interface for all of it.
+"""Check of a claim what Placement does not check when it grants the claim.
 
 may_try ▸ before ▸ Placement ▸ after
 
-Here are the interface, and the checks of a host's current state and of its CPUs and
-devices; those of server groups and of places are in `groups` and `levels`.
+This module has the interface `ClaimCheck`, and the checks of a host's current state and
+of its CPUs and devices. The checks of server groups and of rules about places are in
+`groups` and `levels`.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from .peer_claims import ClaimState, PeerClaim
 
 
 class Excluded(enum.Enum):
-    """What an attempt does not try again after a refusal."""
+    """What an attempt to decide does not try again after a refusal."""
 
-    #: Nothing: another host is tried first.
+    #: Nothing is excluded, but another host is tried first.
     NOTHING = enum.auto()
     CANDIDATE = enum.auto()
-    #: The candidate, for later requests with the same answer of Placement as well.
+    #: The candidate is excluded, also for later requests that use the same answer of
+    #: Placement.
     CANDIDATE_OF_ANSWER = enum.auto()
     HOST = enum.auto()
 
@@ -45,9 +47,9 @@ class Refusal:
     Attributes
     ----------
     result : str
-        As that of a `ClaimAttempt`.
+        A value of `ClaimAttempt.result`.
     details : sequence of str
-        One an attempt in the record.
+        The details; the record gets a `ClaimAttempt` for each of them.
     """
 
     result: str
@@ -61,26 +63,29 @@ class ClaimCheck:
     Attributes
     ----------
     is_counting : bool
-        Whether it makes filters count instances that other requests place at the same
-        time: they run again before each further round over all hosts.
+        Whether the check makes filters count instances that other requests place at the
+        same time. The filters then run again before each further round over all hosts.
     """
 
     is_counting = False
 
     def read(self, assignments: Sequence[Assignment]) -> None:
-        """Read at once what `before` needs of each; called for several instances."""
+        """Read at once what `before` needs for each assignment.
+
+        Called before several instances are claimed together.
+        """
 
     def may_try(self, assignment: Assignment) -> bool:
         """Return whether to try a host now; called for instances claimed singly."""
         return True
 
     def before(self, assignment: Assignment) -> Refusal | None:
-        """Return why a claim is not sent; called directly before it is sent."""
+        """Return why a claim must not be sent; None: send it now."""
 
     def after(
         self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch
     ) -> Refusal | None:
-        """Return why a claim that was granted is released.
+        """Return why a claim that was granted must be released; None: it is kept.
 
         Parameters
         ----------
@@ -90,43 +95,48 @@ class ClaimCheck:
         """
 
     def undo(self, instance_uuid: str) -> None:
-        """Undo what `before` did; called where a claim is not kept, maybe twice."""
+        """Undo what `before` did for a claim that is not kept.
+
+        It may be called twice for the same instance.
+        """
 
     def may_retry(self, n_rounds: int) -> bool | None:
-        """Return whether to try all hosts again, after so many rounds.
+        """Return whether to try all hosts again after `n_rounds` rounds.
 
-        Called once a round. None: no host was refused for a reason that may pass.
+        Called once after each round over all hosts. None: the check refused no host for
+        a temporary reason.
         """
 
 
 #: The age in seconds up to which an answer of Placement counts as current.
 FRESH_S: Final = 1.0
-#: The number of instances up to which candidates of an older answer are checked, with a
-#: GET or two a host; for more, Placement is queried for candidates again.
+#: The maximum number of instances of a request for which candidates of an older answer
+#: are checked, with a GET or two for each host. For a request of more instances,
+#: Placement is queried for candidates again.
 MAX_RECHECKED: Final = 10
 CHANGED: Final = "its traits or aggregates in Placement no longer match the request"
 
 
 class FreshState(ClaimCheck):
-    """Checks that chosen hosts and candidates are as they were read, or still pass.
+    """Checks that chosen hosts and candidates have not changed, or still pass.
 
     A decision reads the host table, which a source refreshes about once a second, and
-    answers of Placement that are cached for some seconds or a minute. The state of a
-    compute service, and the traits and aggregates, which Placement does not check when
-    it grants a claim, are read again for the chosen hosts only, each service once.
+    answers of Placement that are cached for some seconds or a minute. So for the chosen
+    hosts, this check reads the state of the compute services again, each of them once,
+    and traits and aggregates, which Placement does not check when it grants a claim.
     """
 
     def __init__(self, prepared: PreparedRequest, offer: Offer) -> None:
         self._prepared = prepared
         self._offer = offer
-        #: Otherwise the candidates come from a new answer.
+        #: Whether candidates are checked: those of many instances are of a new answer.
         self._are_few = len(prepared.instance_uuids) <= MAX_RECHECKED
         self._states: dict[ServiceHost, ServiceState | None] = {}
-        #: Created for the first candidate that is read again.
+        #: Created when the first candidate is checked.
         self._providers: ProviderReader | None = None
 
     def read(self, assignments: Sequence[Assignment]) -> None:
-        """Read the compute services of hosts at once, each of them only once."""
+        """Read the states of all compute services that have not been read yet."""
         hosts = {(a.host["cell_uuid"], a.host["host"]) for a in assignments}
         if unread := hosts.difference(self._states):
             with self._prepared.record.timed("recheck"):
@@ -136,7 +146,7 @@ class FreshState(ClaimCheck):
     def before(self, assignment: Assignment) -> Refusal | None:
         """Return a refusal if the host, or the candidate, no longer passes.
 
-        Candidates of an answer younger than `FRESH_S` are not checked.
+        Candidates are not checked if Placement's answer is not older than `FRESH_S`.
 
         Raises
         ------
@@ -146,14 +156,14 @@ class FreshState(ClaimCheck):
         parts, host = self._prepared.parts, assignment.host
         self.read([assignment])
         state = self._states[host["cell_uuid"], host["host"]]
-        known = ServiceState(host["disabled"], host["forced_down"])
-        if state is not None and state != known:
+        state_as_read = ServiceState(host["disabled"], host["forced_down"])
+        if state is not None and state != state_as_read:
             hosts = parts.table.batch([host["uuid"]])
             rejections = [
                 f"{rejection.filter}: {rejection.reason}"
-                for now in hosts.with_numbers(dataclasses.asdict(state))
+                for host_now in hosts.with_numbers(dataclasses.asdict(state))
                 for rejection in explain_rejections(
-                    self._prepared.filters, now, self._prepared.request.spec_obj
+                    self._prepared.filters, host_now, self._prepared.request.spec_obj
                 )
             ]
             if rejections:
@@ -178,7 +188,10 @@ class FreshState(ClaimCheck):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Reserved:
-    """A reservation, and whether it fitted: one that never did is not judged."""
+    """A reservation, and whether its guest fitted when the reservation was made.
+
+    A guest that did not fit then is not checked again after its claim.
+    """
 
     claim: PeerClaim
     host: str
@@ -188,14 +201,15 @@ class _Reserved:
 class FitCheck(ClaimCheck):
     """Reserves CPUs and PCI devices, which Placement does not know, before a claim.
 
-    Placement counts dedicated CPUs and memory of a host, and not those of its NUMA
-    cells; it counts only the PCI devices that nova reports to it. It can grant the same
-    ones to two guests that are placed at the same time. So a guest is counted in the
-    host table before it is claimed, and announced to the other schedulers while
-    Placement works. Once the claim is granted, the reservations of others have arrived.
-    Of those that do not fit together, the earlier ones keep theirs, by time and then by
-    UUID: all schedulers see the same order. A guest that does not fit after these is
-    released, and gets another host.
+    Placement counts the dedicated CPUs and the memory of a host, but not of each of its
+    NUMA cells, and it counts only those PCI devices that nova reports to it. So it can
+    grant the same CPUs or devices to two guests that are placed at the same time.
+    Therefore a guest is counted in the host table before it is claimed, and announced
+    to the other schedulers while Placement handles the claim. Once the claim is
+    granted, the reservations of the other schedulers have arrived. Of guests that do
+    not fit together, the earlier ones keep their claims; the order is by time, then by
+    UUID, so that all schedulers see the same order. The claim of a guest that does not
+    fit after the earlier ones is released, and the guest gets another host.
 
     Parameters
     ----------
@@ -237,10 +251,11 @@ class FitCheck(ClaimCheck):
     def after(
         self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch
     ) -> Refusal | None:
-        """Return a refusal if a guest does not fit after those reserved earlier.
+        """Return a refusal if a guest does not fit after the guests reserved earlier.
 
-        After `MAX_COLLISIONS` that did not, it is left to the compute. A claim that an
-        earlier request made is not judged: the host may count it already.
+        After `MAX_COLLISIONS` such refusals, claims are kept, and the compute service
+        has to check them. A claim that an earlier request made is not checked: the host
+        may count it already.
         """
         uuid = assignment.instance_uuid
         reserved = self._reserved.get(uuid)
@@ -255,7 +270,7 @@ class FitCheck(ClaimCheck):
         return Refusal(COLLIDED, [DEVICES_CLAIMED_FIRST], Excluded.CANDIDATE)
 
     def undo(self, instance_uuid: str) -> None:
-        """Release the reservation of a guest, if it has one, here and elsewhere."""
+        """Release a guest's reservation, if any, and announce the release to others."""
         reserved = self._reserved.pop(instance_uuid, None)
         if reserved is not None:
             parts = self._prepared.parts

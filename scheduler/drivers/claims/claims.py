@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The claims of one attempt: tried in order, checked before and after, recorded.
+"""The claims of one attempt, which are checked before and after, and recorded.
 
 hosts, candidates ─▶ Claims ─▶ checks ▸ backend ▸ checks ─▶ granted, or the next
                                         Placement, or the record of a decision
@@ -37,21 +37,24 @@ _DEVICES_FILTER: Final = "PciPassthroughFilter"
 
 
 class StaleOffer(Exception):
-    """Raised when Placement refuses what it had offered; a new query may help."""
+    """Raised when Placement refuses many candidates that it had offered.
+
+    A new query for candidates may help.
+    """
 
 
 def checks_of(
     prepared: PreparedRequest, offer: Offer, hosts: HostBatch
 ) -> list[ClaimCheck]:
-    """Return the checks that concern a request, in the order in which they are asked.
+    """Return the checks that apply to a request, in the order in which they run.
 
-    What no filter that applies to the request enforces, such as where a host is forced,
-    is not checked either.
+    A rule that no filter enforces for the request is not checked either; for example,
+    no filter runs for forced hosts.
 
     Parameters
     ----------
     hosts : HostBatch
-        Those that the decision reads.
+        The hosts that the decision reads.
     """
     request, filters = prepared.request, prepared.filters
     names: set[str | None] = {type(filter_).__name__ for filter_ in filters}
@@ -77,20 +80,21 @@ class Claims:
     Parameters
     ----------
     checks : sequence of ClaimCheck
-        As `checks_of` returns them.
+        The checks as `checks_of` returns them.
     contentions : sequence of Contention
-        The shares of refused claims, which its claims change.
+        The shares of refused claims; every claim updates each of them.
     may_give_up : bool
-        Whether to raise `StaleOffer` once `MAX_REFUSED` candidates were refused.
+        Whether to raise `StaleOffer` once `MAX_REFUSED` candidates were refused and no
+        claim was granted.
 
     Attributes
     ----------
     backend : PlacementBackend or RecordedClaims
-        Has the claims that are held.
+        Sends the claims, or answers them from a record; knows the granted claims.
     is_counting : bool
         Whether filters run again before a further round; see `ClaimCheck`.
     may_add : bool
-        Whether an instance may keep what it holds, and be granted more.
+        Whether a claim may add allocations to those that an evacuated instance holds.
     """
 
     def __init__(
@@ -120,9 +124,9 @@ class Claims:
     def claim_host(
         self, uuid: str, hosts: HostBatch, index: int, eligible: HostBatch
     ) -> Assignment | None:
-        """Claim one of a host's candidates for an instance, in Placement's order.
+        """Claim one of a host's candidates for an instance.
 
-        Only the candidates that passed the filters are tried.
+        The candidates that passed the filters are tried in Placement's order.
 
         Parameters
         ----------
@@ -132,15 +136,15 @@ class Claims:
         Returns
         -------
         Assignment or None
-            None: none was granted, another host must be tried.
+            None: no claim was granted; the caller must try another host.
 
         Raises
         ------
         StaleOffer
-            Many refused claims have shown the offer to be stale.
+            Placement has refused so many candidates that the offer is likely stale.
         """
-        node_uuid, among = hosts.value("uuid", index), hosts.candidates_of(index)
-        while (number := self._offer.next_candidate(node_uuid, among)) is not None:
+        node_uuid, numbers = hosts.value("uuid", index), hosts.candidates_of(index)
+        while (number := self._offer.next_candidate(node_uuid, numbers)) is not None:
             assignment = self._prepared.assign(uuid, hosts, index, self._offer, number)
             if not all(check.may_try(assignment) for check in self._checks):
                 return None
@@ -164,30 +168,31 @@ class Claims:
     def claim_together(
         self, assignments: Sequence[Assignment], eligible: HostBatch
     ) -> list[str]:
-        """Claim for several instances, whose candidates are reserved.
+        """Claim for several instances, whose candidates are reserved in the offer.
 
-        A POST has at most `MAX_CLAIMED_TOGETHER` of them: Placement needs some 10 ms
-        for each, and the answer must arrive within its timeout.
+        A POST has at most `MAX_CLAIMED_TOGETHER` instances: Placement needs some 10 ms
+        for each, and the answer must arrive before the request times out.
 
         Returns
         -------
         list of str
-            The instances that got no host; their candidates are no longer reserved.
+            The UUIDs of instances that got no host; their candidates are no longer
+            reserved.
         """
         for check in self._checks:
             check.read(assignments)
         refusals = {a.instance_uuid: self._check_before(a) for a in assignments}
         allowed = [a for a in assignments if refusals[a.instance_uuid] is None]
-        for first in range(0, len(allowed), MAX_CLAIMED_TOGETHER):
-            part = allowed[first : first + MAX_CLAIMED_TOGETHER]
-            refusals.update(self._claim(part, eligible))
+        for start in range(0, len(allowed), MAX_CLAIMED_TOGETHER):
+            assignments_of_post = allowed[start : start + MAX_CLAIMED_TOGETHER]
+            refusals.update(self._claim(assignments_of_post, eligible))
         refused = [a for a in assignments if refusals[a.instance_uuid] is not None]
         for assignment in refused:
             self._offer.release(assignment.candidate)
         return [assignment.instance_uuid for assignment in refused]
 
     def _check_before(self, assignment: Assignment) -> Refusal | None:
-        """Return why a claim is not sent, after it was recorded."""
+        """Return why a claim must not be sent, and record that; None: send it."""
         for check in self._checks:
             if (refusal := check.before(assignment)) is not None:
                 self._drop(assignment, refusal)
@@ -202,10 +207,15 @@ class Claims:
         *,
         is_held: bool = False,
     ) -> dict[str, Refusal]:
-        """Claim for instances at once; return the refusals by instance.
+        """Claim for instances in one POST; return the refusals by instance UUID.
 
-        Placement does not say which one it refused: a refused set is split in halves,
-        so that the others keep their claims.
+        Placement does not say for which instance it refused a POST. So the instances
+        are split into halves, which are claimed one after the other.
+
+        Parameters
+        ----------
+        is_held : bool
+            Whether the instance holds the candidate already; see `take_over`.
         """
         requests = {
             a.instance_uuid: self._offer.request(a.candidate) for a in assignments
@@ -224,14 +234,17 @@ class Claims:
     def _check_after(
         self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch
     ) -> Refusal | None:
-        """Return why an instance does not get, or keep, a claim; release it then.
+        """Return why an instance does not get, or keep, a claim; None: it keeps it.
+
+        A granted claim that a check refuses is released.
 
         Raises
         ------
         AllocationUpdateFailed
-            It is not ours to release: an earlier request made it.
+            A check refuses a claim that an earlier request made, and that is not ours
+            to release.
         PlacementUnavailable
-            It could not be released.
+            The claim could not be released.
         """
         if answer.result is not ClaimResult.CLAIMED:
             is_refused = answer.result is ClaimResult.REFUSED
@@ -254,7 +267,8 @@ class Claims:
                 "or a rule about places does not allow it"
             )
         self._drop(assignment, refusal)
-        # Its server group may change the claim at the same time.
+        # A failed release is tried again: the server group of the instance may change
+        # the claim at the same time.
         for n_retries in reversed(range(GROUP_MAX_RELEASES)):
             try:
                 self.backend.release(uuid)
@@ -266,11 +280,11 @@ class Claims:
         return refusal
 
     def _drop(self, assignment: Assignment, refusal: Refusal) -> None:
-        """Undo what checks did for a claim, and exclude what is not tried again."""
+        """Undo what checks did for a refused claim; exclude its candidate or host."""
         for check in self._checks:
             check.undo(assignment.instance_uuid)
         if refusal.excluded is Excluded.HOST:
-            # It is no alternate either.
+            # The host does not become an alternate either.
             self._offer.refuse_all(assignment.value("uuid"))
         elif refusal.excluded is not Excluded.NOTHING:
             self._offer.mark_refused(assignment.candidate)
@@ -296,53 +310,60 @@ class Claims:
             )
 
     def may_try_again(self, n_rounds: int) -> bool:
-        """Return whether to try all hosts again, after so many rounds.
+        """Return whether to try all hosts again after `n_rounds` rounds.
 
-        True if, since the last call, a host was only busy, or a check says so.
+        The checks decide if any of them does not return None. Otherwise, all hosts are
+        tried again, `MAX_ROUNDS` rounds at most, if a host was busy in the last round.
         """
         answers = [check.may_retry(n_rounds) for check in self._checks]
         if decided := [answer for answer in answers if answer is not None]:
             return any(decided)
-        was, self._has_contended = self._has_contended, False
-        return was and n_rounds < MAX_ROUNDS
+        had_contended, self._has_contended = self._has_contended, False
+        return had_contended and n_rounds < MAX_ROUNDS
 
     # -- claims of an earlier, repeated request ----------------------------------------
 
     def held_candidate(self, uuid: str) -> int | None:
-        """Return the candidate that an instance has held since an earlier request."""
-        held = self.backend.held(uuid)
-        if held is None:
+        """Return the candidate that an earlier request claimed, if there is one."""
+        held_allocations = self.backend.held(uuid)
+        if held_allocations is None:
             return None
         offer, evacuated_from = self._offer, self.backend.evacuated_from
-        roots = {root for uuid in held.resources if (root := offer.root_of(uuid))}
-        # What it holds on the host that it is evacuated from is no part of a candidate.
-        is_partial = bool(evacuated_from & held.resources.keys())
+        roots = {
+            root for uuid in held_allocations.resources if (root := offer.root_of(uuid))
+        }
+        # The allocations on the host that the instance is evacuated from are not part
+        # of a candidate.
+        is_partial = bool(evacuated_from & held_allocations.resources.keys())
         for root in roots - evacuated_from:
             for number in offer.numbers_of(root):
                 granted = resources_of(offer.request(number))
                 if is_partial and all(
-                    held.resources.get(u) == granted[u] for u in granted
+                    held_allocations.resources.get(provider_uuid)
+                    == granted[provider_uuid]
+                    for provider_uuid in granted
                 ):
                     return number
-                if not is_partial and held.matches(offer.request(number)):
+                if not is_partial and held_allocations.matches(offer.request(number)):
                     return number
         return None
 
     def take_over(self, assignment: Assignment, eligible: HostBatch) -> bool:
-        """Rewrite what an earlier request claimed for an instance; return whether kept.
+        """Rewrite an earlier request's claim; return whether the instance keeps it.
 
-        The earlier request cannot release it after that.
+        After that, the earlier request cannot release the claim.
         """
         for check in self._checks:
-            check.undo(assignment.instance_uuid)  # on hosts that were tried
+            check.undo(assignment.instance_uuid)  # for hosts that were tried before
         return not self._claim([assignment], eligible, is_held=True)
 
     # -- the end -----------------------------------------------------------------------
 
     def release(self) -> None:
-        """Release all claims; those that cannot be released now are released later.
+        """Release all claims, and record that.
 
-        A failed release does not replace the error of the request.
+        A claim that cannot be released now is released later: a failed release does not
+        replace the error of the request.
         """
         for uuid in self._prepared.instance_uuids:
             for check in self._checks:

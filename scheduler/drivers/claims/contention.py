@@ -6,8 +6,8 @@
        └──────────────── many schedulers on the one best host ◀── n = 1 ────────────┘
 
 Schedulers that do not know of each other's claims choose the same best host, and all
-but the first are refused. Choosing at random costs some of the order that weighers
-want, so it is done only while refusals are frequent, and only among near-equal hosts.
+claims but the first are refused. A random choice deviates from the order of weights, so
+it is made only while refusals are frequent, and only among near-equal hosts.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ N_REMEMBERED: Final = 20
 #: The share of refusals up to which the best host is selected.
 LOW_SHARE: Final = 0.1
 
-#: The maximum number of hosts to select from, where nearly every claim is refused.
+#: The number of hosts to select from if every claim is refused.
 MAX_CHOICES: Final = 128
 
-#: Hosts are then near-equal whose weights differ by at most this share of the range of
-#: all weights; in proportion to the share of refusals otherwise.
+#: The weights of near-equal hosts differ from the best weight by at most this share of
+#: the range of all weights, times the share of refused claims.
 MAX_NEARNESS: Final = 0.5
 
 
@@ -59,7 +59,7 @@ class Contention:
         Parameters
         ----------
         n_attempts : int
-            How often it was sent; all but the last one were refused.
+            How often the POST was sent; all attempts but the last one were refused.
         """
         with self._lock:
             for _ in range(n_attempts - 1):

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Server groups whose members are claimed concurrently, in one or several processes.
 
-A filter decides by the members that the table knows. Two schedulers that decide at the
-same time do not know of each other, but Placement does: once its own claim is granted,
-each reads where the other members are. Claims are atomic, so at least the later one
-sees the earlier one. A member that finds no conflicting member keeps its claim. One
-that does is released, except that the one with the lowest UUID first waits until the
-others are released, and then keeps its claim. A released member of an affinity group
-follows the others to their host, which may be one on which it was released before. If
-they keep claims on several hosts, the member is refused.
+A filter decides by the members in the host table. Two schedulers that decide at the
+same time do not know of each other's claims, but Placement does: once its own claim is
+granted, each scheduler reads from Placement where the other members are. Claims are
+atomic, so that the scheduler of the later claim, or both, see the other claim.
+
+A member that is in conflict with no other member keeps its claim. If there is a
+conflict, the claim of the member is released. Only the member with the lowest UUID
+first waits until the claims of the others are released; it then keeps its own.
+
+A member of an affinity group whose claim was released follows the others to their host,
+which may be a host on which its own claim was released before. If the others keep
+claims on several hosts, no host is selected for the member.
 
 The policies are about service hosts, as in nova: all nodes of an Ironic service are one
 host.
@@ -66,16 +70,17 @@ class GroupCheck(ClaimCheck):
         self._nodes_beside = table.nodes_beside
         self._policy = group.policy
         self._max_per_host = group.max_per_host
-        #: Filters handle the instances of one request.
+        #: The instances of this request: filters check them against each other.
         self._requested = frozenset(prepared.instance_uuids)
         self._other_members = group.members - self._requested
-        #: Where the table has other members, read before the filters run: they may not
-        #: have seen a member that is added later.
+        #: The hosts of other members by the host table, read before the filters run,
+        #: which may not count members that are added to the table later.
         self._known_hosts = {
             member: table.instances.hosts_of(member) for member in self._other_members
         }
         self._has_hosts = bool(group.hosts)
-        #: Providers that the group uses, where the instance must follow it.
+        #: The compute nodes to which an instance must follow its affinity group; empty:
+        #: any.
         self._allowed_nodes: frozenset[str] = frozenset()
         #: The remaining pauses until all other members are on one host.
         self._split_pauses = iter(GROUP_SPLIT_PAUSES_S)
@@ -83,7 +88,7 @@ class GroupCheck(ClaimCheck):
         self._has_released = False
         #: The nodes of the hosts on which a claim was released in the current round.
         self._avoided_nodes: frozenset[str] = frozenset()
-        #: Providers on which a member of this request keeps its claim.
+        #: The providers of the host on which a member of this request keeps its claim.
         self._kept_on: frozenset[str] = frozenset()
 
     def may_try(self, assignment: Assignment) -> bool:
@@ -96,9 +101,9 @@ class GroupCheck(ClaimCheck):
     def may_retry(self, n_rounds: int) -> bool | None:
         """Return whether to try all hosts again if a claim was released in this round.
 
-        If so, wait briefly, and restrict an affinity group to its current host; while
-        it is on several, wait for claims that are about to be released. No host may
-        be tried if it stays split.
+        Return None if no claim was released. Otherwise, wait briefly; then restrict an
+        affinity group to its current host. While the group is on several hosts, wait
+        for claims that are about to be released. If it stays on several, return False.
         """
         if not self._has_released:
             return None
@@ -134,7 +139,7 @@ class GroupCheck(ClaimCheck):
         Parameters
         ----------
         granted : set of str
-            The providers that have its allocations.
+            The UUIDs of the providers that have the allocations of the instance.
         """
         uuid, node_uuid = assignment.instance_uuid, assignment.value("uuid")
         host = assignment.value("host")
@@ -143,10 +148,12 @@ class GroupCheck(ClaimCheck):
         if node_uuid not in granted:
             providers = frozenset(granted)
         if self._policy == ANTI_AFFINITY:
-            here = {u for u, hosts in self._known_hosts.items() if host in hosts}
-            knows = here | self._requested
+            members_on_host = {
+                u for u, hosts in self._known_hosts.items() if host in hosts
+            }
+            counted_members = members_on_host | self._requested
             is_kept = self._is_unopposed(
-                uuid, lambda: self._too_many_on(providers, knows)
+                uuid, lambda: self._too_many_on(providers, counted_members)
             )
             self._avoided_nodes |= frozenset() if is_kept else providers
             return is_kept
@@ -155,11 +162,16 @@ class GroupCheck(ClaimCheck):
         strangers = dict.fromkeys(self._other_members, frozenset[str]())
 
         def elsewhere() -> Set[str]:
-            # Members that are claimed later see this one: check only those read before.
-            held = self._read_allocations(strangers)
-            apart = {u: on for u, on in held.items() if not on & providers}
+            # Members that are claimed later see this member: read again only those that
+            # were elsewhere at the last reading.
+            providers_of_member = self._read_allocations(strangers)
+            members_elsewhere = {
+                u: used
+                for u, used in providers_of_member.items()
+                if not used & providers
+            }
             strangers.clear()
-            strangers.update(apart)
+            strangers.update(members_elsewhere)
             return strangers.keys()
 
         if self._is_unopposed(uuid, elsewhere):
@@ -169,7 +181,15 @@ class GroupCheck(ClaimCheck):
         return False
 
     def _is_unopposed(self, uuid: str, strangers: Callable[[], Set[str]]) -> bool:
-        """Return whether there is no stranger, or none remains after a short wait."""
+        """Return whether no member is in conflict with an instance.
+
+        Only if the instance has the lowest UUID, wait until the others are released.
+
+        Parameters
+        ----------
+        strangers : callable
+            Reads and returns the members that are in conflict with the instance.
+        """
         for number in range(GROUP_MAX_READS):
             if number:
                 self._waiter.sleep(GROUP_PAUSE_S)
@@ -182,48 +202,65 @@ class GroupCheck(ClaimCheck):
         return False
 
     def _too_many_on(self, providers: Collection[str], known: Set[str]) -> Set[str]:
-        """Return the strangers with which the group exceeds its limit on a host."""
+        """Return the members on a host that filters did not count.
+
+        Return no members if the group does not exceed its limit on the host.
+
+        Parameters
+        ----------
+        providers : collection of str
+            The UUIDs of the providers of the host.
+        known : set of str
+            The members that the filters have counted on the host.
+        """
         members = self._other_members | self._requested
-        here: set[str] = set()
+        members_on_host: set[str] = set()
         if len(providers) > len(members):
-            held = self._read_allocations(members)
-            here = {uuid for uuid, on in held.items() if not on.isdisjoint(providers)}
+            providers_of_member = self._read_allocations(members)
+            members_on_host = {
+                uuid
+                for uuid, used in providers_of_member.items()
+                if not used.isdisjoint(providers)
+            }
         else:
             for provider in providers:
-                here |= self._consumers_of(provider) & members
-        strangers = here - known
-        return strangers if len(here) > self._max_per_host else frozenset()
+                members_on_host |= self._consumers_of(provider) & members
+        strangers = members_on_host - known
+        return strangers if len(members_on_host) > self._max_per_host else frozenset()
 
     def _consumers_of(self, provider: str) -> Set[str]:
         body: Any = self._placement.read(
             f"/resource_providers/{provider}/allocations",
             global_request_id=self._global_request_id,
         )
-        held = body.get("allocations") if isinstance(body, dict) else None
-        if not isinstance(held, dict):
+        allocations = body.get("allocations") if isinstance(body, dict) else None
+        if not isinstance(allocations, dict):
             raise PlacementUnavailable(
                 f"GET /resource_providers/{provider}/allocations: the answer has no "
                 "allocations by consumer, as Placement's has"
             )
-        return held.keys()
+        return allocations.keys()
 
     def _read_allocations(self, members: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Return the providers by member, for members that hold any."""
-        providers = {}
+        """Return the providers of each member that has allocations, by member."""
+        providers_of_member = {}
         for uuid in sorted(members):
-            held = self._placement.allocations(
+            allocations = self._placement.allocations(
                 uuid, global_request_id=self._global_request_id
             )
-            if held.resources:
-                providers[uuid] = frozenset(held.resources)
-        return providers
+            if allocations.resources:
+                providers_of_member[uuid] = frozenset(allocations.resources)
+        return providers_of_member
 
     def _host_of_others(self) -> frozenset[str]:
-        """Return the nodes of the host that all others are on, once they are."""
+        """Wait until all other members are on one host; return the nodes of the host.
+
+        If they stay on several hosts, set `_is_split`, and return no nodes.
+        """
         while True:
-            held = self._read_allocations(self._other_members)
-            nodes = self._nodes_of_lowest(held)
-            if all(not nodes.isdisjoint(on) for on in held.values()):
+            providers_of_member = self._read_allocations(self._other_members)
+            nodes = self._nodes_of_lowest(providers_of_member)
+            if all(not nodes.isdisjoint(used) for used in providers_of_member.values()):
                 return nodes
             pause_s = next(self._split_pauses, None)
             if pause_s is None:
@@ -232,5 +269,8 @@ class GroupCheck(ClaimCheck):
             self._waiter.sleep(pause_s)
 
     def _nodes_of_lowest(self, held: Mapping[str, frozenset[str]]) -> frozenset[str]:
-        """Return the host of the member with the lowest UUID; empty: no members."""
+        """Return the nodes of the host of the member with the lowest UUID.
+
+        Return none if there are no members.
+        """
         return self._nodes_beside(held[min(held)]) if held else frozenset()

@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about places, checked again after a claim against concurrent claims.
 
-As for server groups on a host (:mod:`.groups`): the filter counts the instances that
-the table has. Those that no host has reported may be elsewhere by now, as a claim that
-another scheduler announced may come to nothing. So after the claim their allocations
-are read, and the rules are evaluated once more with them. Claims are atomic, so at
-least the later of two claims sees the earlier one.
+The filter `LocalityFilter` counts the instances in the host table. Instances that no
+host has reported yet may be elsewhere by now: a claim that another scheduler announced
+may have been refused or released. So after a claim, the allocations of such instances
+are read from Placement, and the rules are evaluated again with them. Claims are atomic,
+so that the scheduler of the later of two claims, or both, see the other claim. (The
+checks of server groups on a host, in :mod:`.groups`, work likewise.)
 
-Of the instances that break a rule together, only as many claims are released as must
-be, those of the highest UUIDs. The other instances wait for that, and are released if
-it does not happen, as they were claimed late. So the place with the fewest instances
-never loses one, on which other decisions may rely by ``spread_level``. That rule
-compares places: their instances are read until two readings agree, so that none is
-counted at two places, or at none.
+If instances break a rule together, no more claims than necessary are released, those of
+the instances with the highest UUIDs. The other instances wait until that has happened;
+if it does not happen, their claims are released, too, as they were the later ones.
+Thus the place with the fewest instances never loses an instance, and other decisions
+can rely on it for ``spread_level``. That rule compares places: the instances of the
+places are read until two readings agree, so that no instance is counted in two places,
+or in none.
 
-An instance whose claim is released is filtered again, with the other instances counted
-where they are; if no place passes, it waits until claims of others are released. Where
-it has to be in one place with members of its group that stay in several, it is refused.
+An instance whose claim was released is filtered again, with the other instances counted
+where they are now. If no host passes, it waits until claims of others are released. If
+it must be in one place with members of its group, and these stay in several places, no
+host is selected for it.
 """
 
 from __future__ import annotations
@@ -47,9 +50,10 @@ class LevelCheck(ClaimCheck):
         self._record = prepared.record
         self._global_request_id = prepared.caller.global_request_id
         self._filter = rules
-        # The filter handles the instances of this request.
+        # The filter checks the instances of this request against each other.
         instances = rules.instances - {*prepared.instance_uuids}
-        #: Read before the filters run, which therefore count all others.
+        #: The instances of rules that no host has reported. They are read before the
+        #: filters run, which therefore count all instances that have been reported.
         self._unreported = parts.table.claims.unreported_instances(instances)
         self.is_counting = bool(self._unreported)
         #: The remaining pauses until members of the group are in one place.
@@ -68,9 +72,10 @@ class LevelCheck(ClaimCheck):
     def may_retry(self, n_rounds: int) -> bool | None:
         """Return whether to try again if an instance lost its claim and has no host.
 
-        If so, wait briefly, and count the other instances where they are now: those
-        whose claims are about to be released may take up all places for a moment. If
-        members that it has to be with stay apart, no host may be tried.
+        Return None if there is no such instance. Otherwise, wait briefly, and have the
+        filter count the other instances where they are now: instances whose claims are
+        about to be released may occupy all places for a moment. Return False if members
+        of the group that must be in one place stay in several.
         """
         if not self._need_other_host:
             return None
@@ -110,7 +115,7 @@ class LevelCheck(ClaimCheck):
         return Refusal(RELEASED, [f"{OTHER_CLAIMED_FIRST}{why}"], Excluded.NOTHING)
 
     def _why_not_kept(self, assignment: Assignment, eligible: HostBatch) -> str | None:
-        """Return the rule for which a claim is released; None: the claim is kept."""
+        """Return which rule a claim breaks; None: the claim is kept."""
         spec_obj = spec_of_instance(self._spec, assignment.instance_uuid)
         rules, node_uuid, why = self._filter, assignment.value("uuid"), ""
         for number in range(GROUP_MAX_READS):
@@ -128,16 +133,19 @@ class LevelCheck(ClaimCheck):
         return why
 
     def _locate(self) -> None:
-        """Have the filter count the others where Placement has them now, if at all."""
-        # Those that a host has reported by now are there for good: they count there.
+        """Have the filter count unreported instances where they are allocated now."""
+        # Instances that a host has reported meanwhile stay there, and count there.
         unreported = self._parts.table.claims.unreported_instances(self._unreported)
         nodes = {uuid: self._nodes_of(uuid) for uuid in unreported}
         if self._filter.compares_places:
             for _ in range(GROUP_MAX_READINGS - 1):
-                before = nodes
+                previous_nodes = nodes
                 # Instances that are claimed later count this one.
-                nodes = {u: on and self._nodes_of(u) for u, on in before.items()}
-                if nodes == before:
+                nodes = {
+                    uuid: previous and self._nodes_of(uuid)
+                    for uuid, previous in previous_nodes.items()
+                }
+                if nodes == previous_nodes:
                     break
         is_granted = self._parts.table.claims.is_granted
         answered = {
@@ -150,9 +158,9 @@ class LevelCheck(ClaimCheck):
     def _nodes_of(self, uuid: str) -> frozenset[str]:
         """Return the compute nodes on which an instance holds allocations.
 
-        One that was evacuated has two until its old host is up again.
+        An evacuated instance has two until its old host is up again.
         """
-        held = self._parts.placement.allocations(
+        allocations = self._parts.placement.allocations(
             uuid, global_request_id=self._global_request_id
         )
-        return frozenset(filter(self._parts.table.has_node, held.resources))
+        return frozenset(filter(self._parts.table.has_node, allocations.resources))

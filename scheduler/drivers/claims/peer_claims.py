@@ -24,15 +24,15 @@ from ..instances import (
     consumption_on_host,
 )
 
-#: Upper limit of an amount: what is claimed, in MiB and in total, fits 64 bits.
+#: The limit of an amount in a message, so that sums of amounts fit 64 bits.
 _MOST: Final = 2**48
 
 
 class ClaimState(enum.StrEnum):
-    """What a scheduler has done for an instance that it announces.
+    """The state of a claim that a scheduler announces to the others.
 
-    It reserves NUMA cells and PCI devices of a host before Placement grants the claim;
-    if that fails, it withdraws the reservation.
+    The scheduler reserves NUMA cells and PCI devices of a host before Placement grants
+    the claim; if Placement refuses it, the scheduler withdraws the reservation.
     """
 
     RESERVED = "reserved"
@@ -42,17 +42,17 @@ class ClaimState(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PeerClaim:
-    """An instance that was granted a host, and the resources that it uses there.
+    """An instance, the host that is claimed for it, and the resources that it uses.
 
     Attributes
     ----------
     claimed_at : float
         Seconds since the epoch, by the clock of the scheduler that claimed.
     resources : mapping
-        What it was granted: {provider UUID: {resource class: amount}}.
+        The claimed resources: {provider UUID: {resource class: amount}}.
     spec_obj, limits, mappings
-        Determine its NUMA cells and PCI devices; None and empty where it has
-        none of these.
+        Determine the instance's NUMA cells and PCI devices; None and empty for an
+        instance without any.
     """
 
     node_uuid: str
@@ -114,9 +114,11 @@ class PeerClaim:
 
     @property
     def allocation_request(self) -> AllocationRequest:
-        """What was granted, in Placement's form."""
-        held = {uuid: {"resources": dict(r)} for uuid, r in self.resources.items()}
-        return {"allocations": held, "mappings": dict(self.mappings)}
+        """The claimed resources as an allocation request of Placement."""
+        allocations = {
+            uuid: {"resources": dict(r)} for uuid, r in self.resources.items()
+        }
+        return {"allocations": allocations, "mappings": dict(self.mappings)}
 
     def apply(
         self,
@@ -125,7 +127,7 @@ class PeerClaim:
         orphans: Orphans,
         now: float,
     ) -> None:
-        """Count what another scheduler has claimed, in the table and of candidates."""
+        """Apply another scheduler's claim to the host table and cached candidates."""
         node_uuid, uuid = self.node_uuid, self.instance_uuid
         if self.state is ClaimState.WITHDRAWN:
             table.claims.withdraw(node_uuid, uuid)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims that are answered as they were when a decision was made; nothing is sent."""
+"""Answer the claims of a replayed decision from its record; nothing is sent."""
 
 from __future__ import annotations
 
@@ -31,30 +31,33 @@ _NOT_SENT: Final = (OUTDATED, RELEASED, COLLIDED)
 
 
 class RecordedClaims(ClaimCheck):
-    """Repeats the claims of a decision from its record: a backend, and its only check.
+    """Answers claims from the record of a decision.
+
+    It is both the backend of `Claims` and the only check.
 
     Parameters
     ----------
     attempts : sequence of ClaimAttempt
-        Those of the attempt that is repeated, in their order. Without any, each claim
-        is granted: a dry run.
+        The claim attempts of the attempt that is repeated, in their order. In a dry
+        run there are none, and every claim is granted.
 
     Attributes
     ----------
     n_assumed : int
-        Claims that the record does not have, such as on another host than then: each
-        is taken for granted.
+        The number of claims that the record does not have, for example because the
+        replay tries another host. They are answered as granted.
     """
 
-    #: An evacuation may hold another host; what it was granted is in the record.
+    #: No host: which claims were granted to an evacuated instance is in the record.
     evacuated_from: frozenset[str] = frozenset()
 
     def __init__(self, attempts: Sequence[ClaimAttempt] = ()) -> None:
         self._recorded = tuple(attempts)
         self._pending = deque(attempts)
-        #: Instances and service hosts that were outdated: those of all their nodes.
+        #: Pairs of an instance and a service host that was outdated for it; all nodes
+        #: of the host count.
         self._outdated: set[tuple[str, str]] = set()
-        #: Service hosts that an instance had to leave because of others.
+        #: Service hosts on which a claim was released because of other instances.
         self._abandoned: set[str] = set()
         self.n_assumed = 0
 
@@ -86,9 +89,9 @@ class RecordedClaims(ClaimCheck):
         return None
 
     def may_retry(self, n_rounds: int) -> bool | None:
-        """Return whether all hosts were tried again: more attempts were made."""
+        """Return whether all hosts were tried again: whether more attempts follow."""
         if n_rounds >= GROUP_MAX_ROUNDS:
-            return False  # with other options none may be that of the next attempt
+            return False  # with other options, no host may match the next attempt
         return any(
             attempt.result not in (RELEASED, COLLIDED) for attempt in self._pending
         )
@@ -131,7 +134,7 @@ class RecordedClaims(ClaimCheck):
         detail: str,
         n_attempts: int = 0,
     ) -> None:
-        """Do nothing: the record that is repeated has the attempt."""
+        """Do nothing: the record of the repeated decision has the attempt already."""
 
     def has_claimed(self, instance_uuid: str | None = None) -> bool:
         """Return False: there is nothing to release."""
@@ -142,7 +145,7 @@ class RecordedClaims(ClaimCheck):
         return None
 
     def exclude(self, offer: Offer, candidate: int) -> None:
-        """Do nothing: the answer belongs to other decisions."""
+        """Do nothing: a replay must not affect other decisions."""
 
     def release(self, instance_uuid: str) -> None:
         """Do nothing."""
@@ -157,10 +160,11 @@ class RecordedClaims(ClaimCheck):
     # -- the attempts ------------------------------------------------------------------
 
     def _was_skipped(self, uuid: str, host: str) -> bool:
-        """Return whether a host was not tried since an instance had to leave one.
+        """Return whether a host was not tried because a claim had been released before.
 
-        Until the rule was read again, a server group avoided the host that was left,
-        or all but that of its members, and a rule about places all hosts.
+        After a release, the check of server groups skips the host of the released
+        claim, or all hosts but that of the other members, and the check of places skips
+        all hosts. They do so until `ClaimCheck.may_retry` is called.
         """
         if not self._abandoned:
             return False
@@ -170,7 +174,10 @@ class RecordedClaims(ClaimCheck):
         return (attempts[0].instance_uuids, attempts[0].hosts) != ((uuid,), (host,))
 
     def _was_released(self, uuid: str, host: str) -> bool:
-        """Return whether a rule about other instances made one leave its host."""
+        """Return whether the claim was released because of other instances.
+
+        If so, remove the recorded release, and add the host to `_abandoned`.
+        """
         reasons = (MEMBER_CLAIMED_FIRST, OTHER_CLAIMED_FIRST)
         if not self._pending or not self._pending[0].detail.startswith(reasons):
             return False
@@ -181,7 +188,10 @@ class RecordedClaims(ClaimCheck):
         return True
 
     def _had_collided(self, uuid: str) -> bool:
-        """Return whether another instance got its CPUs or devices first."""
+        """Return whether another instance got the CPUs or devices first.
+
+        If so, remove the recorded refusal.
+        """
         attempt = self._pending[0] if self._pending else None
         if attempt is None or attempt.result != COLLIDED:
             return False
@@ -191,7 +201,10 @@ class RecordedClaims(ClaimCheck):
         return True
 
     def _was_outdated(self, uuid: str, host: str) -> bool:
-        """Return whether filters rejected the host as it was just before the claim."""
+        """Return whether filters rejected the host just before the claim.
+
+        If so, remove the recorded rejections.
+        """
         of_candidate = (CHANGED, DEVICES_CLAIMED_FIRST)
         while self._is_outdated(uuid, host) and (
             self._pending[0].detail not in of_candidate

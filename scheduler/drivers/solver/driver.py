@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver: solves, checks the answer by the filters, claims it, or falls back."""
+"""The driver: solves, checks the solution with the filters, claims it, or falls back.
+
+If there is no solution, ``filter_scheduler`` places the instances.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ _REFUSED = "Placement refused claims"
 class SolverScheduler(BaseSchedulerDriver):
     """Place all instances of a request so that the sum of their weights is the highest.
 
-    The weights are those of the first round of ``filter_scheduler``, before any of the
-    instances is placed. A single instance is placed as by ``filter_scheduler``, and so
-    is what the solver cannot place.
+    The weights are those that ``filter_scheduler`` computes for the first instance,
+    before any is placed. ``filter_scheduler`` places a single instance, and instances
+    that the solver cannot place.
 
     Raises
     ------
@@ -46,7 +49,7 @@ class SolverScheduler(BaseSchedulerDriver):
         self._solve, self._results = solve, Result
 
     def select(self, steps: DecisionSteps) -> Selections:
-        """Return the hosts of the best placing; see `BaseSchedulerDriver`."""
+        """Return hosts of the highest sum of weights; see `BaseSchedulerDriver`."""
         unplaced = list(steps.instance_uuids)
         if len(unplaced) == 1:
             return steps.select_by_weight()
@@ -70,10 +73,11 @@ class SolverScheduler(BaseSchedulerDriver):
         uuids: Sequence[str],
         deadline: float,
     ) -> tuple[list[Choice], str]:
-        """Return a choice for each instance that the filters accept; or none, and why.
+        """Return a choice for each instance, or no choices and the reason.
 
-        A filter may accept fewer instances on a host than Placement has room for. That
-        host then gets no more, and the problem is solved again.
+        The filters accept all the choices. A filter may accept fewer instances on a
+        host than Placement has room for: the problem is then solved again with less
+        room.
         """
         problem = Problem.read(steps, eligible, len(uuids))
         while True:
@@ -91,9 +95,11 @@ class SolverScheduler(BaseSchedulerDriver):
 def _choices(
     problem: Problem, n_each: Numbers, uuids: Sequence[str]
 ) -> Iterator[Choice]:
-    """Yield the choices; hosts of higher weights go to the instances that are first."""
-    used = np.flatnonzero(n_each)
-    order = used[np.argsort(-problem.weights[problem.hosts[used]], kind="stable")]
+    """Yield a choice for each instance, in descending order of their hosts' weights."""
+    used_options = np.flatnonzero(n_each)
+    order = used_options[
+        np.argsort(-problem.weights[problem.hosts[used_options]], kind="stable")
+    ]
     options = np.repeat(order, n_each[order])
     hosts, candidates = problem.hosts[options], problem.candidates[options]
     yield from map(Choice, uuids, hosts.tolist(), candidates.tolist())
@@ -105,21 +111,22 @@ def _without_rejected(
     problem: Problem,
     choices: Iterable[Choice],
 ) -> Problem:
-    """Return the problem with less room where filters reject a choice.
+    """Return the problem with less room on hosts where filters reject a choice.
 
-    Only the second instance of a host, and later ones, can be rejected.
+    The problem itself is returned if no choice is rejected. Only the second and further
+    instances on a host can be rejected.
     """
     on_host: dict[int, list[Choice]] = {}
     for choice in choices:
         on_host.setdefault(choice.index, []).append(choice)
-    for index, of_host in on_host.items():
-        if len(of_host) == 1:
+    for index, host_choices in on_host.items():
+        if len(host_choices) == 1:
             continue
-        n_passing = steps.n_passing(hosts, of_host)
-        if n_passing < len(of_host):
-            candidate = of_host[n_passing].candidate
+        n_passing = steps.n_passing(hosts, host_choices)
+        if n_passing < len(host_choices):
+            candidate = host_choices[n_passing].candidate
             n_same = sum(
-                choice.candidate == candidate for choice in of_host[:n_passing]
+                choice.candidate == candidate for choice in host_choices[:n_passing]
             )
             is_full = (problem.candidates == candidate) & (problem.hosts == index)
             problem = problem.with_most(is_full, n_same)

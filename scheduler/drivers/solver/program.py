@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A problem as an integer program, which SciPy's HiGHS solves.
+"""Place instances by an integer program, which SciPy's HiGHS solves.
 
-maximize    the sum of weights, and of the places that wishes are about
-x[option]   instances that an option gets: their sum is the number of instances
-y[place]    whether a place gets instances, where a rule or a wish depends on it
+maximize    the weights of the hosts of all instances, and of the used places of wishes
+x[option]   the number of instances on an option: the sum of all is n_instances
+y[place]    whether a place gets instances, if a rule or a wish depends on that
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class SharedRoom:
-    """What several options use of one provider's resource class.
+    """The free amount of one provider's resource class that several options share.
 
     Attributes
     ----------
     options : ndarray of int64, shape (n,)
+        The options that use the resource class.
     amounts : ndarray of int64, shape (n,)
-        What an instance of each needs.
+        The amount that an instance on each of the options needs.
     free : int
+        The amount that the provider has free.
     """
 
     options: Numbers
@@ -44,7 +46,7 @@ class SharedRoom:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """How to place so many instances on options, the open candidates of some hosts.
+    """Place `n_instances` on options, which are the open candidates of some hosts.
 
     Attributes
     ----------
@@ -53,8 +55,9 @@ class Problem:
     candidates : ndarray of int64, shape (n_options,)
         The number of each option's candidate.
     most : ndarray of int64, shape (n_options,)
-        The most instances that each may get.
+        The most instances that each option may get.
     weights : ndarray of float64, shape (n_hosts,)
+        The weight of each host.
     """
 
     n_instances: int
@@ -68,7 +71,7 @@ class Problem:
 
     @classmethod
     def read(cls, steps: DecisionSteps, eligible: Eligible, n_left: int) -> Problem:
-        """Return the problem of placing so many instances that have no host yet.
+        """Return the problem of placing `n_left` instances that have no host yet.
 
         The weights are those of the hosts before any of these instances is placed.
         """
@@ -91,7 +94,7 @@ class Problem:
         )
 
     def with_most(self, options: npt.NDArray[np.bool_], most: int) -> Problem:
-        """Return the same with so many instances for some options at most."""
+        """Return the problem with at most `most` instances on each of some options."""
         return dataclasses.replace(self, most=np.where(options, most, self.most))
 
 
@@ -100,7 +103,13 @@ def _rooms(
     needs: Sequence[Mapping[str, Mapping[str, int]]],
     n_instances: int,
 ) -> tuple[Numbers, list[SharedRoom]]:
-    """Return how many instances fit each option alone, and what options share."""
+    """Return how many instances fit each option alone, and the room that options share.
+
+    Parameters
+    ----------
+    needs : sequence of mapping
+        For each option, {provider UUID: {resource class: amount}} of an instance.
+    """
     most = np.full(len(needs), n_instances, np.int64)
     users: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for option, need in enumerate(needs):
@@ -108,26 +117,26 @@ def _rooms(
             for name, amount in resources.items():
                 users[provider, name].append((option, amount))
     shared = []
-    for (provider, name), mine in users.items():
+    for (provider, name), option_amounts in users.items():
         free = steps.free(provider, name)
-        options, amounts = np.array(mine, np.int64).T
+        options, amounts = np.array(option_amounts, np.int64).T
         most[options] = np.minimum(most[options], np.maximum(free, 0) // amounts)
-        if len(mine) > 1:
+        if len(option_amounts) > 1:
             shared.append(SharedRoom(options, amounts, free))
     return most, shared
 
 
 Floats = npt.NDArray[np.float64]
 
-#: Weights that are lower than the best one by more count as that much lower: HiGHS
-#: takes very large numbers for infinity.
+#: The maximum difference between the highest weight and any other; lower weights are
+#: raised to it, as HiGHS handles very large numbers as infinity.
 _MAX_RANGE: Final = 1e12
 #: The statuses of SciPy's milp.
 _OPTIMAL, _LIMIT_REACHED, _INFEASIBLE = 0, 1, 2
 
 
 class Result(enum.StrEnum):
-    """How solving ended."""
+    """How the solver ended."""
 
     OPTIMAL = "optimal"
     NONE = "no placing of all instances was found"
@@ -135,7 +144,10 @@ class Result(enum.StrEnum):
 
 
 def solve(problem: Problem, time_limit_s: float) -> tuple[Result, Numbers]:
-    """Return the instances of each option, shape (n_options,): none unless optimal."""
+    """Return the number of instances on each option, shape (n_options,).
+
+    All numbers are 0 if the result is not `Result.OPTIMAL`.
+    """
     nothing = np.zeros(len(problem.most), np.int64)
     if not problem.most.sum() >= problem.n_instances:
         return Result.NONE, nothing
@@ -150,11 +162,11 @@ def solve(problem: Problem, time_limit_s: float) -> tuple[Result, Numbers]:
 
 
 class _Program:
-    """The columns and rows of the program."""
+    """The columns and rows of the integer program for a problem."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._n = problem.n_instances
+        self._n_instances = problem.n_instances
         weights = problem.weights - problem.weights.max(initial=-np.inf)
         gains = np.maximum(weights, -_MAX_RANGE)[problem.hosts]
         self._gains: list[Floats] = [gains]
@@ -165,9 +177,11 @@ class _Program:
         self._factors: list[Floats] = []
         self._low: list[float] = []
         self._high: list[float] = []
-        self._add_row(np.arange(self._n_columns), 1, low=self._n, high=self._n)
+        self._add_row(
+            np.arange(self._n_columns), 1, low=self._n_instances, high=self._n_instances
+        )
         for room in problem.shared:
-            # Less than nothing is free of a provider that is used beyond its capacity.
+            # The free amount is negative if a provider is used beyond its capacity.
             self._add_row(room.options, room.amounts, high=max(room.free, 0))
         for rule in problem.rules:
             self._add_rule(rule)
@@ -185,7 +199,7 @@ class _Program:
             integrality=np.concatenate(self._is_integer),
             bounds=optimize.Bounds(0, np.concatenate(self._upper)),
             constraints=optimize.LinearConstraint(matrix, self._low, self._high),
-            # The first answer within a gap could be worse than filter_scheduler's.
+            # With a gap, the solution could be worse than that of filter_scheduler.
             options={"time_limit": time_limit_s, "mip_rel_gap": 0.0},
         )
 
@@ -210,7 +224,9 @@ class _Program:
     ) -> None:
         """Add low <= factors * columns + more <= high."""
         first = np.broadcast_to(np.asarray(factors, float), len(columns))
-        self._columns.append(np.append(columns, [c for c, _ in more]).astype(np.intp))
+        self._columns.append(
+            np.append(columns, [column for column, _ in more]).astype(np.intp)
+        )
         self._factors.append(np.append(first, [factor for _, factor in more]))
         self._low.append(low)
         self._high.append(high)
@@ -218,18 +234,22 @@ class _Program:
     def _options_by_place(
         self, places: npt.NDArray[np.integer]
     ) -> list[tuple[int, Numbers]]:
-        """Return the options in each place that has any."""
+        """Return each place that has options, and its options."""
         of_options = places[self._problem.hosts]
         order = np.argsort(of_options, kind="stable")
-        found, first = np.unique(of_options[order], return_index=True)
-        options = np.split(order.astype(np.int64), first[1:])
-        return list(zip(found.tolist(), options, strict=True)) if len(found) else []
+        place_numbers, first_indices = np.unique(of_options[order], return_index=True)
+        options = np.split(order.astype(np.int64), first_indices[1:])
+        return (
+            list(zip(place_numbers.tolist(), options, strict=True))
+            if len(place_numbers)
+            else []
+        )
 
     def _most(self, options: Numbers) -> int:
-        return min(int(self._problem.most[options].sum()), self._n)
+        return min(int(self._problem.most[options].sum()), self._n_instances)
 
     def _limit(self, options: Numbers, most: int) -> None:
-        """Limit each of some options, which is faster than rows for all of them."""
+        """Limit the instances on each of some options, without adding a row."""
         upper = self._upper[0]
         upper[options] = np.minimum(upper[options], max(most, 0))
 
@@ -249,25 +269,29 @@ class _Program:
             self._add_even_places(rule, places)
 
     def _add_one_place(self, places: Sequence[Numbers]) -> None:
-        used = []
+        place_columns = []
         for options in places:
-            if self._most(options) < self._n:
+            if self._most(options) < self._n_instances:
                 self._limit(options, 0)
                 continue
-            used.append(self._add_column())
-            self._add_row(options, 1, (used[-1], -self._n), low=0, high=0)
-        self._add_row(np.array(used, np.intp), 1, low=1, high=1)
+            place_columns.append(self._add_column())
+            self._add_row(
+                options, 1, (place_columns[-1], -self._n_instances), low=0, high=0
+            )
+        self._add_row(np.array(place_columns, np.intp), 1, low=1, high=1)
 
     def _add_even_places(
         self, rule: EvenPlaces, places: Sequence[tuple[int, Numbers]]
     ) -> None:
-        """Add that no place that gets instances has `max_skew` more than the fewest.
+        """Add the rows of a rule about how evenly instances are spread over places.
 
-        The column `least` is at most what each place that counts has in the end.
+        A place that gets instances may then have at most ``max_skew`` more of them than
+        the counted place with the fewest. The column `least` is at most the number of
+        instances that each counted place has in the end.
         """
         counts, skew = rule.counts, rule.max_skew
         fewest = int(counts[rule.counted].min()) if len(rule.counted) else 0
-        least = self._add_column(upper=fewest + self._n, is_integer=False)
+        least = self._add_column(upper=fewest + self._n_instances, is_integer=False)
         of_place = dict(places)
         nothing = np.empty(0, np.int64)
         for place in rule.counted.tolist():
@@ -275,13 +299,13 @@ class _Program:
             self._add_row(options, -1, (least, 1), high=count)
         for place, options in places:
             count = int(counts[place])
-            # A place that has too many already may keep them, but gets none.
+            # A place that has too many instances already keeps them, but gets no more.
             excess = max(0, count - fewest - skew)
             terms = [(least, -1.0)]
             if excess:
-                used = self._add_column()
-                self._add_row(options, 1, (used, -self._most(options)), high=0)
-                terms.append((used, excess))
+                used_column = self._add_column()
+                self._add_row(options, 1, (used_column, -self._most(options)), high=0)
+                terms.append((used_column, excess))
             self._add_row(options, 1, *terms, high=skew - count + excess)
 
     # -- wishes ------------------------------------------------------------------------
@@ -292,8 +316,8 @@ class _Program:
                 continue
             gain = float(wish.weights[place])
             if gain > 0:
-                used = self._add_column(gain=gain, is_integer=False)
-                self._add_row(options, -1, (used, 1), high=0)
+                used_column = self._add_column(gain=gain, is_integer=False)
+                self._add_row(options, -1, (used_column, 1), high=0)
             else:
-                used = self._add_column(gain=gain)
-                self._add_row(options, 1, (used, -self._most(options)), high=0)
+                used_column = self._add_column(gain=gain)
+                self._add_row(options, 1, (used_column, -self._most(options)), high=0)
