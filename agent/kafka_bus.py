@@ -73,7 +73,8 @@ class KafkaBus:
                 "delivery.timeout.ms": timeout_ms,
                 "queue.buffering.max.kbytes": _MAX_BUFFER_KB,
                 "compression.type": "lz4",
-                # That of Kafka's own tools, whose tombstones must reach the partition.
+                # The partitioner of Kafka's own tools, so that tombstones written with
+                # them reach the partition of their key.
                 "partitioner": "murmur2_random",
                 "error_cb": error.note,
             }
@@ -88,7 +89,7 @@ class KafkaBus:
         BusUnavailable
             The brokers did not store all of them, or a topic does not exist.
         ValueError
-            One is a delta with changes.
+            A report is a delta with changes.
         """
         names = TopicNames.of(self._conf)
         messages: list[tuple[str, str, bytes | None]] = []
@@ -96,8 +97,8 @@ class KafkaBus:
             kind, data = report_data(report)
             if kind is ReportKind.DELTA and data["since"] != data["revision"]:
                 raise ValueError("Kafka takes whole reports only, and no HostDelta")
-            whole = kind is ReportKind.WHOLE
-            topic = names.hosts if whole else names.heartbeats
+            is_whole = kind is ReportKind.WHOLE
+            topic = names.hosts if is_whole else names.heartbeats
             value = json.dumps(report, separators=(",", ":")).encode()
             messages.append((topic, data["uuid"], value))
         self._send(messages)
@@ -151,7 +152,7 @@ class KafkaBus:
 
     def _text_of(self, error: Exception) -> str:
         if not isinstance(error, BufferError):
-            self._error.note(error.args[0])  # a fatal one is raised only
+            self._error.note(error.args[0])  # a fatal error does not reach error_cb
             return self._error.text
         return f"{error}"
 
