@@ -27,9 +27,9 @@ LOG = logging.getLogger(__name__)
 #: readers receive none of the messages after it.
 _TRANSACTION_MS: Final = 10_000
 _ABORT_S: Final = 2.0
-#: A transaction timeout above transaction.max.timeout.ms, 15 minutes by default: brokers
-#: first check the right on the transactional id, then refuse the timeout, and fence no
-#: leader.
+#: A transaction timeout above transaction.max.timeout.ms, by default 15 minutes. Brokers
+#: check the right on the transactional id first, then refuse the timeout. No leader is
+#: fenced.
 _REFUSED_MS: Final = 2_000_000_000
 _FENCED: Final = frozenset(
     {
