@@ -26,7 +26,7 @@ from .bus import BusUnavailable, Work
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
-#: KiB of messages that wait for brokers; a cast that exceeds it fails.
+#: Most KiB of messages that wait for brokers; a cast that exceeds them fails.
 _MAX_BUFFER_KB: Final = 65_536
 #: Seconds after the time limit of a message within which its failure is known.
 _MARGIN_S: Final = 5.0
@@ -104,14 +104,14 @@ class KafkaBus:
         self._send(messages)
 
     def remove(self, node_uuid: str) -> None:
-        """Remove a node from the topic: schedulers drop it.
+        """Remove a node from the topic: schedulers drop the node.
 
         Call `Reporter.forget` before; a later report adds the node again.
 
         Raises
         ------
         BusUnavailable
-            The brokers did not store it.
+            The brokers did not store the removal.
         """
         self._send([(TopicNames.of(self._conf).hosts, node_uuid.lower(), None)])
 
@@ -120,20 +120,21 @@ class KafkaBus:
             self._check_topics()
             self._store(messages)
         finally:
-            # As without any right to write; it may have been given since.
+            # After a fatal error, such as a missing right, the producer is unusable.
+            # The right may be given before the next cast.
             if self._error.is_fatal:
                 self._error, self._producer = self._open()
 
     def _store(self, messages: list[tuple[str, str, bytes | None]]) -> None:
         self._error.is_denied = False
         failures: list[str] = []
-        denied: set[str] = set()
+        denied_topics: set[str] = set()
 
         def note(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 failures.append(error.str())
                 if is_denied(error):
-                    denied.add(message.topic() or "")
+                    denied_topics.add(message.topic() or "")
 
         try:
             for topic, key, value in messages:
@@ -147,8 +148,8 @@ class KafkaBus:
             failures.append(self._text_of(e))
         if failures or n_waiting:
             if self._error.is_denied:
-                denied.update(topic for topic, _, _ in messages)
-            raise BusUnavailable(self._failure(failures, denied))
+                denied_topics.update(topic for topic, _, _ in messages)
+            raise BusUnavailable(self._failure(failures, denied_topics))
 
     def _text_of(self, error: Exception) -> str:
         if not isinstance(error, BufferError):

@@ -123,7 +123,7 @@ class PolledDatabase:
     reason : str
         Why the newest failed attempt failed.
     is_unreachable : bool
-        Whether the last failure was that its server could not be reached.
+        Whether the server could not be reached at the last failure.
     """
 
     #: Whether the scheduler can start without this database. If not, the start itself
@@ -155,7 +155,7 @@ class PolledDatabase:
         self._is_retired = False
 
     def reset(self) -> None:
-        """Reset the readers, so that the next attempt reads everything; a hook."""
+        """Reset the readers, so that the next attempt reads everything; no-op."""
 
     @property
     def is_up(self) -> bool:

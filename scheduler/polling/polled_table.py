@@ -148,7 +148,7 @@ class PolledTable:
         self._is_complete = is_complete
         self._window_us = None if window_s is None else int(window_s * US_PER_S)
         self._is_read = False
-        #: By id: a hash of each row, and its checksum.
+        #: A hash, and the checksum, of each row by id.
         self._hashes: dict[int, int] = {}
         self._checksums: dict[int, int] = {}
         self._sum = 0

@@ -27,9 +27,9 @@ LOG = logging.getLogger(__name__)
 #: readers receive none of the messages after it.
 _TRANSACTION_MS: Final = 10_000
 _ABORT_S: Final = 2.0
-#: A transaction timeout above transaction.max.timeout.ms, by default 15 minutes. Brokers
-#: check the right on the transactional id first, then refuse the timeout. No leader is
-#: fenced.
+#: A transaction timeout above transaction.max.timeout.ms, by default 15 minutes.
+#: Brokers check the right on the transactional id first, then refuse the timeout, and
+#: fence no leader.
 _REFUSED_MS: Final = 2_000_000_000
 _FENCED: Final = frozenset(
     {
@@ -41,7 +41,7 @@ _FENCED: Final = frozenset(
 
 
 class WriteFailed(SchedulerError):
-    """Raised when a transaction was not committed; nothing of it is visible."""
+    """Raised when a transaction was not committed; none of its messages is visible."""
 
 
 class LeaderFenced(WriteFailed):

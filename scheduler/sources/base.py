@@ -126,8 +126,8 @@ class BaseHostSource(abc.ABC):
         """Make the table as fresh as a decision needs it; does nothing by default.
 
         Called before each decision, by many threads at a time, and again when
-        Placement returns compute nodes that have no row. It never fails: what cannot be
-        read stays as it is, and is reported in `notes`.
+        Placement returns compute nodes that have no row. This method never fails: state
+        that cannot be read stays as it is, and `notes` reports the failure.
 
         Parameters
         ----------
@@ -150,10 +150,10 @@ class BaseHostSource(abc.ABC):
     ) -> Mapping[ServiceHost, ServiceState]:
         """Return the current state of some compute services.
 
-        Called before a decision claims on these hosts. Override it only if the table
-        may be older than the decision and reading one service is cheap. Hosts whose
-        state is unknown are left out; by default, all hosts are. This method raises
-        nothing.
+        Called before a decision claims on these hosts. Override this method only if the
+        table may be older than the decision and reading one service is cheap. Hosts
+        whose state is unknown are left out; by default, all hosts are. This method
+        raises nothing.
         """
         return {}
 

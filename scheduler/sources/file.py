@@ -43,7 +43,7 @@ class FileSource(BaseHostSource):
         Raises
         ------
         ConfigurationError
-            No file is configured, or it is not usable.
+            No file is configured, or the file is not usable.
         """
         if self._inventory is None:
             self._inventory = self._read()

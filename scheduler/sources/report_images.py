@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The image properties in reports: one entry for all instances with equal ones."""
+"""Image properties of instances in reports, each set of properties only once."""
 
 from __future__ import annotations
 

@@ -37,15 +37,15 @@ _STATISTICS_MS: Final = 1_000
 _NEW_PARTITIONS_MS: Final = 60_000
 #: The library's states of a broker that is connected.
 _CONNECTED: Final = frozenset(("UP", "UPDATE"))
-#: Microseconds without an answer after which a connected broker is not counted on: it
-#: answers a fetch within half a second, also if there is no message.
+#: Microseconds without an answer after which a connected broker counts as silent: a
+#: broker answers a fetch within half a second, even if there is no message.
 _SILENT_US: Final = 3_000_000
 
 
 class TopicReader:
     """A consumer of all partitions of some topics, without a group.
 
-    It has threads: it must be closed before the process is forked.
+    The consumer has threads: close it before the process is forked.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class TopicReader:
     Attributes
     ----------
     failures : dict
-        Why a topic or partition cannot be read, by its name.
+        Why topics cannot be read, by topic.
     unanswered : tuple
         The partitions that are followed and for which no broker answers: they have no
         leader, or their leader is frozen or not connected.

@@ -130,7 +130,7 @@ class UncountedTime:
 #: heartbeat says little: it may be read before its report, or after the report of the
 #: agent's next incarnation.
 _LATE_S: Final = 30.0
-#: Seconds after its last heartbeat for which a host is remembered.
+#: Seconds for which a host is remembered after its last heartbeat.
 _REMEMBERED_S: Final = 60.0
 _MAX_HOSTS: Final = 100_000
 #: Most hosts that a text for operators names.

@@ -214,7 +214,7 @@ class KafkaSource(ReportedSource):
         return ""
 
     def _forget_lost(self, hosts: ReportedHosts) -> None:
-        """Drop silent hosts, unless their reports may be among those not read yet."""
+        """Drop silent hosts, unless reading is behind and may still find reports."""
         if self._behind_since is None:
             hosts.forget_lost(hosts.last_report_at)
 

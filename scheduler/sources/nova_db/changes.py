@@ -34,8 +34,8 @@ from .reading import Ratios
 from .schema import instances
 from .services import ComputeService, polled_services, read_services
 
-#: Seconds by which an instance's row may be committed after one with a later time, plus
-#: the skew of conductors' clocks; later ones are found by the comparison of hosts.
+#: Seconds by which a row may be committed after another row with a later time, plus the
+#: skew of conductors' clocks; the comparison of hosts finds rows committed even later.
 _WINDOW_S: Final = 60.0
 #: Seconds between comparisons of all hosts.
 _COMPARE_S: Final = 10.0
@@ -183,7 +183,7 @@ class CellChanges:
 class CellReader:
     """Read one cell's database; used by one thread at a time.
 
-    It must be replaced after a failure: what it read may not have been applied.
+    A reader must be replaced after a failure: what it read may not have been applied.
     """
 
     def __init__(self, cell_uuid: str, ratios: Ratios) -> None:

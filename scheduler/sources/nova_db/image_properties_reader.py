@@ -30,7 +30,7 @@ _MULTIPLIER: Final = "image_props_weight_multiplier"
 #: Most of a cell's time limit that a poll spends here, as a share; later polls read the
 #: remaining properties.
 _MAX_SHARE: Final = 0.25
-#: Instances in one statement.
+#: Most instances in one statement.
 _CHUNK: Final = 500
 _MAX_IMAGES: Final = 4096
 
@@ -65,7 +65,7 @@ def write_properties(table: HostTable, properties: PropertiesByInstance) -> None
 class ImagePropertiesReader:
     """The image properties of one cell's instances; used by one thread at a time.
 
-    It must be replaced after a failure, together with the cell's reader.
+    A reader must be replaced after a failure, together with the cell's reader.
     """
 
     _c = instance_system_metadata.c

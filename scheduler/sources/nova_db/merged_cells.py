@@ -271,9 +271,10 @@ class MergedCells:
 
         A row includes an instance for certain if it was written after the instance was
         on the host: if a poll found the row changed after an earlier one had found the
-        instance. If one poll found both, the row includes it if it counts as many
-        instances as the database has, or if it is unchanged for longer than the compute
-        needs to write it. The presence of the instance alone proves nothing.
+        instance. If one poll found both, the row includes the instance if the row
+        counts as many instances as the database has, or if the row is unchanged for
+        longer than the compute needs to write it. The presence of the instance alone
+        proves nothing.
         """
         waiting: dict[tuple[str, str], float] = {}
         for claim in table.claims.unreported():

@@ -41,7 +41,7 @@ _MAX_BACKOFF_S: Final = 60.0
 _RATE: Final = 500.0
 #: Seconds of silence after which a node is not requested any more until it reports.
 _SILENT_S: Final = 300.0
-#: Most nodes with a pending request; others are added with their next message.
+#: Most nodes with a pending request; further nodes are added with their next message.
 _MAX_PENDING: Final = 100_000
 
 
@@ -188,7 +188,7 @@ class PushSource(ReportedSource):
         send : callable
             ``send(topic, server, node_uuid)`` requests a whole report of a node from
             the agent that listens there, and returns whether it was sent. A request may
-            get lost: it is repeated. It must not raise.
+            get lost: it is repeated. `send` must not raise.
         """
         self._requester.connect(send)
 

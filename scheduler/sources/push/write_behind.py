@@ -68,7 +68,7 @@ class WriteBehind(BackgroundWriter):
     def open(self, hosts: ReportedHosts) -> None:
         """Create the tables, and restore the stored hosts and aggregates.
 
-        If the store is unavailable, a warning is logged and it is opened later.
+        If the store is unavailable, a warning is logged and the store is opened later.
 
         Raises
         ------

@@ -47,7 +47,7 @@ class MissingReports(Protocol):
     """Requests or collects the whole reports that are missing."""
 
     def request(self, node_uuid: str, topic: str | None, server: str | None) -> None:
-        """Request a whole report of a node; no topic: its agent accepts no requests."""
+        """Request a node's whole report; agents without a topic accept no requests."""
 
     def discard(self, node_uuid: str) -> None:
         """Stop waiting for a node's report: it was received, or the node is gone."""
