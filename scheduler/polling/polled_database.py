@@ -155,7 +155,7 @@ class PolledDatabase:
         self._is_retired = False
 
     def reset(self) -> None:
-        """Reset the readers, so that the next attempt reads everything; no-op."""
+        """Reset a subclass's readers, so that the next attempt reads everything."""
 
     @property
     def is_up(self) -> bool:

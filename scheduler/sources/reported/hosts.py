@@ -76,7 +76,19 @@ class ReceivedReport(NamedTuple):
 
 @dataclass(slots=True)
 class ReportCounts:
-    """The number of messages since the start, by outcome."""
+    """The number of messages since the start, by outcome.
+
+    Attributes
+    ----------
+    whole, deltas : int
+        Whole reports and deltas that were applied.
+    old : int
+        Messages that are older than the known state.
+    gaps : int
+        Deltas that were not applied, as a report before them is missing.
+    refused : int
+        Invalid messages.
+    """
 
     whole: int = 0
     deltas: int = 0
