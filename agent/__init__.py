@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["TOPIC", "Bus", "BusUnavailable", "KafkaBus", "Reply", "Reporter"]
 
-#: The modules of what is not in `bus`.
+#: The modules of the public names that are not in `bus`.
 _MODULES = {"KafkaBus": "kafka_bus", "Reply": "reporter", "Reporter": "reporter"}
 
 
 def __getattr__(name: str) -> object:
-    """Import on first use: oslo.messaging only after the threading backend is set."""
+    """Import on first use: a backend must be set before oslo.messaging is imported."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(f".{_MODULES.get(name, 'bus')}", __name__)

@@ -30,11 +30,11 @@ Work = Callable[[], object]
 
 
 class BusUnavailable(Exception):
-    """Raised when the broker is unreachable or refuses the connection; names it."""
+    """Raised when a broker cannot be reached or refuses; the message names it."""
 
 
 class Bus:
-    """Casts reports, and serves `report_wanted`.
+    """Casts reports, and serves `report_wanted`, the request for a whole report.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Bus:
         Raises
         ------
         BusUnavailable
-            The broker does not accept them.
+            The broker does not accept the reports.
         """
         try:
             self._client.cast(_CONTEXT, "host_reports", reports=reports)
@@ -83,15 +83,16 @@ class Bus:
         send_whole_report : callable
             `Reporter.send_whole_report`.
         attempt : callable, optional
-            Calls its argument, and returns whether that succeeded; False if it raised
-            BusUnavailable, then it is retried. By default the error is logged.
+            Calls its argument, and returns whether the call succeeded. If it returns
+            False, as after BusUnavailable, listening is retried. By default the error
+            is logged.
         """
-        try_it = attempt or _logged
-        # It may wait for the broker forever, and no signal interrupts that.
+        run_attempt = attempt or _logged
+        # Starting may wait for the broker forever, and no signal interrupts that.
         threading.Thread(
             target=retry_until_done,
             args=(
-                lambda: try_it(lambda: self._start(send_whole_report)),
+                lambda: run_attempt(lambda: self._start(send_whole_report)),
                 self._stopping,
             ),
             name="agent-serve",
@@ -109,7 +110,7 @@ class Bus:
         )
         try:
             server.start()
-        except Exception as e:  # as above
+        except Exception as e:  # a driver's library raises errors of its own, too
             raise self._unavailable(e) from e
         self._server = server
 

@@ -80,7 +80,7 @@ def memory_mb(meminfo: Path = _MEMINFO) -> dict[str, int]:
     Raises
     ------
     OSError
-        The file cannot be read, or lacks one of them.
+        The file cannot be read, or lacks MemTotal or MemAvailable.
     """
     memory = {}
     for line in meminfo.read_text("ascii").splitlines():
@@ -101,14 +101,14 @@ def disk(path: str) -> tuple[int, int]:
         The path does not exist.
     """
     stat = os.statvfs(path)
-    total = stat.f_blocks * stat.f_frsize // _MIB
-    return total, stat.f_bavail * stat.f_frsize // _MIB
+    total_mb = stat.f_blocks * stat.f_frsize // _MIB
+    return total_mb, stat.f_bavail * stat.f_frsize // _MIB
 
 
 def instances(path: str | None) -> frozenset[str]:
-    """Return the UUIDs that are names of folders in `path`, one an instance.
+    """Return the UUIDs that are names of folders in `path`, one for each instance.
 
-    Empty without a path.
+    Without a path, the result is empty.
 
     Raises
     ------
@@ -158,11 +158,11 @@ def read_node_uuid(path: str) -> str:
 
 
 def _create_atomically(file: Path, text: str) -> None:
-    """Create a file atomically, unless another process has."""
-    with tempfile.NamedTemporaryFile("w", dir=file.parent) as new:
-        new.write(text)
-        new.flush()
-        os.fsync(new.fileno())
-        os.chmod(new.name, 0o644)
+    """Create a file atomically, unless another process has created it."""
+    with tempfile.NamedTemporaryFile("w", dir=file.parent) as new_file:
+        new_file.write(text)
+        new_file.flush()
+        os.fsync(new_file.fileno())
+        os.chmod(new_file.name, 0o644)
         with contextlib.suppress(FileExistsError):
-            os.link(new.name, file)
+            os.link(new_file.name, file)

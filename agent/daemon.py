@@ -44,7 +44,7 @@ def provider_of(conf: cfg.ConfigOpts, record: HostRecord) -> Provider:
     The reserved amounts are part of the inventories; usage follows from allocations.
     """
     agent = conf.agent
-    plain = {
+    amounts = {
         orc.VCPU: (
             record.vcpus_total,
             agent.reserved_cpus,
@@ -71,7 +71,7 @@ def provider_of(conf: cfg.ConfigOpts, record: HostRecord) -> Provider:
                 "max_unit": total,
                 "allocation_ratio": ratio,
             }
-            for name, (total, reserved, ratio) in plain.items()
+            for name, (total, reserved, ratio) in amounts.items()
             if total
         },
     )
@@ -104,15 +104,16 @@ def update_provider(client: PlacementClient, provider: Provider) -> bool:
 def _update_inventories(client: PlacementClient, url: str, provider: Provider) -> bool:
     for _ in range(_MAX_ATTEMPTS):
         current = read_body(client, url, "inventories", _GENERATION)
-        held = current["inventories"]
-        unmanaged = {name: held[name] for name in held.keys() - OWN}
+        inventories = current["inventories"]
+        unmanaged = {name: inventories[name] for name in inventories.keys() - OWN}
         wanted = unmanaged | {
-            name: {**held.get(name, {}), **inventory}
+            name: {**inventories.get(name, {}), **inventory}
             for name, inventory in provider.inventories.items()
         }
-        if held == wanted:
+        if inventories == wanted:
             return False
-        # Both from one answer, so that a concurrent update is not overwritten.
+        # Inventories and generation come from one answer, so that no concurrent update
+        # is overwritten.
         body = {"inventories": wanted, _GENERATION: current[_GENERATION]}
         answer = client.write(Verb.PUT, url, body)
         if answer.is_done:
@@ -155,10 +156,10 @@ def run(argv: Sequence[str]) -> int:
         cfg.CONF([f"--config-file={p}" for p in conf.config_file], project="moorage")
         logs.set_up(conf)
         _warn_of_defaults(conf)
-        wakes = _AgentSignals()
+        signals = _AgentSignals()
         agent = Agent(conf)
         agent.check()
-        _serve(conf, agent, wakes)
+        _serve(conf, agent, signals)
     except _OPERATOR_ERRORS as e:
         print(f"moorage-agent: {one_line(e)}", file=sys.stderr)
         return 1
@@ -174,15 +175,15 @@ def _warn_of_defaults(conf: cfg.ConfigOpts) -> None:
         )  # fmt: skip
 
 
-def _serve(conf: cfg.ConfigOpts, agent: Agent, wakes: _AgentSignals) -> None:
+def _serve(conf: cfg.ConfigOpts, agent: Agent, signals: _AgentSignals) -> None:
     with contextlib.ExitStack() as closing:
         bus = _open_bus(conf, closing)
         agent.connect(bus)
         bus.serve(agent.send_whole_report, functools.partial(agent.attempt, LISTENING))
         LOG.info("Reporting %s as %s", agent.node_uuid, conf.host)
-        while not wakes.is_stopping:
+        while not signals.is_stopping:
             agent.report()
-            if wakes.wait_for_reload(conf.agent.interval):
+            if signals.wait_for_reload(conf.agent.interval):
                 _reload(conf, agent)
         LOG.info("Stopping")
 
@@ -232,7 +233,7 @@ class Agent:
         self._failures: dict[str, str] = {}
 
     def connect(self, bus: Bus | KafkaBus) -> None:
-        """Set the bus to the schedulers."""
+        """Use this bus for reports to the schedulers."""
         self._reporter = Reporter(
             bus.cast, reply=bus.reply, sends_deltas=bus.takes_deltas
         )
@@ -265,17 +266,17 @@ class Agent:
 
     def report(self) -> None:
         """Report the machine's state; a failure is logged once, and retried."""
-        read: list[tuple[HostRecord, frozenset[str]]] = []
+        states: list[tuple[HostRecord, frozenset[str]]] = []
         # Without reports the schedulers consider the machine down after a while.
-        if not self.attempt(_READING, lambda: read.append(self._read())):
+        if not self.attempt(_READING, lambda: states.append(self._read())):
             return
-        [(record, instances)] = read
+        [(record, instances)] = states
         if (reporter := self._reporter) is not None:
             self.attempt(_SENDING, lambda: reporter.report(record, instances))
             if self._whole_due_at is not None and time.monotonic() > self._whole_due_at:
                 self._whole_due_at = self._next_whole_at()
                 self.send_whole_report(self.node_uuid)
-        # Last, so that a slow Placement does not delay the heartbeat.
+        # Placement comes last: if it is slow, the report is not delayed.
         provider = provider_of(self._conf, record)
         if self._placement is not None and provider != self._last_provider:
             self.attempt(_PLACEMENT, lambda: self._update_placement(provider))
@@ -293,7 +294,7 @@ class Agent:
         self._last_provider = provider
 
     def attempt(self, part: str, work: Callable[[], object]) -> bool:
-        """Call `work`; log once that it fails, and once that it succeeds again."""
+        """Call `work`; return whether it succeeded; log failure and recovery once."""
         why = ""
         try:
             work()

@@ -26,7 +26,7 @@ from .bus import BusUnavailable, Work
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
-#: KiB of messages that wait for brokers; a cast that exceeds it fails.
+#: Most KiB of messages that wait for brokers; a cast that exceeds them fails.
 _MAX_BUFFER_KB: Final = 65_536
 #: Seconds after the time limit of a message within which its failure is known.
 _MARGIN_S: Final = 5.0
@@ -73,7 +73,8 @@ class KafkaBus:
                 "delivery.timeout.ms": timeout_ms,
                 "queue.buffering.max.kbytes": _MAX_BUFFER_KB,
                 "compression.type": "lz4",
-                # That of Kafka's own tools, whose tombstones must reach the partition.
+                # The partitioner of Kafka's own tools, so that tombstones written with
+                # them reach the partition of their key.
                 "partitioner": "murmur2_random",
                 "error_cb": error.note,
             }
@@ -88,7 +89,7 @@ class KafkaBus:
         BusUnavailable
             The brokers did not store all of them, or a topic does not exist.
         ValueError
-            One is a delta with changes.
+            A report is a delta with changes.
         """
         names = TopicNames.of(self._conf)
         messages: list[tuple[str, str, bytes | None]] = []
@@ -96,21 +97,21 @@ class KafkaBus:
             kind, data = report_data(report)
             if kind is ReportKind.DELTA and data["since"] != data["revision"]:
                 raise ValueError("Kafka takes whole reports only, and no HostDelta")
-            whole = kind is ReportKind.WHOLE
-            topic = names.hosts if whole else names.heartbeats
+            is_whole = kind is ReportKind.WHOLE
+            topic = names.hosts if is_whole else names.heartbeats
             value = json.dumps(report, separators=(",", ":")).encode()
             messages.append((topic, data["uuid"], value))
         self._send(messages)
 
     def remove(self, node_uuid: str) -> None:
-        """Remove a node from the topic: schedulers drop it.
+        """Remove a node from the topic: schedulers drop the node.
 
         Call `Reporter.forget` before; a later report adds the node again.
 
         Raises
         ------
         BusUnavailable
-            The brokers did not store it.
+            The brokers did not store the removal.
         """
         self._send([(TopicNames.of(self._conf).hosts, node_uuid.lower(), None)])
 
@@ -119,20 +120,21 @@ class KafkaBus:
             self._check_topics()
             self._store(messages)
         finally:
-            # As without any right to write; it may have been given since.
+            # After a fatal error, such as a missing right, the producer is unusable.
+            # The right may be given before the next cast.
             if self._error.is_fatal:
                 self._error, self._producer = self._open()
 
     def _store(self, messages: list[tuple[str, str, bytes | None]]) -> None:
         self._error.is_denied = False
         failures: list[str] = []
-        denied: set[str] = set()
+        denied_topics: set[str] = set()
 
         def note(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 failures.append(error.str())
                 if is_denied(error):
-                    denied.add(message.topic() or "")
+                    denied_topics.add(message.topic() or "")
 
         try:
             for topic, key, value in messages:
@@ -146,12 +148,12 @@ class KafkaBus:
             failures.append(self._text_of(e))
         if failures or n_waiting:
             if self._error.is_denied:
-                denied.update(topic for topic, _, _ in messages)
-            raise BusUnavailable(self._failure(failures, denied))
+                denied_topics.update(topic for topic, _, _ in messages)
+            raise BusUnavailable(self._failure(failures, denied_topics))
 
     def _text_of(self, error: Exception) -> str:
         if not isinstance(error, BufferError):
-            self._error.note(error.args[0])  # a fatal one is raised only
+            self._error.note(error.args[0])  # a fatal error does not reach error_cb
             return self._error.text
         return f"{error}"
 

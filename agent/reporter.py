@@ -25,7 +25,7 @@ from ..scheduler.sources.report_images import (
     write_image_properties,
 )
 
-#: UUIDs, or the image properties of each, texts by name.
+#: UUIDs of instances, or their image properties: texts by name, by UUID.
 Instances = Collection[str] | Mapping[str, Mapping[str, str]]
 
 #: Casts reports in their wire form to all schedulers.
@@ -36,7 +36,7 @@ _MOST_AT_A_TIME: Final = 500
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reply:
-    """Topic and server on which the agent serves `report_wanted`."""
+    """Topic and server on which an agent serves `report_wanted`."""
 
     topic: str
     server: str
@@ -66,6 +66,8 @@ class _LastReport:
 
 
 class _OutgoingReport(NamedTuple):
+    """A report to be sent, and the state of its node."""
+
     node: _LastReport
     kind: ReportKind
     data: dict[str, Any]
@@ -115,7 +117,7 @@ class Reporter:
         self.incarnation = incarnation or str(uuid.uuid4())
         self._nodes: dict[str, _LastReport] = {}
         #: The highest revision of a forgotten node, which may be reported again.
-        self._forgotten_at = 0
+        self._forgotten_revision = 0
         self._lock = threading.Lock()
 
     def report(
@@ -139,7 +141,8 @@ class Reporter:
         deleted : iterable of str
             UUIDs of instances that were deleted for good since the last report. A
             scheduler takes this as evidence, and releases an allocation that a failed
-            request has left for one. Not those that have moved to another host.
+            request has left for such an instance. Instances that have moved to another
+            host must not be among them.
 
         Raises
         ------
@@ -149,8 +152,8 @@ class Reporter:
         """
         with self._lock:
             report = self._report_of(*self._read(host, instances))
-            if gone := sorted(deleted):
-                report.data["instances_deleted"] = gone
+            if deleted_uuids := sorted(deleted):
+                report.data["instances_deleted"] = deleted_uuids
             self._cast([report])
 
     def report_many(
@@ -162,8 +165,8 @@ class Reporter:
         For agents that collect the state of many nodes; a cast has up to 500 reports.
         """
         with self._lock:
-            read = [self._read(host, instances) for host, instances in hosts]
-            self._cast([self._report_of(*state) for state in read])
+            states = [self._read(host, instances) for host, instances in hosts]
+            self._cast([self._report_of(*state) for state in states])
 
     def send_whole_report(self, node_uuid: str) -> bool:
         """Send a whole report of a node's last state; return whether it is known."""
@@ -179,16 +182,16 @@ class Reporter:
         with self._lock:
             node = self._nodes.pop(node_uuid, None)
             if node is not None:
-                self._forgotten_at = max(self._forgotten_at, node.revision)
+                self._forgotten_revision = max(self._forgotten_revision, node.revision)
 
     def _read(
         self, host: HostRecord | Mapping[str, Any], instances: Instances
     ) -> tuple[
         Mapping[str, Any], dict[str, Any], frozenset[str], dict[str, ImageProperties]
     ]:
-        """Return a copy of the given columns, and what to send.
+        """Return a copy of the given columns, and what is sent.
 
-        That is the values, the instances, and the image properties of these.
+        What is sent are the values, the instances, and their image properties.
         """
         images = _read_images(instances)
         if isinstance(host, HostRecord):
@@ -204,21 +207,24 @@ class Reporter:
         self, given: Mapping[str, Any], before: _LastReport | None
     ) -> dict[str, Any]:
         """Return the columns as they are sent, or raise ValueError."""
-        whole = {**self._defaults, **given}
-        whole.pop("last_seen_up", None)
-        name = reported_name(whole)
+        values = {**self._defaults, **given}
+        values.pop("last_seen_up", None)
+        name = reported_name(values)
         reported = {n for n, c in self._columns.items() if c.is_reported}
-        wrong = [
-            *(f"{n}: there is no such column" for n in sorted(whole.keys() - reported)),
-            *(f"{n}: not given" for n in sorted(reported - whole.keys())),
+        mistakes = [
+            *(
+                f"{n}: there is no such column"
+                for n in sorted(values.keys() - reported)
+            ),
+            *(f"{n}: not given" for n in sorted(reported - values.keys())),
         ]
-        if wrong:
-            raise RefusedReport(name, ", ".join(wrong))
-        known = {} if before is None else before.values
-        changed = {n: v for n, v in whole.items() if known.get(n, known) != v}
+        if mistakes:
+            raise RefusedReport(name, ", ".join(mistakes))
+        previous = {} if before is None else before.values
+        changed = {n: v for n, v in values.items() if previous.get(n, previous) != v}
         read_columns(changed, name, self._columns)
-        whole["uuid"] = whole["uuid"].lower()
-        return whole
+        values["uuid"] = values["uuid"].lower()
+        return values
 
     def _report_of(
         self,
@@ -229,9 +235,9 @@ class Reporter:
     ) -> _OutgoingReport:
         before = self._nodes.get(values["uuid"])
         if before is None or not before.is_sent or _is_renamed(before.values, values):
-            after = self._forgotten_at if before is None else before.revision
+            revision = self._forgotten_revision if before is None else before.revision
             node = self._nodes[values["uuid"]] = _LastReport(
-                given, values, instances, images, after + 1
+                given, values, instances, images, revision + 1
             )
             return self._whole(node)
         changes = {

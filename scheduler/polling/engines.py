@@ -38,7 +38,7 @@ def is_in_memory(engine: sa.Engine) -> bool:
 def with_time_limits(connection: str, timeout_s: float) -> sa.URL:
     """Return a database URL with the driver's timeouts added.
 
-    Timeouts that the URL sets itself stay. PyMySQL and psycopg2 take whole seconds.
+    Timeouts that the URL has already stay. PyMySQL and psycopg2 take whole seconds.
     """
     url = sa.make_url(connection)
     whole_s = str(max(1, math.ceil(timeout_s)))
@@ -52,8 +52,8 @@ def with_time_limits(connection: str, timeout_s: float) -> sa.URL:
             "tcp_user_timeout": str(int(timeout_s * 1000)),
             "options": f"-c statement_timeout={int(timeout_s * 1000)}",
         }
-    given = url.query
-    return url.update_query_dict({k: v for k, v in limits.items() if k not in given})
+    missing = {name: limit for name, limit in limits.items() if name not in url.query}
+    return url.update_query_dict(missing)
 
 
 def create_engine(
@@ -69,7 +69,7 @@ def create_engine(
     Raises
     ------
     sqlalchemy.exc.ArgumentError
-        The text is not a database URL.
+        `connection` is not a database URL.
     """
     engine: sa.Engine = engines.create_engine(
         with_time_limits(connection, timeout_s),

@@ -20,7 +20,8 @@ LOG = logging.getLogger(__name__)
 
 #: Seconds after which a running attempt means that the database is slow or hangs.
 _PROMPT_S: Final = 1.0
-#: What servers say, as operational errors too, of a wrong user, password or database.
+#: Texts of the operational errors of a server that answers, but rejects the user, the
+#: password or the database.
 _REFUSALS: Final = (
     "Access denied",
     "Unknown database",
@@ -42,9 +43,9 @@ class PollAttempt:
     Attributes
     ----------
     is_overdue : bool
-        It exceeded its time limit; its result is still used.
+        Whether the attempt has exceeded its time limit; its result is still used.
     is_abandoned : bool
-        Its result is not used, and no thread waits for it.
+        Whether the attempt's result is ignored; no thread waits for it any more.
     """
 
     def __init__(self, began_at: float) -> None:
@@ -53,30 +54,30 @@ class PollAttempt:
         self.is_abandoned = False
         self._began = time.monotonic()
         self._ended = threading.Event()
-        #: Ended or abandoned.
+        #: Set when the attempt has ended or was abandoned.
         self._over = threading.Event()
-        self._by = threading.current_thread()
+        self._thread = threading.current_thread()
 
     @property
     def is_running(self) -> bool:
-        """Whether its thread still works; False in a process forked since."""
-        return not self._ended.is_set() and self._by.is_alive()
+        """Whether its thread still works; False in a process that was forked later."""
+        return not self._ended.is_set() and self._thread.is_alive()
 
     @property
     def age_s(self) -> float:
-        """The seconds since it began."""
+        """The seconds since the attempt began."""
         return time.monotonic() - self._began
 
     def wait(self, timeout_s: float) -> bool:
-        """Return whether it ended, or was abandoned, within that time."""
+        """Return whether the attempt ends, or is abandoned, within the timeout."""
         return self._over.wait(max(0.0, timeout_s))
 
     def wait_until_disconnected(self, timeout_s: float) -> None:
-        """Wait until it has returned its connection, even if it was abandoned."""
+        """Wait until the attempt has returned its connection, even an abandoned one."""
         self._ended.wait(timeout_s)
 
     def abandon(self) -> None:
-        """Ignore its result, and wake the threads that wait for it."""
+        """Ignore the attempt's result, and wake the threads that wait for it."""
         self.is_abandoned = True
         self._over.set()
 
@@ -93,9 +94,9 @@ class PollAttempt:
         if here:
             run()
         else:
-            by = threading.Thread(target=run, name=name, daemon=True)
-            by.start()
-            self._by = by  # after start(): until then the starting thread counts
+            thread = threading.Thread(target=run, name=name, daemon=True)
+            thread.start()
+            self._thread = thread  # after start(): until then, the caller's counts
 
 
 class PolledDatabase:
@@ -104,9 +105,9 @@ class PolledDatabase:
     Parameters
     ----------
     what : str
-        Its name in messages.
+        The name of the database in messages.
     connect : callable
-        Returns its engine; may raise, as reading may.
+        Returns the engine of the database; may raise any exception.
     lock : threading.RLock
         Held while results are applied, and while this object changes.
     clock : callable
@@ -117,14 +118,18 @@ class PolledDatabase:
     seen_at : float or None
         When the last successful attempt began.
     unavailable_since : float or None
-        Since when it does not answer in time; None: it does, or was never read.
+        Since when the database does not answer in time; None: it answers, or was never
+        read.
+    reason : str
+        Why the newest failed attempt failed.
     is_unreachable : bool
-        Whether the last failure was that its server could not be reached.
+        Whether the server could not be reached at the last failure.
     """
 
-    #: Whether a start succeeds without it; if not, the start reports the failure.
+    #: Whether the scheduler can start without this database. If not, the start itself
+    #: reports the failure.
     may_be_unavailable = True
-    #: Longest backoff while it is unavailable, seconds.
+    #: Longest backoff while the database is unavailable, seconds.
     max_backoff_s = 60.0
 
     def __init__(
@@ -150,16 +155,16 @@ class PolledDatabase:
         self._is_retired = False
 
     def reset(self) -> None:
-        """Reset the readers, so that the next attempt reads everything."""
+        """Reset a subclass's readers, so that the next attempt reads everything."""
 
     @property
     def is_up(self) -> bool:
-        """Whether it answered in time when it was last read."""
+        """Whether the database answered in time when it was last read."""
         return self.unavailable_since is None
 
     @property
     def is_prompt(self) -> bool:
-        """Whether any thread may read it now and can expect a fast answer."""
+        """Whether any thread may read the database now and can expect a fast answer."""
         attempt = self.attempt
         is_slow = attempt is not None and attempt.age_s > _PROMPT_S
         return self.is_up and not self.is_in_memory and not is_slow
@@ -171,29 +176,29 @@ class PolledDatabase:
         return attempt if attempt is not None and attempt.is_running else None
 
     def engine(self) -> sa.Engine:
-        """Return its engine, which is created once."""
+        """Return the engine of the database, which is created once."""
         if self._engine is None:
             self._engine = self._connect()
         return self._engine
 
     @property
     def is_local(self) -> bool:
-        """Whether it is read in the caller's thread."""
+        """Whether the database is read in the caller's thread."""
         return self._engine is not None and is_local(self._engine)
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether background threads must not read it."""
+        """Whether background threads must not read the database."""
         return self._engine is not None and is_in_memory(self._engine)
 
     def describe(self) -> str:
-        """Return since when it does not answer, and why, for messages."""
-        at_s = self.unavailable_since
-        since = "" if at_s is None else f" since {utc_text(at_s)}"
+        """Return since when the database does not answer, and why, for messages."""
+        failed_at = self.unavailable_since
+        since = "" if failed_at is None else f" since {utc_text(failed_at)}"
         return f"{self._named()} does not answer{since}: {self.reason}"
 
     def _named(self) -> str:
-        """Return its name, with its URL without the password once that is known."""
+        """Return the name of the database, with its URL without password, if known."""
         if self._engine is None:
             return self.what
         url = self._engine.url.set(query={}).render_as_string(hide_password=True)
@@ -204,7 +209,7 @@ class PolledDatabase:
     def start_attempt(
         self, reading: Callable[[], Read], *, is_forced: bool = False
     ) -> PollAttempt | None:
-        """Read it in a new thread; SQLite in the caller's, as it never hangs.
+        """Read the database in a new thread; SQLite, which never hangs, in this one.
 
         Parameters
         ----------
@@ -212,12 +217,13 @@ class PolledDatabase:
             Returns the function that reads; called with the lock held, after a hanging
             attempt was abandoned.
         is_forced : bool
-            Read it even during its backoff.
+            Read the database even during its backoff.
 
         Returns
         -------
         PollAttempt or None
-            None: it is being read already, is in backoff, or is retired.
+            None: the database is being read already, is in backoff, is retired or has
+            an invalid URL, or too many attempts hang.
         """
         with self._lock:
             if not self._may_begin(is_forced):
@@ -263,7 +269,7 @@ class PolledDatabase:
                 self._give_up(self.attempt)
 
     def retire(self) -> None:
-        """Never read it again: it was deleted, or its mapping has changed."""
+        """Never read the database again: its mapping was deleted or has changed."""
         with self._lock:
             self._is_retired = True
             self.abandon()
@@ -301,7 +307,7 @@ class PolledDatabase:
             self._failures = 0
 
     def check_timeout(self, limit_s: float, *, is_timed_out: bool = False) -> None:
-        """Mark it as unavailable if the running attempt takes too long."""
+        """Mark the database as unavailable if the running attempt takes too long."""
         with self._lock:
             attempt = self.attempt
             if attempt is None or attempt.is_overdue:
@@ -311,7 +317,7 @@ class PolledDatabase:
                 self._mark_unavailable(f"no answer within {limit_s:g} s")
 
     def mark_failed(self, reason: str) -> None:
-        """Mark it as unavailable; after a backoff everything is read again."""
+        """Mark the database as unavailable; after a backoff all of it is read again."""
         self._mark_unavailable(reason)
         self.reset()
 
@@ -354,8 +360,8 @@ def _is_unreachable(error: Exception) -> bool:
 class SharedRefresh:
     """Let concurrent callers share one run of some work.
 
-    A caller waits for a run that began after its call: one that is already in progress
-    may have missed the change the caller knows of.
+    A caller waits for a run that began after its call: a run that is already in
+    progress may have missed the change that the caller knows of.
     """
 
     def __init__(self) -> None:
@@ -366,10 +372,10 @@ class SharedRefresh:
     def run(self, work: Callable[[], None]) -> None:
         """Return once a run that began after this call has ended, in any thread."""
         with self._changed:
-            wanted = self._n_begun + 1
-            while self._n_ended < wanted and self._n_begun != self._n_ended:
+            run_number = self._n_begun + 1
+            while self._n_ended < run_number and self._n_begun != self._n_ended:
                 self._changed.wait()
-            if self._n_ended >= wanted:
+            if self._n_ended >= run_number:
                 return
             self._n_begun += 1
         try:

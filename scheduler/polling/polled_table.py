@@ -53,8 +53,24 @@ def checksum_of(row_id: N, number: N) -> N:
 class TableQueries:
     """The queries to poll a table.
 
-    Those for rows select id, checksum and time (microseconds since the epoch, or None)
-    first. Parameters: ``mark`` and ``since`` are times, ``ids`` a list of ids.
+    The queries for rows select id, checksum and time (microseconds since the epoch, or
+    None) first. Their parameters: ``mark``, ``since`` and ``now`` are times, ``ids`` is
+    a list of ids.
+
+    Attributes
+    ----------
+    every : sqlalchemy.Select
+        All live rows.
+    late : sqlalchemy.Select
+        The rows that were written at ``mark`` or later.
+    by_id : sqlalchemy.Select
+        The rows with these ids.
+    total : sqlalchemy.Select
+        The number of polled rows, and the sum of their checksums.
+    checksums : sqlalchemy.Select
+        The ids and checksums of polled rows.
+    newest : sqlalchemy.Select
+        The time of the newest row, live or not, that is not later than ``now``.
     """
 
     every: sa.Select[Any]
@@ -81,9 +97,9 @@ class TableQueries:
         number : column expression
             An integer that changes with the row, neither negative nor NULL.
         live : column expression
-            The condition.
+            The condition for rows to be returned.
         is_windowed : bool
-            Polls read only rows written since a time, whether live or not.
+            Whether polls read only the rows written since a time, live or not.
         """
         c = table.c
         checksum = checksum_of(c.id, number).label("checksum")
@@ -132,7 +148,7 @@ class PolledTable:
         self._is_complete = is_complete
         self._window_us = None if window_s is None else int(window_s * US_PER_S)
         self._is_read = False
-        #: By id: a hash of each row, and its checksum.
+        #: A hash, and the checksum, of each row by id.
         self._hashes: dict[int, int] = {}
         self._checksums: dict[int, int] = {}
         self._sum = 0
@@ -167,19 +183,19 @@ class PolledTable:
         rows = connection.execute(self._queries.every).all()
         for row in rows:
             self._observe(row.version_us, now)
-        if self._window_us is not None:  # newer rows may be deleted ones
+        if self._window_us is not None:  # the newest rows may be deleted ones
             latest = {"now": int(now * US_PER_S)}
             newest = connection.execute(self._queries.newest, latest).scalar()
             self._observe(newest, now)
         self._begin(now)
-        gone = self._hashes.keys() - {row[0] for row in rows}
-        changes = self._drop(gone)
+        deleted_ids = self._hashes.keys() - {row[0] for row in rows}
+        changes = self._drop(deleted_ids)
         changes.update(self._changed(rows, now))
         self._is_read = True
         return changes
 
     def _read_changes(self, connection: sa.Connection, now: float) -> ChangedRows:
-        again = self.rows_to_reread  # before they expire: each is read once more
+        ids_to_reread = self.rows_to_reread  # taken before they expire
         self._begin(now)
         values = {"mark": self._mark_us, "since": self._since_us}
         count, checksum = connection.execute(self._queries.total, values).one()
@@ -188,20 +204,23 @@ class PolledTable:
         if total != self._total:
             rows = connection.execute(self._queries.late, values).all()
             changes.update(self._changed(rows, now))
-            again.difference_update(row[0] for row in rows)
-        changes.update(self._read_by_id(connection, again, now))
+            ids_to_reread.difference_update(row[0] for row in rows)
+        changes.update(self._read_by_id(connection, ids_to_reread, now))
         if total != self._total:
             pairs = connection.execute(self._queries.checksums, values).all()
-            stored: dict[int, int] = dict(map(tuple, pairs))
-            known = self._checksums
-            ids = stored.keys() | known.keys()
-            differing = [i for i in ids if stored.get(i) != known.get(i)]
-            self._drop(known.keys() - stored.keys())
+            stored_checksums: dict[int, int] = dict(map(tuple, pairs))
+            known_checksums = self._checksums
+            ids = stored_checksums.keys() | known_checksums.keys()
+            differing = [
+                i for i in ids if stored_checksums.get(i) != known_checksums.get(i)
+            ]
+            self._drop(known_checksums.keys() - stored_checksums.keys())
             changes.update(self._read_by_id(connection, differing, now))
         return changes
 
     def _begin(self, now: float) -> None:
-        # abs: a clock that was set back must not keep them.
+        """Expire rows that are no longer hot, and move the window."""
+        # abs: a clock that was set back must not keep rows hot.
         recent = {i: at for i, at in self._hot.items() if abs(now - at) < _HOT_S}
         self._hot = recent
         if self._window_us is not None:
@@ -212,7 +231,7 @@ class PolledTable:
         return len(self._checksums), self._sum
 
     def _observe(self, version_us: int | None, now: float) -> None:
-        # A future time, of one host with a fast clock, would hide others' changes.
+        # A time in the future, by a host with a fast clock, would hide other changes.
         if version_us is not None and self._mark_us < version_us <= now * US_PER_S:
             self._mark_us = version_us
 
@@ -227,6 +246,7 @@ class PolledTable:
         return changes
 
     def _changed(self, rows: Iterable[sa.Row[Any]], now: float) -> ChangedRows:
+        """Return the rows whose content has changed, and remember their content."""
         changes: ChangedRows = {}
         recent_us = (now - _HOT_S - _SKEW_S) * US_PER_S
         for row in rows:
@@ -234,7 +254,7 @@ class PolledTable:
             if self._is_before_window(version_us):
                 changes[row_id] = row
                 continue
-            content = hash(repr(row))  # hash(-1) == hash(-2)
+            content = hash(repr(row))  # not hash(row), as hash(-1) == hash(-2)
             if self._hashes.get(row_id) == content:
                 continue
             self._hashes[row_id] = content
@@ -253,6 +273,7 @@ class PolledTable:
         return since_us is not None and (version_us is None or version_us < since_us)
 
     def _drop(self, ids: Iterable[int]) -> ChangedRows:
+        """Forget rows; return them as deleted rows."""
         dropped: ChangedRows = dict.fromkeys(ids)
         for row_id in dropped:
             self._hashes.pop(row_id, None)

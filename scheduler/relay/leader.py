@@ -82,7 +82,8 @@ class AgentListener:
 
 LOG = logging.getLogger(__name__)
 
-#: A transaction's messages, and bytes: it delays what schedulers see after it.
+#: Most messages and bytes of a transaction: schedulers receive no message after a
+#: transaction before it ends.
 _MAX_MESSAGES: Final = 1_000
 _MAX_BYTES: Final = 8 * 1024**2
 
@@ -93,11 +94,11 @@ class Leader:
     Parameters
     ----------
     source : BaseHostSource
-        A new one, which `stop` stops.
+        A new source, not started yet; `stop` stops it.
     topics : TopicFollower
-        What it has read so far need not be read again.
+        The reader of the topics; what it has read so far is not read again.
     status : RelayStatus
-        What it has written is counted here.
+        The status to update.
     may_go_on : callable
         Returns whether this relay still leads; called between transactions.
     """
@@ -130,10 +131,10 @@ class Leader:
         Raises
         ------
         SchedulerError
-            One of them cannot be read or written.
+            Kafka cannot be used, or the source cannot be read.
         """
         began = time.monotonic()
-        # First: what is read afterwards is all that was ever committed.
+        # Before reading, so that no other relay commits anything that is not read.
         self._writer = TransactionalWriter(self._conf)
         n_before = self._topics.n_read
         state = self._topics.read_to_end()
@@ -160,7 +161,7 @@ class Leader:
         Raises
         ------
         SchedulerError
-            It cannot be written; the leader must be stopped.
+            The changes cannot be written; the leader must be stopped.
         """
         if self._writer is None or self._reporter is None:
             raise RuntimeError("Leader.write_changes: call start first")
@@ -184,7 +185,7 @@ class Leader:
         Raises
         ------
         ConfigurationError
-            It cannot be read; the hosts stay as they were.
+            The source cannot be read; the hosts stay as they were.
         """
         self._source.refresh(self._table)
 

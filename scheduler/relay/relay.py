@@ -29,22 +29,22 @@ from .status import RelayRole, RelayStatus
 from .topics import TopicFollower
 from .writer import LeaderFenced, MissingRight, check_rights
 
-#: The shortest that brokers accept by default.
+#: The shortest session timeout that brokers accept by default.
 _SESSION_MS: Final = 6_000
-#: With each heartbeat a member learns that the group changes.
+#: Time between heartbeats, by which a member learns that the group changes.
 _HEARTBEAT_MS: Final = 500
-#: A leader whose thread hangs this long is replaced.
+#: Longest time between polls of a member; a leader that hangs longer is replaced.
 _MAX_POLL_MS: Final = 60_000
 
 
 class Election:
-    """The election of a leader: who has the last partition of the topic of hosts.
+    """The election of a leader: the relay with the last partition of the hosts topic.
 
     All relays of one name are members of a consumer group, which reads nothing. Kafka
-    assigns each partition to one member, and to another one once a member leaves, or
-    has sent no heartbeat for the session's timeout. A member that joins is given the
-    first partitions of the others, so that it does not take over from a leader that
-    runs. Not thread-safe.
+    assigns each partition to one member, and assigns it to another member once the
+    first one leaves, or has sent no heartbeat for the session timeout. A member that
+    joins is assigned the first partitions of other members, so that it does not replace
+    a running leader. Not thread-safe.
 
     Attributes
     ----------
@@ -83,12 +83,13 @@ class Election:
         Returns
         -------
         int
-            The partition of the leader.
+            The partition whose assignment makes a relay the leader.
 
         Raises
         ------
         ConfigurationError
-            They do not; the message has the command that creates a missing topic.
+            No broker answers, or a topic does not exist; the message has the command
+            that creates it.
         """
         topics = topic_settings(self._conf)
         partitions = partitions_of(self._conf, self._consumer, topics, self.error)
@@ -149,7 +150,7 @@ class Election:
     def _assigned(self, consumer: Consumer, new: Sequence[TopicPartition]) -> None:
         partitions = [TopicPartition(p.topic, p.partition, OFFSET_END) for p in new]
         consumer.incremental_assign(partitions)
-        consumer.pause(partitions)  # their messages are of no interest
+        consumer.pause(partitions)  # the election needs no messages
         if any(p.partition == self._partition for p in new):
             self._is_won = True
 
@@ -166,11 +167,11 @@ class Election:
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds after a failure in which this relay is no candidate, so that another one may
-#: lead; they grow with each failure in a row.
+#: Seconds after a failure in which this relay does not take part in the election, so
+#: that another relay may lead; they grow with each failure in a row.
 _MIN_BACKOFF_S: Final = 1.0
 _MAX_BACKOFF_S: Final = 30.0
-#: Seconds of leading after which the next failure is the first one again.
+#: Seconds of leading after which the next failure has the shortest backoff again.
 _STABLE_S: Final = 60.0
 #: Seconds between checks of a waiting relay whether a right that it lacked was given.
 _CHECK_RIGHTS_EVERY_S: Final = 5.0
@@ -214,7 +215,8 @@ class Relay:
         self._leading_since = 0.0
         self._backoff_s = _MIN_BACKOFF_S
         self._join_at = 0.0
-        #: Why it may not write: since it led, or as of the newest check while it waits.
+        #: The right that this relay lacked when it led, or at the newest check since;
+        #: "": no right is missing.
         self._missing_right = ""
         self._check_rights_at = 0.0
         election = Election(conf)
@@ -256,7 +258,7 @@ class Relay:
             self.status.trouble = self._missing_right or self._topics.trouble
 
     def _check_rights(self) -> None:
-        """Check whether the missing right was given; name the one that is missing."""
+        """Check whether the missing right was given; record which right is missing."""
         try:
             check_rights(self._conf)
             LOG.info("The right to write to Kafka, which this relay lacked, was given")

@@ -24,13 +24,13 @@ class RelayStatus:
     Attributes
     ----------
     trouble : str
-        Why it does not do its work, and what it waits for; "": it does.
+        Why the relay cannot do its work, and what it waits for; "": it works.
     notes : tuple of str
-        Faults of its source that an operator should read.
+        Faults of the relay's source that an operator should read.
     n_hosts : int
         The compute nodes that the topics have, as far as the leader knows.
     n_written : Counter
-        Messages that are committed since the start, by kind.
+        Messages committed since the start, by kind.
     last_write_at : float or None
         When the newest transaction was committed, seconds since the epoch.
     """
@@ -44,12 +44,12 @@ class RelayStatus:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it writes the changes of hosts, or waits for that as a follower."""
+        """Whether the relay leads and writes, or is a follower that could lead."""
         has_joined = self.role in (RelayRole.FOLLOWER, RelayRole.LEADER)
         return has_joined and not self.trouble
 
     @property
     def text(self) -> str:
-        """The role, and why it is not ready."""
+        """The role, and why the relay is not ready."""
         parts = (f"Role: {self.role.value}.", self.trouble, *self.notes)
         return " ".join(dict.fromkeys(part for part in parts if part))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the topics have of each host and aggregate, as a new leader reads it."""
+"""The contents of the topics, from which a new leader finds what it must write."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ _VOLATILE: Final = frozenset(
     {"incarnation", "revision", "seen_at", "reply_topic", "reply_server"}
 )
 _DATA: Final = "nova_object.data"
-#: So long does an end stay unknown; a relay that follows asks this often.
+#: How long a broker holds a request if there is no further message: only then does the
+#: reader know that it is at the end.
 _FETCH_WAIT_MS: Final = 100
 #: Seconds of reading at a time: in between the relay takes part in the election.
 _SOME_S: Final = 0.2
 _RETRY_S: Final = 5.0
-#: Seconds without an answer that count: a client that connects knows none at first.
+#: Seconds without an answer after which brokers count as silent: a client that has just
+#: connected has no answer yet.
 _SILENT_S: Final = 3.0
-#: The digest of what cannot be read, and has to be replaced.
+#: The digest of a message that cannot be read, and has to be replaced.
 _UNREADABLE: Final = b""
 #: What reading a message may raise: anything may be in a topic.
 _UNUSABLE: Final = (ValueError, KeyError, TypeError, RecursionError)
@@ -53,12 +55,12 @@ class KnownNode:
     Attributes
     ----------
     digest : bytes
-        Of the values and instances.
+        The digest of the report's content, see `content_of`.
     cell_uuid : str
     seen_at : float
-        The newest that the topics have, seconds since the epoch.
+        When the node was last seen according to the topics, seconds since the epoch.
     is_relayed : bool
-        Whether a relay wrote it; others are left to their agents.
+        Whether a relay wrote the report; a relay does not change reports of agents.
     """
 
     incarnation: str
@@ -76,13 +78,14 @@ class TopicState:
     topics: TopicNames
     nodes: dict[str, KnownNode] = field(default_factory=dict)
     aggregates: dict[int, bytes] = field(default_factory=dict)
-    #: By the heartbeats alone: some may be read before the report.
+    #: When nodes were last seen according to heartbeats alone: a heartbeat may be read
+    #: before its report.
     _seen_at: dict[str, float] = field(default_factory=dict)
 
     def apply(self, messages: Iterable[TopicMessage]) -> None:
-        """Apply messages, those of a topic in order.
+        """Apply messages; the messages of a topic must be in order.
 
-        Those with an unusable key are ignored.
+        A message with an unusable key, and an unusable heartbeat, is ignored.
         """
         for message in messages:
             try:
@@ -93,7 +96,7 @@ class TopicState:
                     self._apply_report(read_uuid(key), message.value)
                 else:
                     self._apply_heartbeat(read_uuid(key), message.value)
-            except _UNUSABLE:  # schedulers skip it, too
+            except _UNUSABLE:  # schedulers skip such a message, too
                 continue
 
     def _apply_aggregate(self, aggregate_id: int, value: bytes | None) -> None:
@@ -108,11 +111,12 @@ class TopicState:
             self.nodes.pop(uuid, None)
             return
         try:
-            node = _known(msgspec.json.decode(value))
+            node = _node_of(msgspec.json.decode(value))
             node.seen_at = max(node.seen_at, self._seen_at.get(uuid, 0.0))
             self.nodes[uuid] = node
         except _UNUSABLE:
-            # It may be an agent's; a host of the source with its key replaces it.
+            # The message may be an agent's. A host of the source with this key replaces
+            # it.
             self.nodes[uuid] = KnownNode("", 0, _UNREADABLE, "", 0.0, is_relayed=False)
 
     def _apply_heartbeat(self, uuid: str, value: bytes | None) -> None:
@@ -127,7 +131,7 @@ class TopicState:
             node.seen_at = max(node.seen_at, seen_at)
 
 
-def _known(primitive: object) -> KnownNode:
+def _node_of(primitive: object) -> KnownNode:
     kind, data = report_data(primitive)
     if kind is not ReportKind.WHOLE:
         raise MalformedObject("a HostReport", primitive)
@@ -176,13 +180,13 @@ class TopicFollower:
         self._positions: Mapping[Partition, int] = {}
         self._retry_at = 0.0
         self._failure = ""
-        #: When a broker last answered for each partition.
+        #: When brokers last answered for all partitions.
         self._answered_at = time.monotonic()
         self.state = TopicState(self._topics)
         self.n_read = 0
 
     def read_some(self) -> None:
-        """Read what was written since, for a short time, as far as brokers answer."""
+        """Read new messages for a short time, as far as brokers answer."""
         if time.monotonic() < self._retry_at:
             return
         ends_at = time.monotonic() + _SOME_S
@@ -195,7 +199,7 @@ class TopicFollower:
         except (
             ConfigurationError,
             KafkaException,
-        ) as e:  # fails again, if it leads by then
+        ) as e:  # if this relay leads by then, `read_to_end` raises the error
             LOG.warning("The topics cannot be followed, retrying: %s", one_line(e))
             self.close()
             self._failure = f"The topics cannot be followed: {one_line(e)}"
@@ -212,7 +216,7 @@ class TopicFollower:
 
     @property
     def trouble(self) -> str:
-        """Why the topics cannot be followed now; "": they are, or were not opened."""
+        """Why the topics cannot be followed; "": they are followed, or not opened."""
         reader = self._reader
         if reader is None:
             return self._failure
@@ -225,11 +229,12 @@ class TopicFollower:
         return " ".join(reader.failures.values())
 
     def _apply(self, messages: Iterable[TopicMessage]) -> None:
-        read = tuple(messages)
-        self.n_read += len(read)
-        self.state.apply(read)
+        batch = tuple(messages)
+        self.n_read += len(batch)
+        self.state.apply(batch)
 
     def _opened(self) -> TopicReader:
+        """Return the reader; open it at the beginnings of the topics if necessary."""
         if self._reader is None:
             self._reader = TopicReader(self._conf, fetch_wait_ms=_FETCH_WAIT_MS)
             self._answered_at = time.monotonic()
@@ -247,14 +252,15 @@ class TopicFollower:
         return beginnings
 
     def _is_rewound(self, positions: Mapping[Partition, int]) -> bool:
-        """Return whether a topic lost its end: what was read of it may be gone."""
+        """Return whether a position moved back: then the topic was replaced."""
         before = self._positions
         return any(
-            at < before.get(partition, at) for partition, at in positions.items()
+            offset < before.get(partition, offset)
+            for partition, offset in positions.items()
         )
 
     def read_to_end(self) -> TopicState:
-        """Return the contents of the topics, and forget them.
+        """Read the topics to their ends; return their contents, and forget them.
 
         Raises
         ------
@@ -263,10 +269,10 @@ class TopicFollower:
         """
         try:
             reader = self._opened()
-            known = reader.positions
-            offsets = self._beginnings(reader) | known
+            positions = reader.positions
+            offsets = self._beginnings(reader) | positions
             ends = reader.read_to_end(offsets, self._apply, offsets=offsets)
-            if any(ends[partition] < at for partition, at in known.items()):
+            if any(ends[partition] < at for partition, at in positions.items()):
                 LOG.warning("A Kafka topic was replaced; reading all topics again")
                 self.state = TopicState(self._topics)
                 offsets = self._beginnings(reader)

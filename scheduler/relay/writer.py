@@ -23,12 +23,13 @@ from ..kafka_client import (
 
 LOG = logging.getLogger(__name__)
 
-#: Kafka aborts a transaction that is open this long; until then readers see no
-#: message after it.
+#: Kafka aborts a transaction that is open for this long. Until a transaction ends,
+#: readers receive none of the messages after it.
 _TRANSACTION_MS: Final = 10_000
 _ABORT_S: Final = 2.0
-#: More than brokers accept (transaction.max.timeout.ms, 15 minutes by default): they
-#: check the right on the transactional id, then refuse this before they fence a leader.
+#: A transaction timeout above transaction.max.timeout.ms, by default 15 minutes.
+#: Brokers check the right on the transactional id first, then refuse the timeout, and
+#: fence no leader.
 _REFUSED_MS: Final = 2_000_000_000
 _FENCED: Final = frozenset(
     {
@@ -40,7 +41,7 @@ _FENCED: Final = frozenset(
 
 
 class WriteFailed(SchedulerError):
-    """Raised when a transaction was not committed; nothing of it is visible."""
+    """Raised when a transaction was not committed; none of its messages is visible."""
 
 
 class LeaderFenced(WriteFailed):
@@ -57,7 +58,7 @@ class OutgoingMessage(NamedTuple):
     Attributes
     ----------
     kind : str
-        What it is counted as.
+        The name under which the message is counted.
     """
 
     kind: str
@@ -69,8 +70,8 @@ class OutgoingMessage(NamedTuple):
 class TransactionalWriter:
     """A producer with the transactional id that all relays of one name share.
 
-    Its creation fences the earlier ones: an open transaction of theirs is aborted, and
-    they can commit no other.
+    Its creation fences earlier producers: their open transactions are aborted, and they
+    can commit no other.
 
     Raises
     ------
@@ -90,7 +91,7 @@ class TransactionalWriter:
                 "transaction.timeout.ms": _TRANSACTION_MS,
                 "linger.ms": 5,
                 "compression.type": "lz4",
-                # As agents: all messages of a key are in one partition.
+                # The partitioner of agents: all messages of a key are in one partition.
                 "partitioner": "murmur2_random",
             }
         )
@@ -132,34 +133,36 @@ def check_rights(conf: cfg.ConfigOpts) -> None:
         No broker answers in time.
     """
     error = LastError(conf)
-    refused = Producer(
+    producer = Producer(
         {
             **_settings(conf, error),
             "transaction.timeout.ms": _REFUSED_MS,
-            # Without it the library writes to stderr that the refusal is fatal.
+            # Without a logger the library writes to stderr that the refusal is fatal.
             "logger": LOG,
         }
     )
     try:
-        refused.init_transactions(conf.kafka.timeout)
+        producer.init_transactions(conf.kafka.timeout)
     except KafkaException as e:
         if e.args[0].code() != KafkaError.INVALID_TRANSACTION_TIMEOUT:
             raise _failure(conf, e, error) from e
     settings: dict[str, Any] = {**client_settings(conf), "error_cb": error.note}
-    admin = AdminClient(settings)  # describes only as long as it is referred to
-    answers = admin.describe_topics(
+    admin = AdminClient(settings)  # its requests last only as long as this reference
+    futures = admin.describe_topics(
         TopicCollection([*TopicNames.of(conf)]),
         include_authorized_operations=True,
         request_timeout=conf.kafka.timeout,
     )
     try:
-        operations = {t: a.result().authorized_operations for t, a in answers.items()}
+        operations = {t: a.result().authorized_operations for t, a in futures.items()}
     except KafkaException as e:
         raise _failure(conf, e, error) from e
-    denied = [t for t, may in operations.items() if AclOperation.WRITE not in may]
-    if denied:
-        why = f"no right Write on {', '.join(denied)}"
-        raise _denied(conf, why, " --topic ".join(denied))
+    denied_topics = [
+        t for t, may in operations.items() if AclOperation.WRITE not in may
+    ]
+    if denied_topics:
+        why = f"no right Write on {', '.join(denied_topics)}"
+        raise _denied(conf, why, " --topic ".join(denied_topics))
 
 
 def _settings(conf: cfg.ConfigOpts, error: LastError) -> dict[str, Any]:

@@ -52,13 +52,14 @@ class BaseHostSource(abc.ABC):
         The options; defaults to those of the scheduler that uses the source.
     """
 
-    #: Whether it reports the usage of instances; otherwise only claims are known.
+    #: Whether the source reports the usage of instances. If not, only claims are known.
     is_reporting = True
 
     #: Whether requests come from nova, whose API checks that a zone exists.
     are_zones_checked = True
 
-    #: Whether it reads host aggregates; otherwise those of a table are not its own.
+    #: Whether the source reads host aggregates. If not, those in the table come from
+    #: casts to the scheduler.
     has_aggregates = True
 
     # A class attribute: a subclass may define __init__ without calling super's.
@@ -94,13 +95,14 @@ class BaseHostSource(abc.ABC):
         Raises
         ------
         ConfigurationError
-            Host state cannot be read; the message names the place and the cause.
+            Host state cannot be read; the message says from where, and the cause.
         """
 
     def check(self) -> None:
-        """Refuse to serve what `start` has read; by default, accept it.
+        """Raise an error if what `start` has read must not be served.
 
-        Called once a service, after `start`; not in workers that are started later.
+        Called once in each service, after `start`, and not in workers that the service
+        starts later. By default, everything may be served.
 
         Raises
         ------
@@ -109,7 +111,7 @@ class BaseHostSource(abc.ABC):
         """
         return
 
-    def start_polling(self, table: HostTable) -> None:  # noqa: ARG002 - for those that do
+    def start_polling(self, table: HostTable) -> None:  # noqa: ARG002 - for sources that poll
         """Keep the table fresh from now on; called once in each process that decides.
 
         Does nothing by default: host state changes by `refresh` only.
@@ -118,14 +120,14 @@ class BaseHostSource(abc.ABC):
 
     def refresh_if_stale(
         self,
-        table: HostTable,  # noqa: ARG002 - as above
-        missing: Collection[str] = (),  # noqa: ARG002 - as above
+        table: HostTable,  # noqa: ARG002 - for sources that read between polls
+        missing: Collection[str] = (),  # noqa: ARG002 - for sources that read on demand
     ) -> None:
         """Make the table as fresh as a decision needs it; does nothing by default.
 
         Called before each decision, by many threads at a time, and again when
-        Placement returns compute nodes that have no row. It never fails: what cannot be
-        read stays as it is, and is reported in `notes`.
+        Placement returns compute nodes that have no row. This method never fails: state
+        that cannot be read stays as it is, and `notes` reports the failure.
 
         Parameters
         ----------
@@ -134,11 +136,11 @@ class BaseHostSource(abc.ABC):
         """
         return
 
-    def poll(self, table: HostTable) -> bool:  # noqa: ARG002 - for those that poll
-        """Poll immediately; return whether that was done.
+    def poll(self, table: HostTable) -> bool:  # noqa: ARG002 - for sources that poll
+        """Poll immediately; return whether the source has polled.
 
         Called before a request fails because of host state. By default nothing is read:
-        the table is as fresh as it can be. It raises nothing.
+        the table is as fresh as it can be. This method raises nothing.
         """
         return False
 
@@ -148,9 +150,10 @@ class BaseHostSource(abc.ABC):
     ) -> Mapping[ServiceHost, ServiceState]:
         """Return the current state of some compute services.
 
-        Called before a decision claims on these hosts. Override it only if the table
-        may be older than the decision and reading one service is cheap. Hosts whose
-        state is unknown are left out; by default, all are. It raises nothing.
+        Called before a decision claims on these hosts. Override this method only if the
+        table may be older than the decision and reading one service is cheap. Hosts
+        whose state is unknown are left out; by default, all hosts are. This method
+        raises nothing.
         """
         return {}
 
@@ -164,10 +167,11 @@ class BaseHostSource(abc.ABC):
         """
         self.start(table)
 
-    def is_gone(self, node_uuid: str, cell_uuid: str) -> bool:  # noqa: ARG002 - for those that know
+    def is_gone(self, node_uuid: str, cell_uuid: str) -> bool:  # noqa: ARG002 - for sources that know
         """Return whether a compute node without a row no longer exists.
 
-        Override it if the table may lack nodes because they were not read.
+        Override this method if the table may lack nodes that exist, as they were not
+        read.
         """
         return True
 
@@ -179,7 +183,7 @@ class BaseHostSource(abc.ABC):
         return None
 
     def age_s(self, now: float) -> float | None:
-        """Return the seconds since `seen_at`; None if that is None.
+        """Return the seconds since `seen_at`; None if `seen_at` returns None.
 
         Parameters
         ----------
@@ -193,17 +197,17 @@ class BaseHostSource(abc.ABC):
         self,
         instance_uuid: str,  # noqa: ARG002 - for sources that know
     ) -> InstanceLocation:
-        """Return where an instance is; by default, that is unknown.
+        """Return where an instance is; by default, its location is unknown.
 
         Called in its own thread for allocations whose request was never answered, so it
-        may query a database. It raises nothing.
+        may query a database. This method raises nothing.
         """
         return InstanceLocation(InstanceState.UNKNOWN)
 
     def mark_deleted(self, instance_uuids: Iterable[str]) -> None:  # noqa: B027 - optional
         """Remember that a conductor has reported the deletion of instances.
 
-        By default nothing is remembered, for sources that know it by themselves.
+        By default nothing is remembered, for sources that find deletions by themselves.
         """
 
     def boot_volumes(
@@ -212,12 +216,13 @@ class BaseHostSource(abc.ABC):
     ) -> Sequence[str]:
         """Return the UUID of the volume that a new instance boots from, if it has one.
 
-        Empty by default. Called in its own thread, so it may query a database.
+        By default, the sequence is empty. Called in its own thread, so it may query a
+        database.
 
         Raises
         ------
         SchedulerError
-            It cannot be read.
+            The volume cannot be read.
         """
         return ()
 
@@ -225,16 +230,16 @@ class BaseHostSource(abc.ABC):
         self,
         names: Collection[str] | None = None,  # noqa: ARG002 - for sources that know
     ) -> Sequence[Flavor]:
-        """Return nova's flavors that are not disabled, or those of these names.
+        """Return nova's flavors that are not disabled, or only those with these names.
 
-        It may query a database.
+        This method may query a database.
 
         Raises
         ------
         NoFlavors
-            The source knows none; so it is by default.
+            The source knows no flavors; the default.
         InvalidRequest
-            There are too many.
+            There are too many flavors.
         FlavorsUnavailable
         """
         raise NoFlavors(
@@ -245,18 +250,18 @@ class BaseHostSource(abc.ABC):
     def members_of_groups(
         self,
         uuids: Collection[str],  # noqa: ARG002 - for sources that know
-        project_id: str,  # noqa: ARG002 - as above
-        is_placed: Callable[[str], bool],  # noqa: ARG002 - as above
+        project_id: str,  # noqa: ARG002 - for sources that know
+        is_placed: Callable[[str], bool],  # noqa: ARG002 - for sources that know
     ) -> Mapping[str, frozenset[str]]:
         """Return the members of a project's server groups, by the group's UUID.
 
-        Members that are queued for deletion are left out, unless `is_placed` says that
-        they are on a host.
+        Members that are queued for deletion are left out, unless `is_placed` returns
+        that they are on a host. UUIDs that are no group of the project are left out; by
+        default, all are.
 
-        Called for decisions whose hints name these UUIDs, which are no known instances,
-        and for a request's own group with many members that are on no host.
-        Those that are no group of the project are left out; by default, all are. It may
-        query a database.
+        Called for the UUIDs in a request's hints that are no known instances, and for a
+        request's own group if many of its members are on no host. This method may query
+        a database.
 
         Raises
         ------
@@ -267,18 +272,18 @@ class BaseHostSource(abc.ABC):
     def troubles(self) -> Sequence[str]:
         """Return the faults that make the scheduler not ready; by default, none.
 
-        It waits for no database or network.
+        This method waits for no database or network.
         """
         return ()
 
     def notes(self) -> Sequence[str]:
-        """Return faults for an operator to read; each says since when it exists."""
+        """Return faults for an operator to read, each with the time since it exists."""
         return ()
 
     def unknowns(self) -> Sequence[str]:
         """Return what decisions or explanations may need and this source cannot give.
 
-        It is part of each answer of the HTTP API. By default, nothing is missing.
+        Each answer of the HTTP API includes it. By default, nothing is missing.
         """
         return ()
 
@@ -290,7 +295,7 @@ class BaseHostSource(abc.ABC):
         return {}
 
     def n_unread(self) -> int:
-        """Return the number of messages that are to be read; 0 by default."""
+        """Return the number of messages that are not read yet; 0 by default."""
         return 0
 
     @property

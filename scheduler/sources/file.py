@@ -43,7 +43,7 @@ class FileSource(BaseHostSource):
         Raises
         ------
         ConfigurationError
-            No file is configured, or it is not usable.
+            No file is configured, or the file is not usable.
         """
         if self._inventory is None:
             self._inventory = self._read()
@@ -80,21 +80,21 @@ class FileSource(BaseHostSource):
         )
 
     def unknowns(self) -> Sequence[str]:
-        """Return that usage is not reported."""
+        """Return a text that says that usage is not reported."""
         return (_NO_REPORTS,)
 
     def refresh(self, table: HostTable) -> None:
         """Read the file again; drop hosts and aggregates that were removed from it."""
-        before, now = self.inventory, self._read()
-        self._inventory = now
-        for id_ in {a.id for a in before.aggregates} - {a.id for a in now.aggregates}:
+        before, after = self.inventory, self._read()
+        self._inventory = after
+        for id_ in {a.id for a in before.aggregates} - {a.id for a in after.aggregates}:
             table.drop_aggregate(id_)
-        nodes = {host.record.uuid for host in now.hosts}
+        nodes = {host.record.uuid for host in after.hosts}
         for uuid in {host.record.uuid for host in before.hosts} - nodes:
             table.drop(uuid)
-        # Hosts whose instances were removed from the file lose them in the table.
+        # Hosts whose instances were removed from the file must lose them in the table.
         removed = dict.fromkeys(_instances(before), frozenset[str]())
-        self._put_all(table, {**removed, **_instances(now)})
+        self._put_all(table, {**removed, **_instances(after)})
 
 
 def _instances(inventory: Inventory) -> Mapping[str, Collection[str]]:

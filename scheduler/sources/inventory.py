@@ -59,7 +59,7 @@ class Inventory:
     Attributes
     ----------
     cells : mapping
-        UUID by name.
+        The cells' UUIDs, by name.
     """
 
     cells: Mapping[str, str]
@@ -96,7 +96,7 @@ def _load(path: Path) -> Any:  # noqa: ANN401 - YAML's types, not validated yet
 
 def _parse(text: str) -> Any:  # noqa: ANN401 - see _load
     if text.lstrip().startswith("{"):
-        # YAML can begin so, too; as JSON a file is read many times faster.
+        # A YAML document can begin with a brace, too; reading JSON is far faster.
         with contextlib.suppress(ValueError):
             return json.loads(text)
     # CSafeLoader is ten times faster; it needs libyaml.
@@ -118,7 +118,7 @@ def _schema_errors(document: object, columns: Columns) -> Iterator[str]:
     """Yield the places where the document does not match the schema."""
     validator = _Validator(inventory_schema(columns))
     for error in sorted(validator.iter_errors(document), key=_order):
-        yield f"{_place(document, list(error.absolute_path))}{error.message}"
+        yield f"{_describe_path(document, list(error.absolute_path))}{error.message}"
 
 
 def _is_integer(_checker: object, value: object) -> bool:
@@ -141,11 +141,11 @@ _Validator = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
 
 
 def _order(error: jsonschema.ValidationError) -> list[tuple[str, Any]]:
-    """Return a sort key by path; YAML's keys may be names or numbers."""
+    """Return the path of an error as a sort key; YAML's keys may be numbers, too."""
     return [(type(key).__name__, key) for key in error.absolute_path]
 
 
-def _place(
+def _describe_path(
     document: Any,  # noqa: ANN401 - as `_load` returns it
     path: Sequence[str | int],
 ) -> str:
@@ -156,31 +156,31 @@ def _place(
     item = document[section][index]
     name = item.get("host") or item.get("name") if isinstance(item, dict) else None
     singular = str(section).removesuffix("s")
-    place = f"{singular} '{name}'" if name else f"{singular} number {int(index) + 1}"
+    label = f"{singular} '{name}'" if name else f"{singular} number {int(index) + 1}"
     key = ".".join(map(str, keys))
-    return f"{place}, key '{key}': " if key else f"{place}: "
+    return f"{label}, key '{key}': " if key else f"{label}: "
 
 
 def _consistency_errors(document: Mapping[str, Any], columns: Columns) -> Iterator[str]:
     """Yield references to undefined names, duplicates and wrong values."""
     cells = [cell["name"] for cell in document["cells"]]
     hosts, aggregates = document["hosts"], document.get("aggregates", [])
-    names = {host["host"] for host in hosts}
+    host_names = {host["host"] for host in hosts}
     yield from _duplicates("cell", cells)
     yield from _duplicates("node", (host.get("node", host["host"]) for host in hosts))
     for items in (document["cells"], aggregates, hosts):
         yield from _duplicates(
-            "uuid", (i["uuid"].lower() for i in items if "uuid" in i)
+            "uuid", (item["uuid"].lower() for item in items if "uuid" in item)
         )
     yield from _duplicates("aggregate", (a["name"] for a in aggregates))
     for host in hosts:
-        for key, wrong in _wrong_values(host, cells, columns):
-            yield f"host '{host['host']}', key '{key}': {wrong}"
+        for key, message in _wrong_values(host, cells, columns):
+            yield f"host '{host['host']}', key '{key}': {message}"
     for aggregate in aggregates:
-        for missing in sorted(set(aggregate["hosts"]) - names):
+        for unknown_host in sorted(set(aggregate["hosts"]) - host_names):
             yield (
                 f"aggregate '{aggregate['name']}', key 'hosts': "
-                f"there is no host '{missing}'"
+                f"there is no host '{unknown_host}'"
             )
 
 
@@ -196,7 +196,7 @@ def _wrong_values(
     """Yield (key, message) for each wrong value of a host."""
     yield from _wrong_names(host, cells)
     yield from _wrong_amounts(host)
-    yield from _unreadable(host, columns)
+    yield from _wrong_columns(host, columns)
 
 
 def _wrong_names(
@@ -227,7 +227,9 @@ def _wrong_amounts(host: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield used, f"{host[used]} is more than {total}, {host[total]}"
 
 
-def _unreadable(host: Mapping[str, Any], columns: Columns) -> Iterator[tuple[str, str]]:
+def _wrong_columns(
+    host: Mapping[str, Any], columns: Columns
+) -> Iterator[tuple[str, str]]:
     for key, column in columns.items():
         if column.is_file_key and key in host:
             try:
@@ -240,8 +242,12 @@ def _unreadable(host: Mapping[str, Any], columns: Columns) -> Iterator[tuple[str
 
 
 def _uuid(item: Mapping[str, Any], kind: str, name: str) -> str:
-    given = item.get("uuid")
-    return str(uuid.UUID(given) if given else uuid.uuid5(_NAMESPACE, f"{kind}/{name}"))
+    uuid_in_file = item.get("uuid")
+    return str(
+        uuid.UUID(uuid_in_file)
+        if uuid_in_file
+        else uuid.uuid5(_NAMESPACE, f"{kind}/{name}")
+    )
 
 
 def _inventory(document: Mapping[str, Any], columns: Columns) -> Inventory:
@@ -280,7 +286,7 @@ def _host(
 
 
 def _hardware_used(item: Mapping[str, Any], amount: str, ratio: str) -> int:
-    """Return the amount of hardware that the usage takes up."""
+    """Return the amount of hardware in use: the usage, divided by the ratio."""
     used: int = item.get(f"{amount}_used", 0)
     per_unit: float = item.get(f"{ratio}_allocation_ratio", 1.0)
     return math.ceil(used / per_unit)

@@ -46,8 +46,8 @@ _RESOURCE = _object(
     },
 )
 
-#: The keys of a host that are not columns: for Placement, or in the form that a user
-#: of the file knows.
+#: The keys of a host that are not columns: values for Placement, and amounts in the
+#: form that a user of the file knows.
 HOST_KEYS: Final[dict[str, Any]] = {
     "node": _NAME,
     "cell": _NAME,
@@ -63,16 +63,17 @@ HOST_KEYS: Final[dict[str, Any]] = {
     "resources": {"type": "object", "additionalProperties": _RESOURCE},
     "instances": {"type": "array", "items": _UUID},
 }
-#: Required columns that a file may omit, or has under their own names.
+#: The schemas of columns without a default that a file has under their own names, and
+#: may omit, except the host.
 _REQUIRED = {"host": _NAME, "uuid": _UUID, "vcpus_used": _AMOUNT}
 
 
 def inventory_schema(columns: Columns) -> dict[str, Any]:
     """Return the schema for hosts with these columns."""
-    of_columns = {n: c.kind.schema for n, c in columns.items() if c.is_file_key}
+    column_schemas = {n: c.kind.schema for n, c in columns.items() if c.is_file_key}
     host = _object(
         ("host", "cell", "vcpus", "memory_mb", "local_gb"),
-        {**_REQUIRED, **HOST_KEYS, **of_columns},
+        {**_REQUIRED, **HOST_KEYS, **column_schemas},
     )
     cell = _object(("name",), {"name": _NAME, "uuid": _UUID})
     aggregate = _object(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns that sources fill: those of plugins, and reading of reported values."""
+"""Loading of the host columns, also those of plugins, and reading of their values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GROUP: Final = "moorage.columns"
 _SHOWN_NAME: Final = 255
 _Value = TypeVar("_Value")
 
-#: Names that reports, files and hosts use for something else.
+#: Names that no column of a plugin may have: reports, files or hosts use them.
 _RESERVED: Final = frozenset(
     {
         *REPORT_KEYS,
@@ -28,7 +28,7 @@ _RESERVED: Final = frozenset(
     }
 )
 
-#: Names that a delta cannot change: they identify the host.
+#: Columns that a delta cannot change: they identify the host.
 IDENTITY: Final = frozenset({"host", "nodename", "uuid", "cell_uuid"})
 
 
@@ -67,14 +67,14 @@ def load_columns() -> Columns:
 
 
 def with_columns(declared: Iterable[Column], columns: Columns = COLUMNS) -> Columns:
-    """Return the columns with further ones.
+    """Return the columns extended by the declared ones.
 
     Raises
     ------
     TypeError
-        One is not a `Column`.
+        A declaration is not a `Column`.
     ValueError
-        A name is in use, or a column has no default.
+        The name of a declared column is in use, or the column has no default.
     """
     by_name = dict(columns)
     for column in declared:
@@ -129,21 +129,21 @@ def read_columns(
     columns: Columns = COLUMNS,
     excluding: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Read some columns; names that are not columns of reports are left out.
+    """Read values by column; names that are not columns of reports are left out.
 
     Parameters
     ----------
     host : str
-        The name of their host, for error messages.
+        The name of the host that reports the values, for error messages.
     excluding : collection of str
-        Names that must not be among them.
+        Columns that must not be among the values.
 
     Raises
     ------
     RefusedReport
         A value is wrong; the message names host and column.
     """
-    read: dict[str, Any] = {}
+    read_values: dict[str, Any] = {}
     for name, value in values.items():
         column = columns.get(name)
         if column is None or not column.is_reported:  # a column of a newer agent
@@ -151,10 +151,10 @@ def read_columns(
         if name in excluding:
             raise RefusedReport(host, f"{name}: only a whole report can change it")
         try:
-            read[name] = column.read(value)
+            read_values[name] = column.read(value)
         except (ValueError, RecursionError) as e:
             raise RefusedReport(host, f"{name}: {e}") from e
-    return read
+    return read_values
 
 
 def read_field(
@@ -165,7 +165,7 @@ def read_field(
     Raises
     ------
     RefusedReport
-        It is missing, or its value is wrong.
+        The field is missing, or its value is wrong.
     """
     if name not in data:
         raise RefusedReport(host, f"{name}: not reported")
@@ -185,7 +185,7 @@ def serializable(
 ) -> dict[str, Any]:
     """Return the reported columns among values, in a form that JSON can represent.
 
-    The values are those of a report or of a table.
+    The values come from a report or from the host table.
     """
     values_by_name = {}
     for name, value in values.items():
@@ -197,7 +197,13 @@ def serializable(
 
 
 def report_values(record: HostRecord, columns: Columns = COLUMNS) -> dict[str, Any]:
-    """Return the columns of a record as a report has them."""
+    """Return the columns of a record as a report has them.
+
+    Raises
+    ------
+    RefusedReport
+        The record has a value of an unknown column.
+    """
     values = {name: getattr(record, name) for name in COLUMNS} | dict(record.extra)
     unknown = values.keys() - columns.keys()
     if unknown:

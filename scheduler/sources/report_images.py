@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The image properties of instances in reports: once for all that have the same."""
+"""Image properties of instances in reports, each set of properties only once."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any, Final
 from ..hosts import ImageProperties
 from ..hosts.columns import read_texts, read_uuids
 
-#: The field of a report.
+#: The field of a report that has the image properties.
 IMAGE_PROPERTIES: Final = "image_properties"
+#: Different sets of properties that are kept, to share them between hosts.
 _MAX_SHARED: Final = 4096
 
 
 def write_image_properties(
     properties: Mapping[str, ImageProperties],
 ) -> list[dict[str, Any]]:
-    """Return image properties, given by instance, as a report has them."""
+    """Return the image properties of instances in the form that a report has."""
     groups: defaultdict[ImageProperties, list[str]] = defaultdict(list)
     for uuid in sorted(properties):
         groups[properties[uuid]].append(uuid)
@@ -35,7 +36,7 @@ def read_image_properties(value: object) -> dict[str, ImageProperties]:
     Raises
     ------
     ValueError
-        They do not have the form of a report.
+        The value does not have the form that reports use.
     """
     if type(value) is not list or not all(type(group) is dict for group in value):
         raise ValueError("a list of properties with their instances is needed")

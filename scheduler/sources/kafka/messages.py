@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apply the messages of the topics; skip, log and count those that cannot be used."""
+"""Apply the messages of the topics; skip, log and count unusable messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOG = logging.getLogger(__name__)
 #: counted.
 _MAX_LOGGED: Final = 20
 _WINDOW_S: Final = 60.0
-#: Partitions that a text names.
+#: Most partitions that a text for operators names.
 _MAX_NAMED: Final = 5
 #: Kinds of unsupported messages that are remembered, to log each once.
 _MAX_KINDS: Final = 100
@@ -45,7 +45,7 @@ class TopicMessage(NamedTuple):
     Attributes
     ----------
     received_at : float
-        The time that the topic has of it, seconds since the epoch.
+        The message's timestamp in the topic, seconds since the epoch.
     """
 
     topic: str
@@ -57,7 +57,7 @@ class TopicMessage(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """Where it is, for an operator."""
+        """Topic, partition and offset of the message, for an operator."""
         return f"topic {self.topic}, partition {self.partition}, offset {self.offset}"
 
 
@@ -90,7 +90,7 @@ class MessageApplier:
         self._hosts = hosts
         self._table = table
         self._serializer = Serializer()
-        #: Those of the topic, by id.
+        #: The aggregates that the topic has, by id.
         self._aggregates: dict[int, HostAggregate] = {}
         self._unsupported: set[str] = set()
         self._window_from = 0.0
@@ -98,7 +98,7 @@ class MessageApplier:
         self.counts = MessageCounts()
 
     def apply(self, messages: Iterable[TopicMessage]) -> None:
-        """Apply messages in order; those of one key must be in the topic's order."""
+        """Apply messages in order; messages of one key must be in the topic's order."""
         reports: list[ReceivedReport] = []
         for message in messages:
             try:
@@ -136,7 +136,7 @@ class MessageApplier:
         self._table.put_aggregate(self._aggregates[aggregate_id])
 
     def aggregates_not_in_topic(self) -> list[int]:
-        """Return the ids of aggregates that the table has otherwise than the topic."""
+        """Return the ids of aggregates that differ between the table and the topic."""
         present = {aggregate.id: aggregate for aggregate in self._table.aggregates}
         ids = sorted(present.keys() | self._aggregates.keys())
         return [id_ for id_ in ids if present.get(id_) != self._aggregates.get(id_)]
@@ -172,7 +172,7 @@ class MessageApplier:
 
 
 def _report(message: TopicMessage) -> ReceivedReport:
-    """Return a message's report; raise ValueError if it is none of the key's node."""
+    """Return a message's report; raise ValueError if its node is not the key."""
     node_uuid = _node_uuid(message)
     primitive = loads(_text(message.value, "value"))
     _, data = report_data(primitive)
@@ -196,7 +196,8 @@ def _text(encoded: bytes | None, part: str) -> str:
 
 
 def list_partitions(partitions: Collection[Partition]) -> str:
-    """Name partitions, the first few of many, for an operator."""
+    """Return a text that names partitions, of many only the first few."""
     named = [f"{topic} {number}" for topic, number in sorted(partitions)[:_MAX_NAMED]]
-    others_text = f" and {n} more" if (n := len(partitions) - len(named)) else ""
-    return f"{', '.join(named)}{others_text}"
+    n_unnamed = len(partitions) - len(named)
+    unnamed_text = f" and {n_unnamed} more" if n_unnamed else ""
+    return f"{', '.join(named)}{unnamed_text}"

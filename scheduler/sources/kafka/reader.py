@@ -26,41 +26,42 @@ from .messages import Partition, TopicMessage, list_partitions
 #: Applies some messages.
 Apply = Callable[[Iterable[TopicMessage]], object]
 
-#: Applying so many takes 2 to 3 ms, which is how long a decision may have to wait.
+#: Messages that are applied at a time: applying them takes 2 to 3 ms, for which a
+#: decision may have to wait.
 _MAX_AT_A_TIME: Final = 50
 #: Messages of which only the newest of each key is applied, while reading to the end.
 _WINDOW: Final = 20_000
-#: Their bytes at most: a host with many devices has a report of tens of kB.
+#: Most bytes of these messages: a host with many devices has a report of tens of kB.
 _WINDOW_BYTES: Final = 64 * 1024**2
 _STATISTICS_MS: Final = 1_000
 _NEW_PARTITIONS_MS: Final = 60_000
 #: The library's states of a broker that is connected.
 _CONNECTED: Final = frozenset(("UP", "UPDATE"))
-#: Microseconds without an answer after which a connected broker is not counted on: it
-#: answers a fetch within half a second, also if there is no message.
+#: Microseconds without an answer after which a connected broker counts as silent: a
+#: broker answers a fetch within half a second, even if there is no message.
 _SILENT_US: Final = 3_000_000
 
 
 class TopicReader:
     """A consumer of all partitions of some topics, without a group.
 
-    It has threads: it must be closed before the process is forked.
+    The consumer has threads: close it before the process is forked.
 
     Parameters
     ----------
     fetch_wait_ms : int
-        How long a broker holds a request at the end of the partitions; so long does an
-        end stay unknown.
+        How long a broker holds a request if there is no further message. Only after
+        this time does the reader know that it is at the end of a partition.
     clock : callable
         Returns now, seconds since the epoch.
 
     Attributes
     ----------
     failures : dict
-        Why a topic or partition cannot be read, by its name.
+        Why topics cannot be read, by topic.
     unanswered : tuple
         The partitions that are followed and for which no broker answers: they have no
-        leader, or it is not connected or frozen.
+        leader, or their leader is frozen or not connected.
     is_connected : bool
         Whether a broker answers for any partition, within some seconds.
     n_unread : int
@@ -93,13 +94,13 @@ class TopicReader:
             {
                 **client_settings(conf),
                 "client.id": "moorage-scheduler",
-                "group.id": "moorage-scheduler",  # required, and not joined
+                "group.id": "moorage-scheduler",  # required; no group is joined
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": True,
-                # Nothing of a transaction that is open or aborted: moorage-relay's.
+                # Skip messages of open and aborted transactions of moorage-relay.
                 "isolation.level": "read_committed",
-                # Also for an offset that retention has deleted meanwhile.
+                # Applies also if retention has deleted an offset in the meantime.
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": fetch_wait_ms,
                 "queued.min.messages": 10_000,
@@ -111,7 +112,7 @@ class TopicReader:
         )
 
     def close(self) -> None:
-        """Close all connections, and end its threads."""
+        """Close all connections, and end the threads of the consumer."""
         self._consumer.close()
 
     # -- reading to the end --------------------------------------------------------
@@ -122,7 +123,7 @@ class TopicReader:
         Parameters
         ----------
         topics : mapping
-            The settings that each is created with, by its name.
+            The settings that each topic is created with, by topic.
 
         Raises
         ------
@@ -139,7 +140,7 @@ class TopicReader:
         *,
         offsets: Mapping[Partition, int] | None = None,
     ) -> dict[Partition, int]:
-        """Apply the messages up to the present end, and return the offsets after it.
+        """Apply the messages up to the present ends; return the offsets after them.
 
         Superseded messages of a key may be left out.
 
@@ -149,8 +150,9 @@ class TopicReader:
             The time from which messages are read, seconds since the epoch; 0: from
             the beginning.
         offsets : mapping, optional
-            Where reading begins instead. Beyond the end, as after a topic was deleted
-            and created again, it begins at the beginning.
+            Where reading begins; `since` is ignored then. If an offset is beyond the
+            end, as after a topic was deleted and created again, reading begins at the
+            beginning.
 
         Raises
         ------
@@ -167,16 +169,17 @@ class TopicReader:
         remaining = set(partitions)
         newest: dict[object, TopicMessage] = {}
         n_bytes = 0
-        heard_at = time.monotonic()
+        answered_at = time.monotonic()
         while remaining:
             for message in self._receive(timeout_s=0.5):
-                # Others may be written to without end while one has no leader.
+                # Messages of complete partitions must not hide that another has no
+                # leader.
                 if _partition(message) in remaining:
-                    heard_at = time.monotonic()
+                    answered_at = time.monotonic()
                 if message.error() is None:
-                    read = self._read(message)
-                    newest[_identity(read)] = read
-                    n_bytes += len(read.value or b"")
+                    topic_message = self._read(message)
+                    newest[_identity(topic_message)] = topic_message
+                    n_bytes += len(topic_message.value or b"")
                 elif self._is_end(message):
                     remaining.discard(_partition(message))
                 else:
@@ -186,9 +189,9 @@ class TopicReader:
                 apply(newest.values())
                 newest.clear()
                 n_bytes = 0
-                heard_at += time.monotonic() - began  # that is no silence
-            if time.monotonic() - heard_at > self._conf.kafka.timeout:
-                raise ConfigurationError(self._silent(remaining))
+                answered_at += time.monotonic() - began  # applying is no silence
+            if time.monotonic() - answered_at > self._conf.kafka.timeout:
+                raise ConfigurationError(self._silence_text(remaining))
         apply(newest.values())
         self._consumer.unassign()
         return dict(self._next)
@@ -196,7 +199,7 @@ class TopicReader:
     def offsets_since(
         self, partitions: Iterable[Partition], since: float = 0.0
     ) -> dict[Partition, int]:
-        """Return the offsets of a time, or those of the beginning; see `read_to_end`.
+        """Return the offset of each partition at a time; 0: at its beginning.
 
         Raises
         ------
@@ -205,7 +208,7 @@ class TopicReader:
         """
         if not since:
             return dict.fromkeys(partitions, confluent_kafka.OFFSET_BEGINNING)
-        # The offset of a time is asked for with the time in its place.
+        # The library takes the times in the place of offsets.
         times = [
             TopicPartition(*partition, int(since * 1000)) for partition in partitions
         ]
@@ -213,9 +216,9 @@ class TopicReader:
             offsets = self._consumer.offsets_for_times(times, self._conf.kafka.timeout)
         except confluent_kafka.KafkaException as e:
             raise ConfigurationError(f"Kafka does not answer: {e.args[0]}") from e
-        return {(each.topic, each.partition): each.offset for each in offsets}
+        return {(item.topic, item.partition): item.offset for item in offsets}
 
-    def _silent(self, remaining: Collection[Partition]) -> str:
+    def _silence_text(self, remaining: Collection[Partition]) -> str:
         return (
             f"Reading the Kafka topics stopped: for {self._conf.kafka.timeout:g} s no "
             f"broker answered for the partitions {list_partitions(remaining)}. "
@@ -244,14 +247,14 @@ class TopicReader:
     def read_until(self) -> float:
         """The time until which all messages of all partitions are read, within 2 s.
 
-        While it follows, seconds since the epoch.
+        Seconds since the epoch; valid after `follow`.
         """
         return min(
             (progress.read_until for progress in self._progress.values()), default=0.0
         )
 
     def read_until_by_partition(self) -> dict[Partition, float]:
-        """Return `read_until` of each partition that it follows."""
+        """Return `read_until` of each partition that is followed."""
         return {
             partition: progress.read_until
             for partition, progress in self._progress.items()
@@ -259,16 +262,16 @@ class TopicReader:
 
     @property
     def positions(self) -> dict[Partition, int]:
-        """Where it reads next; below 0 until that is known."""
+        """The next offset of each partition; negative until it is known."""
         return dict(self._next)
 
     @property
     def knows_its_positions(self) -> bool:
-        """Whether it knows where it reads, in all partitions."""
+        """Whether the next offsets of all partitions are known."""
         return all(offset >= 0 for offset in self._next.values())
 
     def read(self, timeout_s: float) -> list[TopicMessage]:
-        """Return the next messages, at most 50, after a timeout none."""
+        """Return the next messages, at most 50; none after the timeout."""
         self._assign_new_partitions()
         messages = []
         for message in self._receive(timeout_s):
@@ -288,23 +291,24 @@ class TopicReader:
 
     def _note_failure(self, message: Message) -> None:
         error = message.error()
-        # The library retries after others by itself.
+        # After a retriable error the library retries by itself.
         if error is not None and not error.retriable():
             self.failures[message.topic() or ""] = self._unreadable(message)
 
-    # -- both ----------------------------------------------------------------------
+    # -- receiving -----------------------------------------------------------------
 
     def _receive(self, timeout_s: float) -> Sequence[Message]:
-        """Return what is there, errors and ends included; wait only for the first."""
+        """Return available messages, with errors and ends; wait only for the first."""
         first = self._consumer.poll(timeout_s)
         if first is None:
             return ()
         messages = [first, *self._consumer.consume(_MAX_AT_A_TIME - 1, timeout=0)]
-        # The library looks for the coordinator of the group, which is not joined: that
-        # it may not, for want of a right, is an error of no topic.
+        # The library looks for the coordinator of the group, though no group is joined.
+        # If the user lacks the right to do so, the error has no topic and is ignored.
         return [message for message in messages if message.topic() is not None]
 
     def _read(self, message: Message) -> TopicMessage:
+        """Convert a message, and advance the position of its partition."""
         topic, partition = _partition(message)
         offset = message.offset() or 0
         self._next[topic, partition] = offset + 1
@@ -323,10 +327,11 @@ class TopicReader:
         return text
 
     def _is_end(self, message: Message) -> bool:
+        """Return whether this is the end of a partition; if so, update its position."""
         error = message.error()
         if error is None or error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
             return False
-        # A transaction's marker, which is no message, may be before it.
+        # A transaction's marker, which is not read as a message, may precede the end.
         self._next[_partition(message)] = message.offset() or 0
         return True
 
@@ -346,15 +351,15 @@ class TopicReader:
         self.n_unread = sum(
             max(0, end - self._next[partition])
             for partition, end in ends.items()
-            if self._next.get(partition, -1) >= 0  # else its end is not known yet
+            if self._next.get(partition, -1) >= 0  # else the position is not known yet
         )
 
 
 class _Progress:
-    """Until when the messages of a partition are read.
+    """Computes until when the messages of a partition are read.
 
-    An end that was seen at some time is reached later. Until then, ends that are seen
-    in between say nothing.
+    Once the reader reaches the end that a partition had at some time, all messages
+    until that time are read. Until then, later ends are ignored.
 
     Attributes
     ----------
@@ -370,7 +375,7 @@ class _Progress:
         self._end_seen_at = now
 
     def note(self, now: float, position: int, end: int) -> None:
-        if end < 0:  # no broker has answered with it yet
+        if end < 0:  # no broker has returned the end yet
             return
         if self._end is not None and position >= self._end:
             self.read_until = self._end_seen_at
@@ -383,15 +388,15 @@ class _Progress:
 
 def _answered(statistics: dict[str, Any]) -> Iterable[Partition]:
     """Yield the partitions whose leader answers."""
-    connected = {
+    idle_us_by_broker = {
         broker["nodeid"]: broker["rxidle"]
         for broker in statistics["brokers"].values()
         if broker["state"] in _CONNECTED
     }
     for name, topic in statistics["topics"].items():
         for number, partition in topic["partitions"].items():
-            idle_us = connected.get(partition["leader"])
-            # It is not asked while enough of its messages wait here.
+            idle_us = idle_us_by_broker.get(partition["leader"])
+            # The library fetches nothing from a leader while it has enough messages.
             if idle_us is not None and (
                 idle_us < _SILENT_US or partition["fetchq_cnt"]
             ):
@@ -401,7 +406,7 @@ def _answered(statistics: dict[str, Any]) -> Iterable[Partition]:
 def _ends(statistics: dict[str, Any]) -> Iterable[tuple[Partition, int]]:
     for name, topic in statistics["topics"].items():
         for number, partition in topic["partitions"].items():
-            if int(number) >= 0:  # -1 is the library's own
+            if int(number) >= 0:  # -1 is an internal partition of the library
                 yield (name, int(number)), partition["ls_offset"]
 
 
@@ -414,6 +419,7 @@ def _partition(message: Message) -> Partition:
 
 
 def _identity(message: TopicMessage) -> object:
-    if message.key is None:  # each is to be skipped
+    """Return what two messages share if the newer one supersedes the older one."""
+    if message.key is None:  # messages without a key are all kept, to be skipped
         return message.topic, message.partition, message.offset
     return message.topic, message.key

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which hosts are silent, which only seem so, and whose report the topic has lost."""
+"""Time that does not count as silence of hosts, and hosts without a report."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ LOG = logging.getLogger(__name__)
 #: Seconds after which messages count as unread; how far a partition is read is known
 #: within about 2 s.
 BEHIND_S: Final = 5.0
-#: Seconds that are added at a time to when each host was seen.
+#: Least seconds by which the times when hosts were seen are moved at once.
 _ADDED_EVERY_S: Final = 5.0
 
 
 class RelayAbsence:
-    """Finds that no relay writes.
+    """Detects that no relay writes.
 
     Parameters
     ----------
     late_after_s : float
-        Seconds without a message of a relay after which there is none. One that runs
-        writes the heartbeats of all hosts.
+        Seconds without a message of a relay after which relays count as absent. A relay
+        that runs writes the heartbeats of all hosts.
     grace_s : float
         Seconds of an absence that do not count as silence; later ones do.
 
     Attributes
     ----------
     since : float or None
-        When the last message was read, seconds since the epoch; None: a relay writes.
+        When the last message of a relay was read, seconds since the epoch; None: a
+        relay writes.
     """
 
     def __init__(self, late_after_s: float, grace_s: float) -> None:
@@ -69,23 +70,25 @@ class RelayAbsence:
 
 
 class UncountedTime:
-    """Finds the time that is no silence of the hosts of each route, each second once.
+    """Finds the time that does not count as silence of hosts, by route.
+
+    No second is found twice.
 
     Attributes
     ----------
     unread : set of Route
-        Those whose messages were not read at the last call of `find`.
+        The routes whose messages were not read at the last call of `find`.
     """
 
     def __init__(self) -> None:
         self.unread: set[Route] = set()
-        #: Until when it was found, seconds since the epoch.
+        #: Until when such time was found, seconds since the epoch.
         self._until: dict[Route, float] = {}
 
     def find(
         self, read_until: Mapping[Route, float], relay: RelayAbsence, now: float
     ) -> dict[Route, float]:
-        """Return the further seconds that do not count as silence.
+        """Return the seconds since the last call that do not count as silence.
 
         Parameters
         ----------
@@ -93,12 +96,12 @@ class UncountedTime:
             Until when all messages of each route are read, seconds since the epoch.
         """
         self.unread &= read_until.keys()
-        self._until = {r: at for r, at in self._until.items() if r in read_until}
-        of_routes = {
-            route: self._seconds(route, at, relay, now)
-            for route, at in read_until.items()
+        self._until = {r: until for r, until in self._until.items() if r in read_until}
+        seconds_by_route = {
+            route: self._seconds(route, until, relay, now)
+            for route, until in read_until.items()
         }
-        return {route: seconds for route, seconds in of_routes.items() if seconds}
+        return {r: seconds for r, seconds in seconds_by_route.items() if seconds}
 
     def _seconds(
         self, route: Route, read_until: float, relay: RelayAbsence, now: float
@@ -123,17 +126,21 @@ class UncountedTime:
         return seconds
 
 
-#: Seconds for which heartbeats must lack their report. A single one says little: it
-#: may be read before its report, or after that of an agent that has restarted.
+#: Seconds for which a node must have heartbeats without a report to be named. A single
+#: heartbeat says little: it may be read before its report, or after the report of the
+#: agent's next incarnation.
 _LATE_S: Final = 30.0
-#: Seconds after its last heartbeat for which a host is remembered.
+#: Seconds for which a host is remembered after its last heartbeat.
 _REMEMBERED_S: Final = 60.0
 _MAX_HOSTS: Final = 100_000
+#: Most hosts that a text for operators names.
 _MAX_NAMED: Final = 5
 
 
 @dataclass(slots=True)
 class _Heartbeats:
+    """When the first and the newest heartbeat of a node without a report were read."""
+
     since: float
     newest: float
 
@@ -160,7 +167,7 @@ class MissingHosts:
         self._nodes: dict[str, _Heartbeats] = {}
 
     def request(self, node_uuid: str, topic: str | None, server: str | None) -> None:  # noqa: ARG002 - there are no requests over Kafka
-        """Note a heartbeat without its report."""
+        """Record a heartbeat of a node without a report."""
         now = self._clock()
         with self._lock:
             heartbeats = self._nodes.get(node_uuid)
@@ -178,19 +185,19 @@ class MissingHosts:
                 self._nodes.pop(node_uuid, None)
 
     def note(self, topic: str) -> str:
-        """Return the nodes whose report is missing for long, for an operator; or ""."""
+        """Return a text that names the nodes whose report is missing; "": no node."""
         now = self._clock()
         with self._lock:
             for uuid, heartbeats in list(self._nodes.items()):
                 if not heartbeats.is_remembered(now):
                     del self._nodes[uuid]
-            late = sorted(uuid for uuid, h in self._nodes.items() if h.is_late)
-        if not late:
+            uuids = sorted(uuid for uuid, h in self._nodes.items() if h.is_late)
+        if not uuids:
             return ""
-        unnamed = (
-            f" and {len(late) - _MAX_NAMED} more" if len(late) > _MAX_NAMED else ""
+        unnamed_text = (
+            f" and {len(uuids) - _MAX_NAMED} more" if len(uuids) > _MAX_NAMED else ""
         )
         return (
             f"hosts send heartbeats, but topic {topic} has no current report of them: "
-            f"{', '.join(late[:_MAX_NAMED])}{unnamed}"
+            f"{', '.join(uuids[:_MAX_NAMED])}{unnamed_text}"
         )

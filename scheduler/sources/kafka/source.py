@@ -37,14 +37,15 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
+#: Seconds to wait for messages at a time.
 _POLL_S: Final = 0.2
 #: How long a broker holds a request for messages that do not exist yet.
 _START_WAIT_MS: Final = 10
 _FOLLOWING_WAIT_MS: Final = 500
-#: After an unexpected error.
+#: Seconds to wait after an unexpected error.
 _RETRY_S: Final = 1.0
 _CHECK_SILENCE_EVERY_S: Final = 1.0
-#: Aggregates that a text names.
+#: Most aggregates that a text for operators names.
 _MAX_NAMED: Final = 5
 
 
@@ -53,9 +54,9 @@ class _Outage(enum.Enum):
 
     #: No broker answers.
     ALL = "all"
-    #: None answers for some partitions.
+    #: No broker answers for some partitions.
     SOME = "some"
-    #: All answer; there are more messages than are read.
+    #: Brokers answer for all partitions; messages arrive faster than they are read.
     BEHIND = "behind"
 
     @classmethod
@@ -69,8 +70,8 @@ class KafkaSource(ReportedSource):
     """Apply the whole reports, heartbeats and aggregates of three topics.
 
     It stores nothing: a restarted scheduler reads the topics again. While no broker is
-    connected, it keeps all hosts in their last state, and up if they were up. While
-    none answers for some partitions, it keeps the hosts of these so.
+    connected, it keeps all hosts in their last state, and up if they were up. While no
+    broker answers for some partitions, it does the same for their hosts.
 
     Parameters
     ----------
@@ -98,7 +99,8 @@ class KafkaSource(ReportedSource):
         self._applier: MessageApplier | None = None
         self._offsets: dict[Partition, int] = {}
         self._reader: TopicReader | None = None
-        #: Until when all was read, while it is behind; and what was logged about it.
+        #: While reading is behind: until when all messages are read, and the outage
+        #: that was logged.
         self._behind_since: float | None = None
         self._outage: _Outage | None = None
         self._uncounted = UncountedTime()
@@ -130,7 +132,7 @@ class KafkaSource(ReportedSource):
         finally:
             reader.close()
         self._hosts.forget_lost(self._hosts.last_report_at)
-        # An absence may be older than this process.
+        # A relay may have been absent since before this process started.
         self._hosts.last_relayed_at = self._hosts.newest_relayed() or None
         self._relay = RelayAbsence(
             self.conf.service_down_time / 2, self.conf.kafka.relay_grace
@@ -153,12 +155,17 @@ class KafkaSource(ReportedSource):
         self, reader: TopicReader, topics: TopicNames, applier: MessageApplier
     ) -> dict[Partition, int]:
         numbers = reader.partitions(topic_settings(self.conf))
-        states = [(t, n) for t in (topics.hosts, topics.aggregates) for n in numbers[t]]
-        offsets = reader.read_to_end(states, applier.apply)
-        # After the reports that they belong to; an older one only shows a host as down.
+        state_partitions = [
+            (t, n) for t in (topics.hosts, topics.aggregates) for n in numbers[t]
+        ]
+        offsets = reader.read_to_end(state_partitions, applier.apply)
+        # Heartbeats are read after the reports that they belong to. Older heartbeats
+        # would only show that a host is down.
         since = self._clock() - self.conf.service_down_time
-        heartbeats = [(topics.heartbeats, n) for n in numbers[topics.heartbeats]]
-        return offsets | reader.read_to_end(heartbeats, applier.apply, since)
+        heartbeat_partitions = [
+            (topics.heartbeats, n) for n in numbers[topics.heartbeats]
+        ]
+        return offsets | reader.read_to_end(heartbeat_partitions, applier.apply, since)
 
     def start_polling(self, table: HostTable) -> None:  # noqa: ARG002 - the base class's
         """Start following the topics."""
@@ -207,7 +214,7 @@ class KafkaSource(ReportedSource):
         return ""
 
     def _forget_lost(self, hosts: ReportedHosts) -> None:
-        """Drop silent hosts, unless their reports may be among those not read yet."""
+        """Drop silent hosts, unless reading is behind and may still find reports."""
         if self._behind_since is None:
             hosts.forget_lost(hosts.last_report_at)
 
@@ -226,7 +233,7 @@ class KafkaSource(ReportedSource):
     def _check_silence(
         self, hosts: ReportedHosts, read_until: Mapping[Partition, float]
     ) -> None:
-        """Do not count as silence what is not read, nor time without a relay.
+        """Exclude time without reading, or without a relay, from the hosts' silence.
 
         Parameters
         ----------
@@ -288,7 +295,7 @@ class KafkaSource(ReportedSource):
     def refresh(self, table: HostTable) -> None:
         """Do nothing: messages are followed at all times."""
 
-    # -- what is known -------------------------------------------------------------
+    # -- status --------------------------------------------------------------------
 
     def troubles(self) -> Sequence[str]:
         """Return why topics or partitions cannot be read."""
@@ -337,7 +344,7 @@ class KafkaSource(ReportedSource):
         return notes
 
     def unknowns(self) -> Sequence[str]:
-        """Return that aggregates are missing from their topic, if that is so."""
+        """Return a text if aggregates are unknown, or differ from their topic."""
         if self._applier is None or self._hosts is None:
             return ()
         topic = TopicNames.of(self.conf).aggregates
@@ -388,15 +395,16 @@ def _read_until(
 ) -> float:
     """Return until when all reports and heartbeats of a route are read.
 
-    Its hosts may have messages in any partition of a topic that had none of them yet.
+    If a topic had no message of the route yet, its hosts may have messages in any
+    partition of that topic.
     """
-    unknown = {topics.hosts, topics.heartbeats}
-    unknown -= {topic for topic, _ in route.partitions}
+    unknown_topics = {topics.hosts, topics.heartbeats}
+    unknown_topics -= {topic for topic, _ in route.partitions}
     return min(
         (
             until
             for partition, until in read_until.items()
-            if partition in route.partitions or partition[0] in unknown
+            if partition in route.partitions or partition[0] in unknown_topics
         ),
         default=now,
     )

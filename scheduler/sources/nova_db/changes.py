@@ -34,8 +34,8 @@ from .reading import Ratios
 from .schema import instances
 from .services import ComputeService, polled_services, read_services
 
-#: Seconds by which an instance's row may be committed after one with a later time, plus
-#: the skew of conductors' clocks; later ones are found by the comparison of hosts.
+#: Seconds by which a row may be committed after another row with a later time, plus the
+#: skew of conductors' clocks; the comparison of hosts finds rows committed even later.
 _WINDOW_S: Final = 60.0
 #: Seconds between comparisons of all hosts.
 _COMPARE_S: Final = 10.0
@@ -46,7 +46,7 @@ _C: Final = instances.c
 _LIVE: Final = (_C.deleted == 0) & _C.host.is_not(None)
 
 
-#: Twice the row's time, plus whether it is deleted: that does not update the time.
+#: Twice the row's time, plus 1 if the row is deleted: a deletion keeps the time.
 _NUMBER: Final = 2 * microseconds(_C.updated_at) + sa.case(
     (_C.deleted == 0, 0), else_=1
 )
@@ -65,7 +65,7 @@ _BY_HOST: Final = (
 
 
 class Instances:
-    """The rows of ``instances``, by service host."""
+    """Reads on which hosts the rows of a cell's ``instances`` have changed."""
 
     def __init__(self) -> None:
         self._table = PolledTable(_QUERIES, window_s=_WINDOW_S)
@@ -109,15 +109,15 @@ class Instances:
         departed: defaultdict[str, set[str]] = defaultdict(set)
         arrived: defaultdict[str, set[str]] = defaultdict(set)
         for row_id, row in rows.items():
-            before, now = self._known.get(row_id), _place(row)
-            if before == now:
+            before, after = self._known.get(row_id), _location(row)
+            if before == after:
                 continue
             if before is not None:
                 departed[before[1]].add(before[0])
                 del self._known[row_id]
-            if now is not None:
-                arrived[now[1]].add(now[0])
-                self._known[row_id] = now
+            if after is not None:
+                arrived[after[1]].add(after[0])
+                self._known[row_id] = after
         changed = departed.keys() | arrived.keys()
         for host in changed:
             remaining = self._of_host.pop(host, _NO_UUIDS).difference(departed[host])
@@ -139,19 +139,19 @@ class Instances:
         differing = {host for host in hosts if stored.get(host) != known.get(host)}
         rows: ChangedRows = dict.fromkeys(self._ids_on(differing))
         for chunk in chunks(differing):
-            instances = connection.execute(_ON_HOSTS, {"hosts": chunk})
-            rows.update((row.id, row) for row in instances)
+            instance_rows = connection.execute(_ON_HOSTS, {"hosts": chunk})
+            rows.update((row.id, row) for row in instance_rows)
         return self._update(rows)
 
     def _ids_on(self, hosts: Collection[str]) -> Iterable[int]:
         return [i for i, (_, host) in self._known.items() if host in hosts]
 
 
-def _place(row: sa.Row[Any] | None) -> tuple[str, str] | None:
+def _location(row: sa.Row[Any] | None) -> tuple[str, str] | None:
     """Return the UUID and the host of an instance; None: it is on no host."""
     if row is None or row.deleted or row.host is None:
         return None
-    return row.uuid, sys.intern(row.host)  # one object for all uses of a name
+    return row.uuid, sys.intern(row.host)  # one object for equal names
 
 
 @dataclasses.dataclass(slots=True)
@@ -183,7 +183,7 @@ class CellChanges:
 class CellReader:
     """Read one cell's database; used by one thread at a time.
 
-    It must be replaced after a failure: what it read may not have been applied.
+    A reader must be replaced after a failure: what it read may not have been applied.
     """
 
     def __init__(self, cell_uuid: str, ratios: Ratios) -> None:

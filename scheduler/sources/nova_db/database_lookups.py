@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single questions that a decision asks nova's databases, beside the polls.
+"""Lookups in nova's databases for single decisions, in addition to the polls.
 
 Server groups, flavors, build requests, and where instances and services are.
 """
@@ -42,7 +42,8 @@ from .schema import (
 )
 from .services import read_states
 
-#: An instance may have dozens of devices, of about a kilobyte each.
+#: Longest block device mappings that are read: an instance may have dozens of devices,
+#: of about a kilobyte each.
 _MAX_CHARACTERS: Final = 1 << 20
 
 _C: Final = schema.build_requests.c
@@ -53,9 +54,10 @@ _MAPPINGS_OF: Final = sa.select(_C.block_device_mappings).where(
 
 
 def read_boot_volumes(connection: sa.Connection, instance_uuid: str) -> Sequence[str]:
-    """Return the volume that an instance boots from; empty: it exists only later.
+    """Return the volume that a new instance boots from, if it exists already.
 
-    That of an image or a snapshot is created on the compute host.
+    The result is empty if the compute host creates the volume, from an image or a
+    snapshot.
     """
     row = connection.execute(_MAPPINGS_OF, {"instance_uuid": instance_uuid}).first()
     if row is None or not row.block_device_mappings:
@@ -64,7 +66,7 @@ def read_boot_volumes(connection: sa.Connection, instance_uuid: str) -> Sequence
 
 
 def _boot_volumes(primitive: Any) -> Iterator[str]:  # noqa: ANN401 - JSON's own types
-    """Yield the volume of a BlockDeviceMappingList whose boot index is 0."""
+    """Yield the volume of a BlockDeviceMappingList that has boot index 0."""
     for mapping in primitive["nova_object.data"]["objects"]:
         match mapping["nova_object.data"]:
             case {"boot_index": 0, "volume_id": str(uuid)} if uuidutils.is_uuid_like(
@@ -73,7 +75,7 @@ def _boot_volumes(primitive: Any) -> Iterator[str]:  # noqa: ANN401 - JSON's own
                 yield uuid
 
 
-#: Flavors that are read at once.
+#: Most flavors that are read at once.
 MAX_FLAVORS: Final = 1000
 
 _FLAVORS, _SPECS = schema.flavors.c, schema.flavor_extra_specs.c
@@ -94,17 +96,17 @@ _SPECS_OF: Final = sa.select(_SPECS.flavor_id, _SPECS.key, _SPECS.value).where(
 def read_flavors(
     connection: sa.Connection, names: Collection[str] | None = None
 ) -> list[Flavor]:
-    """Return the flavors that are not disabled, or those of these names.
+    """Return the flavors that are not disabled, or only those with these names.
 
     Raises
     ------
     InvalidRequest
         There are more than `MAX_FLAVORS`.
     """
-    wanted = _SIZES
+    query = _SIZES
     if names is not None:
-        wanted = wanted.where(_FLAVORS.name.in_(list(names)))
-    rows = connection.execute(wanted).all()
+        query = query.where(_FLAVORS.name.in_(list(names)))
+    rows = connection.execute(query).all()
     if len(rows) > MAX_FLAVORS:
         raise InvalidRequest(
             f"nova has more than {MAX_FLAVORS} flavors, too many to be read at once: "
@@ -138,7 +140,7 @@ def _specs_of(
     return specs
 
 
-#: Rows that are read for one request: more members than its hints may name.
+#: Most group members that are read for one request: more than its hints may name.
 _MAX_ROWS: Final = 1000
 #: UUIDs that are no group of a project, and seconds for which they are remembered:
 #: most are those of instances, which never become groups.
@@ -165,7 +167,7 @@ _QUERY: Final = (
 
 
 class GroupReader:
-    """Reads the members of server groups, and remembers which UUIDs are no group's.
+    """Reads the members of server groups, and remembers which UUIDs are no groups.
 
     Members are read for each request: an instance that was added just before counts.
     nova keeps deleted instances as members until its database is archived, so those
@@ -183,7 +185,7 @@ class GroupReader:
         self._no_groups = TTLCache(_MAX_NO_GROUPS, _NO_GROUPS_S, clock)
 
     def unread(self, uuids: Collection[str], project_id: str) -> list[str]:
-        """Return those UUIDs that may be a group's of the project, sorted."""
+        """Return, sorted, the UUIDs that may be those of groups of the project."""
         with self._lock:
             return sorted(u for u in uuids if (project_id, u) not in self._no_groups)
 
@@ -201,7 +203,7 @@ class GroupReader:
         for uuid, instance, is_leaving in rows:
             is_member = instance and (not is_leaving or is_placed(instance))
             members[uuid].update([instance] if is_member else ())
-        if len(rows) < _MAX_ROWS:  # else a group may be among what was not read
+        if len(rows) < _MAX_ROWS:  # else rows of groups may not have been read
             no_groups = [(project_id, uuid) for uuid in uuids if uuid not in members]
             with self._lock:
                 self._no_groups.update(dict.fromkeys(no_groups))
@@ -210,8 +212,8 @@ class GroupReader:
 
 LOG = logging.getLogger(__name__)
 
-#: States of an instance without a host and without a task in which nothing starts it on
-#: a host: only a new request does.
+#: The vm_states in which an instance without a host and without a task gets a host only
+#: by a new request.
 _ON_NO_HOST: Final = ("error", "shelved_offloaded")
 
 
@@ -258,24 +260,24 @@ class DatabaseLookups(BaseHostSource):
         """Look up an instance in each cell's database, then in the API database.
 
         An instance without a row or without a host is pending, as it may still be
-        built, unless it was deleted or has failed. nova sets a task state before it
-        requests a host for a move, and resets it when the move is over. If a database
-        does not answer, the location is unknown.
+        built, unless it was deleted, has failed, or is shelved and offloaded. nova sets
+        a task state before it requests a host for a move, and resets it when the move
+        is over. If a database does not answer, the location is unknown.
         """
-        rows = instances.c
-        wanted = sa.select(
-            rows.host, rows.deleted, rows.vm_state, rows.task_state
+        columns = instances.c
+        query = sa.select(
+            columns.host, columns.deleted, columns.vm_state, columns.task_state
         ).where(
-            rows.uuid == instance_uuid,
-            # The copy in the other cell during a resize between cells.
-            rows.hidden.isnot(sa.true()),
+            columns.uuid == instance_uuid,
+            # Exclude the copy in the other cell during a resize between cells.
+            columns.hidden.isnot(sa.true()),
         )
         state = InstanceState.PENDING
         for cell in self._databases.cells():
             try:
                 with cell.engine().connect() as connection:
-                    row = connection.execute(wanted).first()
-            except Exception as e:  # oslo.db has classes of its own
+                    row = connection.execute(query).first()
+            except Exception as e:  # oslo.db has exceptions of its own
                 LOG.debug(
                     "Locating an instance in %s failed: %s", cell.what, cause_of(e)
                 )
@@ -297,10 +299,10 @@ class DatabaseLookups(BaseHostSource):
     def _state_without_host(self, instance_uuid: str) -> InstanceState:
         """Return the state of an instance that has no host in any cell.
 
-        nova puts those that could not be scheduled into cell0.
+        nova puts instances that could not be scheduled into cell0.
         """
         mapping = instance_mappings.c
-        wanted = (
+        query = (
             sa.select(cell_mappings.c.uuid, mapping.queued_for_delete)
             .select_from(
                 instance_mappings.outerjoin(
@@ -311,8 +313,8 @@ class DatabaseLookups(BaseHostSource):
         )
         try:
             with self._api.engine().connect() as connection:
-                row = connection.execute(wanted).first()
-        except Exception as e:  # oslo.db has classes of its own
+                row = connection.execute(query).first()
+        except Exception as e:  # oslo.db has exceptions of its own
             LOG.debug("Locating an instance failed: %s", cause_of(e))
             return InstanceState.UNKNOWN
         is_gone = row is not None and (row.queued_for_delete or row.uuid == CELL0)
@@ -321,12 +323,13 @@ class DatabaseLookups(BaseHostSource):
     def boot_volumes(self, instance_uuid: str) -> Sequence[str]:
         """Read the build request of an instance from the API database.
 
-        It exists until the instance is in a cell: one that is moved has none.
+        A build request exists until its instance is in a cell: an instance that is
+        moved has none.
         """
         try:
             with self._api.engine().connect() as connection:
                 return read_boot_volumes(connection, instance_uuid)
-        except Exception as e:  # oslo.db has classes of its own
+        except Exception as e:  # oslo.db has exceptions of its own
             raise BuildRequestUnavailable(
                 f"Reading a build request of nova failed: {cause_of(e)}"
             ) from e
@@ -339,7 +342,7 @@ class DatabaseLookups(BaseHostSource):
                 return read_flavors(connection, names)
         except InvalidRequest:
             raise
-        except Exception as e:  # oslo.db has classes of its own
+        except Exception as e:  # oslo.db has exceptions of its own
             url = engine.url.set(query={})
             failure = Failure.of(API_OPTION, url, e, AS_API_DATABASE)
             raise FlavorsUnavailable(f"Reading nova's flavors failed: {failure}") from e
@@ -359,7 +362,7 @@ class DatabaseLookups(BaseHostSource):
         try:
             with self._api.engine().connect() as connection:
                 return self._groups.read(connection, unread, project_id, is_placed)
-        except Exception as e:  # oslo.db has classes of its own
+        except Exception as e:  # oslo.db has exceptions of its own
             raise GroupsUnavailable(
                 f"Reading server groups of {self._api.what} failed: {cause_of(e)}"
             ) from e
@@ -371,6 +374,6 @@ def _states_of(
     try:
         with cell.engine().connect() as connection:
             return read_states(connection, hosts)
-    except Exception as e:  # oslo.db has classes of its own
+    except Exception as e:  # oslo.db has exceptions of its own
         LOG.debug("Reading services of %s failed: %s", cell.what, cause_of(e))
         return {}

@@ -52,15 +52,15 @@ _PROPERTIES: Final = sa.select(_METADATA.aggregate_id, _METADATA.key, _METADATA.
 _MEMBERS: Final = sa.select(_HOSTS.aggregate_id, _HOSTS.host).where(
     _HOSTS.host.is_not(None)
 )
-#: Rows are inserted and deleted, but never updated: a new one has a higher id than any
-#: before. Only SQLite may reuse the id of a deleted row.
+#: Rows are inserted and deleted, but never updated: a new row has a higher id than any
+#: row before. Only SQLite may reuse the id of a deleted row.
 _MEMBERS_TOTAL: Final = sa.select(sa.func.count(), sa.func.sum(_HOSTS.id))
 
 
 class DirectoryReader:
-    """Read the API database; the hosts of aggregates only if some changed.
+    """Read the API database; read the hosts of aggregates only if some changed.
 
-    It must be replaced after a failure.
+    The reader must be replaced after a failure.
     """
 
     def __init__(self, local_connection: str | None) -> None:
@@ -131,13 +131,13 @@ def fill_template(connection: str, local: str | None) -> str:
         or any other text; without fields in braces it is returned unchanged.
     local : str or None
         ``[database] connection``, from which the fields are taken
-        (nova's ``CellMappingRow.format_db_url``).
+        (nova's ``CellMapping.format_db_url``).
 
     Returns
     -------
     str
-        The template itself where it cannot be filled: the reason is logged, and
-        connecting to it fails.
+        The URL; the template itself if it cannot be filled: the reason is logged, and
+        connecting fails.
     """
     if "{" not in connection:
         return connection

@@ -50,7 +50,7 @@ class PeriodicDiscovery:
             self._run()
 
     def start_if_due(self, interval_s: int) -> None:
-        """Do `run_if_due` in a thread, unless one is running."""
+        """Do what `run_if_due` does in a thread, unless such a thread is running."""
         if (self._thread and self._thread.is_alive()) or not self._is_due(interval_s):
             return
         self._thread = threading.Thread(
@@ -82,7 +82,7 @@ def discover_hosts(
 ) -> int:
     """Map the hosts of a cell's compute nodes whose ``mapped`` is 0 (cf. nova-manage).
 
-    Several processes may do so at once. A host that is mapped to another cell is
+    Several processes may map hosts at once. A host that is mapped to another cell is
     skipped. ``updated_at`` stays as the compute wrote it.
 
     Parameters
@@ -102,7 +102,7 @@ def discover_hosts(
     with cell_engine.connect() as connection:
         nodes = connection.execute(unmapped.order_by(c.id)).all()
     hosts = sorted({host for _, host in nodes})
-    mapped_here = {host for host in hosts if _is_mapped(api_engine, cell, host, now)}
+    mapped_here = {host for host in hosts if _map_host(api_engine, cell, host, now)}
     mapped = [node_id for node_id, host in nodes if host in mapped_here]
     if mapped:
         with cell_engine.begin() as connection:
@@ -117,8 +117,8 @@ def discover_hosts(
     return len(mapped)
 
 
-def _is_mapped(engine: sa.Engine, cell: CellMappingRow, host: str, now: float) -> bool:
-    """Map a host to this cell unless it is mapped; return whether it is to this one."""
+def _map_host(engine: sa.Engine, cell: CellMappingRow, host: str, now: float) -> bool:
+    """Map a host to a cell unless it is mapped; return whether it is in this cell."""
     cell_id = _cell_of(engine, host)
     if cell_id is None:
         try:

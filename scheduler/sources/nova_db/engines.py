@@ -24,10 +24,16 @@ class Engines:
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
         self._lock = threading.Lock()
-        self._made: dict[str, sa.Engine] = {}
+        self._by_connection: dict[str, sa.Engine] = {}
 
     def api(self) -> sa.Engine:
-        """Return the engine of the API database, which is not connected yet."""
+        """Return the engine of the API database, which is not connected yet.
+
+        Raises
+        ------
+        sqlalchemy.exc.ArgumentError
+            ``[api_database] connection`` is not a database URL.
+        """
         return self._engine(self._conf.api_database.connection, self._conf.api_database)
 
     def cell(self, connection: str) -> sa.Engine:
@@ -36,21 +42,21 @@ class Engines:
         Raises
         ------
         sqlalchemy.exc.ArgumentError
-            The text is not a database URL.
+            `connection` is not a database URL.
         """
         return self._engine(connection, self._conf.database)
 
     def _engine(self, connection: str, options: cfg.ConfigOpts.GroupAttr) -> sa.Engine:
         with self._lock:
-            engine = self._made.get(connection)
+            engine = self._by_connection.get(connection)
             if engine is None:
                 limit_s = self._conf.moorage.cell_timeout
                 engine = create_engine(connection, options, limit_s)
-                self._made[connection] = engine
+                self._by_connection[connection] = engine
             return engine
 
     def dispose(self) -> None:
         """Close all connections; the engines stay usable."""
         with self._lock:
-            for engine in self._made.values():
+            for engine in self._by_connection.values():
                 engine.dispose()

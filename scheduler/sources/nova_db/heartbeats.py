@@ -51,7 +51,7 @@ class BaseHeartbeats(abc.ABC):
         """
 
     def disconnect(self) -> None:
-        """Close connections, before the process may be forked; by default, no-op.
+        """Close connections, before the process may be forked; by default, do nothing.
 
         The next call opens new ones.
         """
@@ -71,7 +71,7 @@ def heartbeats_of(conf: cfg.ConfigOpts) -> BaseHeartbeats | None:
     PluginError
         There is no such plugin, or it cannot be imported.
     ConfigurationError
-        Its options are invalid.
+        The options of the plugin are invalid.
     """
     plugin = load_plugin(
         "moorage.heartbeats",
@@ -85,8 +85,9 @@ def heartbeats_of(conf: cfg.ConfigOpts) -> BaseHeartbeats | None:
 class CellHeartbeats:
     """The heartbeats of one cell's computes, merged into the changes of its database.
 
-    It belongs to a `CellReader`, and is replaced with it. Only heartbeats that are due
-    are read. If reading fails, the last heartbeat counts until ``service_down_time``.
+    This object belongs to a `CellReader`, and is replaced together with it. Only
+    heartbeats that are due are read. If reading fails, the last heartbeat of a compute
+    counts until ``service_down_time``.
 
     Parameters
     ----------
@@ -123,17 +124,17 @@ class CellHeartbeats:
     def _read(self, now: float) -> Collection[str]:
         """Read the heartbeats that are due; return the hosts that have a new one."""
         hosts = {service.host for service in self._services.values()}
-        self._seen_at = {h: at for h, at in self._seen_at.items() if h in hosts}
+        self._seen_at = {h: time for h, time in self._seen_at.items() if h in hosts}
         due = {h for h in hosts if not self._is_fresh(h, now)}
         try:
             times = self._heartbeats.read(_TOPIC, due) if due else {}
         except Exception as e:  # whatever a client raises; it is retried
             cause = cause_of(e)
         else:
-            # A future time, of a host with a fast clock, counts as now.
-            beats = {host: min(at, now) for host, at in times.items()}
-            updated = {h for h, at in beats.items() if self._seen_at.get(h) != at}
-            self._seen_at |= beats
+            # A time in the future, by a host with a fast clock, counts as now.
+            seen_at = {host: min(time, now) for host, time in times.items()}
+            updated = {h for h, time in seen_at.items() if self._seen_at.get(h) != time}
+            self._seen_at |= seen_at
             self._recovered()
             return updated
         level = logging.DEBUG if self._is_troubled else logging.WARNING

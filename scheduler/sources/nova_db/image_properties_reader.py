@@ -2,8 +2,9 @@
 """Reading the image properties of a cell's instances, only if they are weighed.
 
 nova stores them in ``instance_system_metadata``, the largest table read here, which has
-an index by instance only. So they are read by instance: of those new on a host, of
-those whose row changed, as at a rebuild, and at each full comparison of all.
+an index by instance only. So they are read by instance: for instances that are new on a
+host, for instances whose row changed, as at a rebuild, and for all instances at each
+full comparison.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from .schema import instance_system_metadata
 
 _MULTIPLIER: Final = "image_props_weight_multiplier"
 
-#: Share of a cell's time limit; the rest is read by the next polls.
+#: Most of a cell's time limit that a poll spends here, as a share; later polls read the
+#: remaining properties.
 _MAX_SHARE: Final = 0.25
-#: Instances in one statement.
+#: Most instances in one statement.
 _CHUNK: Final = 500
 _MAX_IMAGES: Final = 4096
 
@@ -55,7 +57,7 @@ def are_weighed(conf: cfg.ConfigOpts, table: HostTable) -> bool:
 
 
 def write_properties(table: HostTable, properties: PropertiesByInstance) -> None:
-    """Write properties to the table, except those of instances it has on no host."""
+    """Write properties to the table, except of instances that it has on no host."""
     for uuids in chunks(properties):  # decisions may run in between
         table.set_image_properties({uuid: properties[uuid] for uuid in uuids})
 
@@ -63,7 +65,7 @@ def write_properties(table: HostTable, properties: PropertiesByInstance) -> None
 class ImagePropertiesReader:
     """The image properties of one cell's instances; used by one thread at a time.
 
-    It must be replaced after a failure, together with the cell's reader.
+    A reader must be replaced after a failure, together with the cell's reader.
     """
 
     _c = instance_system_metadata.c
@@ -81,7 +83,8 @@ class ImagePropertiesReader:
     def __init__(self) -> None:
         self._of_host: dict[str, frozenset[str]] = {}
         self._is_on = False
-        #: Instances to read: in this poll, and when a poll has time left.
+        #: Instances to read in this poll, and instances to read once none of these is
+        #: left.
         self._urgent: set[str] = set()
         self._later: set[str] = set()
         self._parsed = LRUCache[MetadataItems, ImageProperties](_MAX_IMAGES)
@@ -107,7 +110,7 @@ class ImagePropertiesReader:
             The cell's time limit; at most a share of it is used, and the rest is read
             at the next polls.
         in_full : bool
-            Read those of all instances again, a few at each poll.
+            Read the properties of all instances again, a few at each poll.
         """
         arrived = self._new_on_hosts(changes)
         was_on, self._is_on = self._is_on, is_on

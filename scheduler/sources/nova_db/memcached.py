@@ -31,8 +31,8 @@ class MemcachedHeartbeats(BaseHeartbeats):
     Raises
     ------
     ConfigurationError
-        oslo.cache or the library of the back-end is not installed, or ``[cache]`` names
-        no server.
+        oslo.cache or the library of the back-end is not installed, or ``[cache]`` is
+        not enabled, or names no server or a back-end that stores nothing.
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -47,7 +47,7 @@ class MemcachedHeartbeats(BaseHeartbeats):
         self._core = core
         core.configure(conf)
         self._check()
-        self._region = self._connected()
+        self._region = self._create_region()
 
     def _check(self) -> None:
         options = self._conf.cache
@@ -62,7 +62,7 @@ class MemcachedHeartbeats(BaseHeartbeats):
                 "of the computes, such as dogpile.cache.pymemcache"
             )
 
-    def _connected(self) -> Any:  # noqa: ANN401 - dogpile.cache has no types
+    def _create_region(self) -> Any:  # noqa: ANN401 - dogpile.cache has no types
         region = self._core.create_region()
         try:
             self._core.configure_cache_region(self._conf, region)
@@ -90,7 +90,7 @@ class MemcachedHeartbeats(BaseHeartbeats):
 
     def disconnect(self) -> None:
         """Replace the connections, which a forked process must not share."""
-        self._region = self._connected()
+        self._region = self._create_region()
 
 
 def _seconds(moment: datetime.datetime) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Merging of what was read of all cells into the rows of the host table."""
+"""Merging of the rows that were read of all cells into the host table."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LOG = logging.getLogger(__name__)
 
 #: Seconds by which the clock that timed a row may be behind the local one.
 _SKEW_S: Final = 5.0
-#: Seconds in which a compute writes its usage after it accepted an instance: it does so
-#: next, under the same lock.
+#: Seconds in which a compute writes its usage after it accepted an instance: it writes
+#: its usage next, under the same lock.
 _WRITTEN_S: Final = 5.0
 _US_PER_S: Final = 1e6
 
 _NO_INSTANCES: Final[frozenset[str]] = frozenset()
 
-#: The fields of a record that come from a node.
+#: The fields of a record that come from a row of ``compute_nodes``.
 _OF_NODE: Final = tuple(name for name in COLUMNS if name not in SERVICE_COLUMNS)
 _COLUMNS: Final = (*_OF_NODE, *SERVICE_COLUMNS)
 _values_of_node = itemgetter(*_OF_NODE)
@@ -37,7 +37,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class _Groups(Generic[K]):
-    """Nodes by key: almost always one."""
+    """Nodes by key; almost every key has one node."""
 
     def __init__(self) -> None:
         self._by_key: dict[K, tuple[Node, ...]] = {}
@@ -47,7 +47,7 @@ class _Groups(Generic[K]):
         return self._by_key.get(key, ())
 
     def last(self, key: K) -> Node | None:
-        """Return the node of a key that was written last; None: it has none."""
+        """Return the node of a key that was written last; None: the key has no node."""
         nodes = self.of(key)
         return nodes[0] if len(nodes) == 1 else max(nodes, key=_order, default=None)
 
@@ -63,12 +63,12 @@ class _Groups(Generic[K]):
 
 
 class MergedCells:
-    """The state read of all cells, and the rows of the host table made of it.
+    """The state that was read of all cells, and the host table's rows made of it.
 
     As in nova, services are merged by host over all cells, and there is one state for
     each host and node. A host that two cells have, for example while it is moved from
     one to the other, belongs to the cell that wrote it last. A node's service is that
-    of its own cell, if there is one.
+    of its own cell; if that cell has none, that of another cell that was seen last.
 
     Callers must hold a common lock.
     """
@@ -76,18 +76,20 @@ class MergedCells:
     def __init__(self) -> None:
         self._nodes: defaultdict[str, dict[int, Node]] = defaultdict(dict)
         self._services: defaultdict[str, dict[int, ComputeService]] = defaultdict(dict)
-        #: By cell and host.
+        #: Services by cell and host.
         self._service_of: defaultdict[str, dict[str, ComputeService]] = defaultdict(
             dict
         )
         self._instances: defaultdict[str, dict[str, frozenset[str]]] = defaultdict(dict)
+        # The nodes of all cells by UUID, by `Node.names`, and by service host.
         self._of_uuid = _Groups[str]()
         self._of_names = _Groups[str | tuple[str, str]]()
         self._on_host = _Groups[str]()
-        #: The nodes that are rows of the table; `shown_with` is each one's service.
+        #: The nodes that are rows of the table; `Node.shown_with` has their services.
         self._shown: dict[str, Node] = {}
-        #: When a poll first found a claim's instance on its host.
+        #: When a poll first found a claim's instance on its host, by node and instance.
         self._found_at: dict[tuple[str, str], float] = {}
+        #: Hosts for which a missing service was logged.
         self._without_service: set[str] = set()
 
     def n_rows(self, cell_uuid: str) -> int:
@@ -97,7 +99,7 @@ class MergedCells:
     # -- the state of a cell -----------------------------------------------------------
 
     def apply(self, table: HostTable, cell_uuid: str, changes: CellChanges) -> None:
-        """Apply a poll of a cell to the table, and end the claims that it includes."""
+        """Apply a poll of a cell to the table, and release claims that it includes."""
         if changes.is_whole:
             changes = self._with_deletions(cell_uuid, changes)
         touched = self._update_nodes(cell_uuid, changes.nodes)
@@ -116,7 +118,7 @@ class MergedCells:
         self._write_instances(table, cell_uuid, changes.instances)
 
     def _with_deletions(self, cell_uuid: str, changes: CellChanges) -> CellChanges:
-        """Return the changes, completed with what was deleted."""
+        """Return the changes, plus deletions of all known rows that are not in them."""
         hosts = self._instances[cell_uuid]
         return dataclasses.replace(
             changes,
@@ -129,10 +131,10 @@ class MergedCells:
         self, cell_uuid: str, nodes: Mapping[int, Node | None]
     ) -> set[str]:
         """Update a cell's nodes; return the UUIDs of nodes whose row may change."""
-        known, names = self._nodes[cell_uuid], set[str | tuple[str, str]]()
+        nodes_by_id, names = self._nodes[cell_uuid], set[str | tuple[str, str]]()
         touched: set[str] = set()
         for node_id, node in nodes.items():
-            before = known.pop(node_id, None)
+            before = nodes_by_id.pop(node_id, None)
             if before is not None:
                 touched.add(before.uuid)
                 names.add(before.names)
@@ -140,7 +142,7 @@ class MergedCells:
                 self._of_names.discard(before.names, before)
                 self._on_host.discard(before.host, before)
             if node is not None:
-                known[node_id] = node
+                nodes_by_id[node_id] = node
                 names.add(node.names)
                 self._of_uuid.add(node.uuid, node)
                 self._of_names.add(node.names, node)
@@ -206,13 +208,13 @@ class MergedCells:
         changes.write(table)
 
     def _update_row(self, table: HostTable, uuid: str, changes: _TableChanges) -> None:
-        """Add to the changes what a node's row must become."""
+        """Add to the changes how a node's row must change."""
         shown, best = self._shown.get(uuid), self._best(uuid)
         service = None if best is None else self._service(best)
         before = None if shown is None else shown.shown_with
         is_shown = best is not None and service is not None
         if shown is not None and not (shown is best and is_shown):
-            # Save the values in the table: the node may be shown again.
+            # Save the values from the table: the node may become a row again.
             if shown.values is None and shown in self._of_uuid.of(uuid):
                 shown.values = _shown_values(table, uuid)
             shown.shown_with = None
@@ -227,7 +229,7 @@ class MergedCells:
             if best.values is None:
                 raise RuntimeError(f"compute node {uuid} has no row to be shown again")
             changes.put(best.values, service)
-            best.values = None  # the table has it
+            best.values = None  # the table has them
         elif before is not None and before != service:
             changes.columns[uuid] = _difference(before, service)
 
@@ -239,16 +241,16 @@ class MergedCells:
         return best
 
     def _service(self, node: Node) -> ComputeService | None:
-        own = self._service_of[node.cell_uuid].get(node.host)
-        if own is None:
+        service = self._service_of[node.cell_uuid].get(node.host)
+        if service is None:
             of_cells = (of_host.get(node.host) for of_host in self._service_of.values())
-            services = [service for service in of_cells if service is not None]
+            services = [other for other in of_cells if other is not None]
             if not services:
                 self._warn_without_service(node)
                 return None
-            own = max(services, key=lambda s: (s.last_seen_up, s.service_version))
+            service = max(services, key=lambda s: (s.last_seen_up, s.service_version))
         self._without_service.discard(node.host)
-        return own
+        return service
 
     def _warn_without_service(self, node: Node) -> None:
         if node.host not in self._without_service:
@@ -269,9 +271,10 @@ class MergedCells:
 
         A row includes an instance for certain if it was written after the instance was
         on the host: if a poll found the row changed after an earlier one had found the
-        instance. If one poll found both, the row includes it if it counts as many
-        instances as the database has, or if it is unchanged for longer than the compute
-        needs to write it. The presence of the instance alone proves nothing.
+        instance. If one poll found both, the row includes the instance if the row
+        counts as many instances as the database has, or if the row is unchanged for
+        longer than the compute needs to write it. The presence of the instance alone
+        proves nothing.
         """
         waiting: dict[tuple[str, str], float] = {}
         for claim in table.claims.unreported():
@@ -281,21 +284,21 @@ class MergedCells:
                 if key in self._found_at:
                     waiting[key] = self._found_at[key]
                 continue
-            here = self._instances[cell_uuid].get(claim.host, _NO_INSTANCES)
-            if claim.instance_uuid not in here:
+            instances = self._instances[cell_uuid].get(claim.host, _NO_INSTANCES)
+            if claim.instance_uuid not in instances:
                 continue
             found_at = waiting[key] = self._found_at.get(key, began_at)
-            written = node.version_us
+            written_us = node.version_us
             if (
-                written is None
-                or written / _US_PER_S < claim.claimed_at - _SKEW_S
+                written_us is None
+                or written_us / _US_PER_S < claim.claimed_at - _SKEW_S
                 or node.seen_at < claim.claimed_at
             ):
                 continue
             unchanged_s = began_at - max(node.seen_at, found_at)
             if (
                 found_at < node.seen_at
-                or node.num_instances >= len(here)
+                or node.num_instances >= len(instances)
                 or unchanged_s >= _WRITTEN_S
             ):
                 table.claims.mark_reported(claim.node_uuid, [claim.instance_uuid])
@@ -342,7 +345,7 @@ def _shown_values(table: HostTable, node_uuid: str) -> Mapping[str, Any] | None:
 def _difference(
     before: ComputeService, now: ComputeService
 ) -> dict[str, bool | float | int]:
-    """Return the columns that changed."""
+    """Return the new values of the columns that changed."""
     values = (_values_of_service(now), _values_of_service(before))
     columns = zip(SERVICE_COLUMNS, *values, strict=True)
     return {name: new for name, new, old in columns if new != old}

@@ -27,14 +27,15 @@ class Node:
     Attributes
     ----------
     version_us : int or None
-        Its ``updated_at``, microseconds since the epoch.
+        The row's ``updated_at``, microseconds since the epoch.
     seen_at : float
         When the poll began that first read this version, seconds since the epoch by the
         local clock.
     values : mapping or None
-        Its values by `HostRecord`'s names; None once they are in the host table.
+        The row's values by `HostRecord`'s names; None once they are in the host table.
     shown_with : ComputeService or None
-        The service that its row in the host table was made with; None: it has no row.
+        The service that the node's row in the host table was made with; None: the node
+        has no row there.
     """
 
     id: int
@@ -70,13 +71,13 @@ class Node:
 
     @property
     def order(self) -> tuple[float, str, int]:
-        """The sort key of several rows of one host; the highest one counts."""
-        written = -math.inf if self.version_us is None else self.version_us
-        return written, self.cell_uuid, self.id
+        """The sort key of several rows of one host; the highest row counts."""
+        written_us = -math.inf if self.version_us is None else self.version_us
+        return written_us, self.cell_uuid, self.id
 
 
 _C: Final = compute_nodes.c
-#: What changes in a row that never has a time.
+#: A number that changes with the usage, for rows whose ``updated_at`` is NULL.
 _USAGE: Final = (
     sa.cast(sa.func.coalesce(_C.free_ram_mb, -1), sa.BigInteger) * 1000
     + sa.func.coalesce(_C.free_disk_gb, -1) * 100
@@ -91,7 +92,7 @@ _QUERIES: Final = TableQueries.of(
 
 
 class Nodes:
-    """The rows of ``compute_nodes``.
+    """Reads which rows of a cell's ``compute_nodes`` have changed.
 
     Attributes
     ----------
@@ -128,7 +129,7 @@ class Nodes:
             try:
                 values = self._reader.read(row)
             except ValueError as e:
-                self._log_row_error(row, e)  # and keep its last state
+                self._log_row_error(row, e)  # the node keeps its last state
                 continue
             self.row_errors.pop(row_id, None)
             changes[row_id] = None if values is None else Node.of(row, values, now)

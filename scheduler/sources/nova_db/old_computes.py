@@ -34,8 +34,8 @@ class OldCompute:
 def read_old_computes(connection: sa.Connection) -> tuple[OldCompute, ...]:
     """Return the computes of a cell that are too old, oldest first.
 
-    Those that are forced down do not count; if one has version 0, the cell counts as
-    having no computes (nova's ``get_minimum_version_all_cells``).
+    Computes that are forced down do not count. If a compute has version 0, the cell
+    counts as having no computes (nova's ``get_minimum_version_all_cells``).
     """
     c = services.c
     query = sa.select(c.host, c.version).where(

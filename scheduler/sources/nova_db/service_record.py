@@ -63,7 +63,7 @@ class ServiceRecord:
 
     All processes of a host share one row, and each of them writes its heartbeats. An
     existing row, even of nova-scheduler itself, is reused: its version is updated, and
-    ``disabled`` stays. The row is not removed on stop. One that is deleted while the
+    ``disabled`` stays. The row is not removed on stop. A row that is deleted while the
     scheduler runs is created again at the next start only. Unlike nova, no notification
     ``service.create`` is sent.
 
@@ -78,9 +78,9 @@ class ServiceRecord:
     clock : callable
         Seconds since the epoch.
     engines : Engines, optional
-        Closed by `stop`.
+        The engines whose connections `stop` closes.
     heartbeats : BaseHeartbeats, optional
-        Where nova reads heartbeats if not in the row; they are written there, too.
+        Where nova reads heartbeats, if not in the row; they are written to both.
     """
 
     def __init__(
@@ -107,7 +107,8 @@ class ServiceRecord:
     def start(self) -> None:
         """Start a thread that registers the scheduler and writes heartbeats.
 
-        It never fails: an unavailable database is retried at the next heartbeat.
+        This method never fails: an unavailable database is retried at the next
+        heartbeat.
         """
         self._thread = threading.Thread(
             target=self._run, name="moorage service record", daemon=True
@@ -123,7 +124,7 @@ class ServiceRecord:
             self._engines.dispose()
 
     def report(self) -> bool:
-        """Register if not yet done, and write one heartbeat.
+        """Register the scheduler if not yet done, and write one heartbeat.
 
         Returns
         -------
@@ -137,7 +138,7 @@ class ServiceRecord:
         if self._heartbeats is not None:
             self._heartbeats.write(TOPIC, self._host, now)
         now_us = int(now * 1e6)
-        beat = SERVICES.update().where(_C.id == self._id, _C.deleted == 0)
+        update = SERVICES.update().where(_C.id == self._id, _C.deleted == 0)
         values = {
             "report_count": _C.report_count + 1,
             "last_seen_up": now_us,
@@ -145,7 +146,7 @@ class ServiceRecord:
             "version": SERVICE_VERSION,
         }
         with engine.begin() as connection:
-            return connection.execute(beat.values(values)).rowcount > 0
+            return connection.execute(update.values(values)).rowcount > 0
 
     def _register(self, engine: sa.Engine) -> int | None:
         """Return the row's id; create the row if there is none."""
@@ -175,9 +176,9 @@ class ServiceRecord:
             LOG.debug("Another process has created the service record: %s", cause_of(e))
 
     def _find(self, engine: sa.Engine) -> int | None:
-        row = _C.host == self._host, _C.binary == BINARY, _C.deleted == 0
+        conditions = _C.host == self._host, _C.binary == BINARY, _C.deleted == 0
         with engine.connect() as connection:
-            return connection.execute(sa.select(_C.id).where(*row)).scalar()
+            return connection.execute(sa.select(_C.id).where(*conditions)).scalar()
 
     # -- in the background -------------------------------------------------------------
 
@@ -192,20 +193,20 @@ class ServiceRecord:
 
     def _try(self) -> None:
         try:
-            is_there = self.report()
+            row_exists = self.report()
         except Exception as e:  # whatever a driver raises; it is retried
             self._log_once(
                 logging.WARNING, f"cannot be written; retrying: {cause_of(e)}"
             )
             return
-        if not is_there:
+        if not row_exists:
             self._log_once(logging.ERROR, _DELETED)
         elif self._is_troubled:
             self._is_troubled = False
             LOG.info("The service record of %s is written again", self._host)
 
     def _log_once(self, level: int, failure: str) -> None:
-        """Log a failure; at debug level until the next success if repeated."""
+        """Log a failure; log its repetitions at debug level until the next success."""
         level = logging.DEBUG if self._is_troubled else level
         LOG.log(level, "The service record of %s %s", self._host, failure)
         self._is_troubled = True

@@ -49,16 +49,16 @@ class NovaDBSource(DatabaseLookups):
         Of the API database.
     cell_engine : callable
         Returns the engine for a cell mapping's ``database_connection``, whose template
-        is filled already. The text need not be a URL.
+        is filled already. It is called also with text that is not a URL.
     conf : oslo_config.cfg.ConfigOpts, optional
         Defaults to the options of the scheduler that uses the source.
     refresh_interval : float, optional
-        Seconds between polls, made by a thread of its own from `start_polling` on. 0,
-        the default: no thread; each decision polls first.
+        Seconds between the polls that a thread makes from `start_polling` on. 0, the
+        default: there is no thread; each decision polls first.
     clock : callable
         Seconds since the epoch.
     engines : Engines, optional
-        Their connections are closed by `start` and `stop`; those of others are not.
+        The engines whose connections `start` and `stop` close; other engines stay.
     record : ServiceRecord, optional
         The scheduler's own row in nova's database, written from `start_polling` on.
     heartbeats : BaseHeartbeats, optional
@@ -98,7 +98,7 @@ class NovaDBSource(DatabaseLookups):
         """Read everything, all cells in parallel.
 
         If a cell does not answer within ``[moorage] cell_timeout``, a warning is logged
-        and it is read later.
+        and the cell is read later.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class NovaDBSource(DatabaseLookups):
                 self._databases.read_all(table)
         finally:
             for database in self._databases.all():
-                database.abandon()  # it must not write to a forked process's table
+                database.abandon()  # a late attempt must not write after a fork
             if self._engines is not None:
                 self._engines.dispose()
             if self._heartbeats is not None:
@@ -130,11 +130,13 @@ class NovaDBSource(DatabaseLookups):
             A nova-compute is older than nova 34 supports; the message names the hosts.
         """
         cells = self._databases.cells()
-        old: list[OldCompute] = [old for c in cells for old in c.old_computes or ()]
-        if not old:
+        old_computes: list[OldCompute] = [
+            compute for cell in cells for compute in cell.old_computes or ()
+        ]
+        if not old_computes:
             return
         text = describe_old_computes(
-            sorted(old, key=lambda compute: (compute.version, compute.host))
+            sorted(old_computes, key=lambda compute: (compute.version, compute.host))
         )
         if not self.conf.workarounds.disable_compute_service_check_for_ffu:
             raise ConfigurationError(f"{text}. {ADVICE}")
@@ -145,7 +147,7 @@ class NovaDBSource(DatabaseLookups):
         self._databases.read_all(table)
 
     def start_polling(self, table: HostTable) -> None:
-        """Poll every `refresh_interval` seconds from now on, if that is not 0."""
+        """Poll every `refresh_interval` seconds from now on, unless it is 0."""
         if self._record is not None:
             self._record.start()
         if self._interval_s <= 0:
@@ -160,13 +162,13 @@ class NovaDBSource(DatabaseLookups):
         self._poller.start()
 
     def refresh_if_stale(self, table: HostTable, missing: Collection[str] = ()) -> None:
-        """Poll now unless that is done in the background, or if nodes are missing.
+        """Poll now, unless a thread polls in the background and no node is missing.
 
-        Concurrent callers share one poll that begins after their calls. It does not
-        wait for a cell that is known to be unavailable. The same missing nodes are
+        Concurrent callers share one poll that begins after their calls. The poll does
+        not wait for a cell that is known to be unavailable. The same missing nodes are
         polled for once a second.
         """
-        if missing and not self._claim_missing(missing):
+        if missing and not self._note_missing(missing):
             return
         timeout_s = self.conf.moorage.cell_timeout
         if self._poller is None:
@@ -177,10 +179,10 @@ class NovaDBSource(DatabaseLookups):
             self._shared.run(lambda: self._refresh(table, 0.0, only_in_memory=True))
 
     def poll(self, table: HostTable) -> bool:
-        """Read what has changed, unless every decision begins with that.
+        """Read what has changed, unless each decision polls first anyway.
 
-        It waits a second at most; concurrent callers share one poll that begins after
-        their calls.
+        A caller waits a second at most; concurrent callers share one poll that begins
+        after their calls.
         """
         if self._poller is None:
             return False
@@ -191,14 +193,14 @@ class NovaDBSource(DatabaseLookups):
     def service_states(
         self, hosts: Collection[ServiceHost]
     ) -> Mapping[ServiceHost, ServiceState]:
-        """Read the rows of these services, where polls are made in the background.
+        """Read the rows of these services if a thread polls in the background.
 
         A database that is unavailable, or slow to answer a poll, is not queried.
         """
         return super().service_states(hosts if self._poller is not None else ())
 
     def is_gone(self, node_uuid: str, cell_uuid: str) -> bool:  # noqa: ARG002 - the base class's
-        """Return whether the cell was read, or does not exist either."""
+        """Return whether the node's cell was read, or does not exist."""
         with self._lock:
             cell = self._databases.cell(cell_uuid)
             return cell is None or (cell.is_up and cell.seen_at is not None)
@@ -215,7 +217,7 @@ class NovaDBSource(DatabaseLookups):
                 for database in (self._api, *cells)
                 if self._poller is not None or not database.is_up
             ]
-            return min((at for at in times if at is not None), default=None)
+            return min((time for time in times if time is not None), default=None)
 
     def troubles(self) -> Sequence[str]:
         """Return why the API database, or all cells, cannot be read."""
@@ -285,7 +287,7 @@ class NovaDBSource(DatabaseLookups):
         interval_s: int = self.conf.scheduler.discover_hosts_in_cells_interval
         return interval_s
 
-    def _claim_missing(self, missing: Collection[str]) -> bool:
+    def _note_missing(self, missing: Collection[str]) -> bool:
         """Return whether some nodes were not polled for recently; remember them."""
         now = self._clock()
         with self._lock:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aggregates of the host table, in step with the store that schedulers share."""
+"""Synchronizing the table's aggregates with the store that schedulers share."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 
 from ...hosts import HostAggregate, HostTable
 
-#: Seconds by which two processes may receive the same cast apart, because one of them
-#: has a backlog. Within them, what this process received is not replaced.
+#: Most seconds between the times at which two processes receive the same cast, as one
+#: may have a backlog. An aggregate that this process received is replaced only by one
+#: that was received later by more than this.
 _BACKLOG_S: Final = 60.0
 
 
@@ -19,7 +20,7 @@ class ReceivedAggregate(NamedTuple):
     Attributes
     ----------
     aggregate : HostAggregate or None
-        None: it was deleted.
+        None: the aggregate was deleted.
     received_at : float
         Seconds since the epoch, within a second.
     """
@@ -45,7 +46,8 @@ class StoredAggregates:
         self._table = table
         self._clock = clock
         self._known: dict[int, ReceivedAggregate] = {}
-        #: Those that this process received last, and not the store.
+        #: Aggregates whose newest state this process received, and did not read from
+        #: the store.
         self._received_here: set[int] = set()
         self._unsaved: set[int] = set()
 
@@ -59,7 +61,7 @@ class StoredAggregates:
         return {id_: received.received_at for id_, received in self._known.items()}
 
     def note_changes(self) -> None:
-        """Note what casts have changed in the table since the last call."""
+        """Find the aggregates that casts have changed since the last call."""
         present = {aggregate.id: aggregate for aggregate in self._table.aggregates}
         for id_ in present.keys() | self._known.keys():
             known = self._known.get(id_)
@@ -72,18 +74,18 @@ class StoredAggregates:
     def apply(self, stored: Mapping[int, ReceivedAggregate]) -> None:
         """Apply what the store has, unless this process received a newer state."""
         self.note_changes()
-        for id_, newer in stored.items():
+        for id_, received in stored.items():
             known = self._known.get(id_)
             before = None if known is None else known.aggregate
             if (
                 known is not None
                 and id_ in self._received_here
-                and newer.received_at <= known.received_at + _BACKLOG_S
+                and received.received_at <= known.received_at + _BACKLOG_S
             ):
                 continue
-            # If a cast has changed it since, that is noted by the next call.
-            if self._table.replace_aggregate(id_, before, newer.aggregate):
-                self._known[id_] = newer
+            # If a cast has changed the aggregate since, the next call finds that.
+            if self._table.replace_aggregate(id_, before, received.aggregate):
+                self._known[id_] = received
                 self._received_here.discard(id_)
                 self._unsaved.discard(id_)
 

@@ -28,8 +28,8 @@ from .aggregates import StoredAggregates
 from .store import HostStore
 from .write_behind import NO_AGGREGATES, WriteBehind
 
-#: Request a whole report of (node UUID) from the agent at (topic, server); False: no
-#: agent can be reached now.
+#: Takes the topic and server of an agent and a node's UUID, and requests a whole report
+#: of the node from the agent. Returns False if no agent can be reached now.
 SendRequest = Callable[[str, str, str], bool]
 
 #: Seconds within which the first request is sent; another scheduler may send one
@@ -41,12 +41,14 @@ _MAX_BACKOFF_S: Final = 60.0
 _RATE: Final = 500.0
 #: Seconds of silence after which a node is not requested any more until it reports.
 _SILENT_S: Final = 300.0
-#: Most nodes with a pending request; others are added with their next message.
+#: Most nodes with a pending request; further nodes are added with their next message.
 _MAX_PENDING: Final = 100_000
 
 
 @dataclass(slots=True)
 class _PendingRequest:
+    """A missing whole report: where and when it is requested next."""
+
     topic: str
     server: str
     due_at: float
@@ -56,7 +58,7 @@ class _PendingRequest:
 
 
 class ReportRequester:
-    """The whole reports that are missing, and when each is requested next.
+    """Requests missing whole reports from agents, with backoff and a rate limit.
 
     Parameters
     ----------
@@ -92,7 +94,7 @@ class ReportRequester:
     def request(self, node_uuid: str, topic: str | None, server: str | None) -> None:
         """Request a whole report of a node from the agent at that topic and server."""
         if topic is None or server is None:
-            return  # it accepts no requests; its next whole report may still arrive
+            return  # this agent accepts no requests; its next whole report may come
         now = self._clock()
         with self._lock:
             pending = self._pending.get(node_uuid)
@@ -113,8 +115,8 @@ class ReportRequester:
     def longest_wait_s(self) -> float:
         """Return the age of the oldest pending request, in seconds."""
         with self._lock:
-            first = min((p.since for p in self._pending.values()), default=None)
-        return 0.0 if first is None else self._clock() - first
+            oldest = min((p.since for p in self._pending.values()), default=None)
+        return 0.0 if oldest is None else self._clock() - oldest
 
     def send_due(self) -> None:
         """Send the requests that are due, as many as the rate limit allows."""
@@ -122,7 +124,7 @@ class ReportRequester:
             return
         for node_uuid, topic, server in self._due():
             if not self._send(topic, server, node_uuid):
-                return  # the others are sent when they are due again
+                return  # the remaining requests are sent when they are due again
             self.n_sent += 1
 
     def _due(self) -> list[tuple[str, str, str]]:
@@ -148,7 +150,7 @@ class ReportRequester:
 LOG = logging.getLogger(__name__)
 
 _REQUEST_EVERY_S: Final = 0.1
-#: Wait for a requested report, in seconds, that is mentioned in `notes`.
+#: Seconds of waiting for a requested report after which `notes` mentions it.
 _LATE_S: Final = 30.0
 
 
@@ -186,7 +188,7 @@ class PushSource(ReportedSource):
         send : callable
             ``send(topic, server, node_uuid)`` requests a whole report of a node from
             the agent that listens there, and returns whether it was sent. A request may
-            get lost: it is repeated. It must not raise.
+            get lost: it is repeated. `send` must not raise.
         """
         self._requester.connect(send)
 
@@ -233,7 +235,7 @@ class PushSource(ReportedSource):
     def apply(self, reports: Iterable[object]) -> None:
         """Apply reports and deltas in wire format, in order.
 
-        Those received before `start` are ignored: whole reports are requested later.
+        Reports received before `start` are ignored: whole reports are requested later.
         """
         if self._hosts is not None:
             self._hosts.apply(reports)
@@ -270,7 +272,7 @@ class PushSource(ReportedSource):
         return notes
 
     def unknowns(self) -> Sequence[str]:
-        """Return that no aggregate is known, if that is so."""
+        """Return a text if no aggregate is known."""
         if self._aggregates is None or len(self._aggregates):
             return ()
         return (f"{NO_AGGREGATES}.",)

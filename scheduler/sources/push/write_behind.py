@@ -20,8 +20,8 @@ from .store import HostStore
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds within which hosts that an operator has disabled get no more instances, and
-#: within which aggregates that another scheduler received are seen.
+#: Seconds between reads of the hosts that an operator has disabled, and of the
+#: aggregates that other schedulers received.
 _READ_EVERY_S: Final = 3.0
 #: Why zones and isolation by aggregates do not hold.
 NO_AGGREGATES: Final = (
@@ -36,7 +36,7 @@ _CHUNK: Final = 600
 class WriteBehind(BackgroundWriter):
     """Keep a store up to date; of several states of a node, only the last is written.
 
-    It remembers at most the UUID of each node, however long the store is unavailable.
+    While the store is unavailable, only the UUIDs of changed nodes are remembered.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class WriteBehind(BackgroundWriter):
     def open(self, hosts: ReportedHosts) -> None:
         """Create the tables, and restore the stored hosts and aggregates.
 
-        If the store is unavailable, a warning is logged and it is opened later.
+        If the store is unavailable, a warning is logged and the store is opened later.
 
         Raises
         ------
@@ -106,8 +106,8 @@ class WriteBehind(BackgroundWriter):
     def each_interval(self) -> None:
         """Read what an operator and other schedulers wrote, every few seconds.
 
-        These are disabled hosts and aggregates. An unavailable store is logged when it
-        is written to.
+        These are disabled hosts and aggregates. If the store is unavailable, nothing is
+        logged here, but by the next attempt to write.
         """
         self._aggregates.note_changes()
         if self.failure or self._hosts is None or time.monotonic() < self._read_due:
@@ -137,7 +137,7 @@ class WriteBehind(BackgroundWriter):
             self._store.write_aggregates(aggregates)
             self._aggregates.mark_saved(aggregates)
         finally:
-            # What could not be written.
+            # Schedule again what could not be written.
             with self._lock:
                 self._changed |= changed
                 self._deleted |= deleted
@@ -152,6 +152,6 @@ class WriteBehind(BackgroundWriter):
 
     def _delete(self, hosts: ReportedHosts, deleted: set[str]) -> None:
         if deleted:
-            known = hosts.snapshot(deleted).keys()
-            self._store.delete(deleted - known, hosts.forget_cutoff())
+            reported_nodes = hosts.snapshot(deleted).keys()
+            self._store.delete(deleted - reported_nodes, hosts.forget_cutoff())
             deleted.clear()

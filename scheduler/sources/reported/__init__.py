@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of hosts as their reports have it, for the sources "push" and "kafka"."""
+"""The state of hosts, built from their reports, for the sources "push" and "kafka"."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reported hosts: their known state, which is written to the host table."""
+"""The state of the reported hosts, which their reports change, and the host table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LOG = logging.getLogger(__name__)
 
 #: Seconds after which `seen_at` is stored even if nothing else has changed.
 _STORED_WITHIN_S: Final = 20.0
-#: Deleted instances that are remembered, the newest of more.
+#: Most deleted instances that are remembered; of more, only the newest.
 _MAX_DELETED: Final = 100_000
 
 
@@ -47,10 +47,10 @@ class MissingReports(Protocol):
     """Requests or collects the whole reports that are missing."""
 
     def request(self, node_uuid: str, topic: str | None, server: str | None) -> None:
-        """Request a whole report; without a topic its agent accepts no request."""
+        """Request a node's whole report; agents without a topic accept no requests."""
 
     def discard(self, node_uuid: str) -> None:
-        """Stop waiting for a report: it was received, or the node is gone."""
+        """Stop waiting for a node's report: it was received, or the node is gone."""
 
 
 class ReceivedReport(NamedTuple):
@@ -61,10 +61,11 @@ class ReceivedReport(NamedTuple):
     received_at : float
         Seconds since the epoch.
     origin : str
-        Where it was read from, for log lines; "": there is no such place.
+        Topic, partition and offset of the report, for log lines; "": the report came
+        by a message bus.
     partition : (str, int) or None
-        The topic and number of the partition that it was read from; None: it came by a
-        message bus.
+        Topic and number of the partition that the report was read from; None: the
+        report came by a message bus.
     """
 
     report: object
@@ -75,7 +76,19 @@ class ReceivedReport(NamedTuple):
 
 @dataclass(slots=True)
 class ReportCounts:
-    """The number of messages since the start, by outcome."""
+    """The number of messages since the start, by outcome.
+
+    Attributes
+    ----------
+    whole, deltas : int
+        Whole reports and deltas that were applied.
+    old : int
+        Messages that are older than the known state.
+    gaps : int
+        Deltas that were not applied, as a report before them is missing.
+    refused : int
+        Invalid messages.
+    """
 
     whole: int = 0
     deltas: int = 0
@@ -86,7 +99,7 @@ class ReportCounts:
 
 
 class ReportedHosts:
-    """Apply reports; thread-safe.
+    """Build the state of hosts from reports, and write it to the table; thread-safe.
 
     Parameters
     ----------
@@ -116,6 +129,7 @@ class ReportedHosts:
         self._forget_after_s = forget_after_s
         self._lock = threading.RLock()
         self._nodes: dict[str, ReportedNode] = {}
+        #: UUIDs of the nodes of each service host.
         self._uuids_of: defaultdict[str, set[str]] = defaultdict(set)
         #: Why an operator has disabled service hosts.
         self._disabled: Mapping[str, str] = {}
@@ -126,16 +140,16 @@ class ReportedHosts:
         self._deleted: OrderedDict[str, None] = OrderedDict()
         self.counts = ReportCounts()
         self.refusals = Refusals(forget_after_s)
-        #: When the newest message of any host was received; None: none was.
+        #: When the newest message of any host was received; None: no message was.
         self.last_report_at: float | None = None
-        #: When the newest message of a relay was applied; None: none was.
+        #: When the newest message of a relay was applied; None: no message was.
         self.last_relayed_at: float | None = None
 
     def __len__(self) -> int:
         return len(self._nodes)
 
     def forget_cutoff(self) -> float:
-        """Return the time of the last report before which a host is forgotten."""
+        """Return a time; hosts whose last report is older are forgotten."""
         return self._clock() - self._forget_after_s
 
     # -- reports -------------------------------------------------------------------
@@ -143,14 +157,14 @@ class ReportedHosts:
     def apply(self, reports: Iterable[object]) -> None:
         """Apply reports and deltas in wire format that were received now, in order.
 
-        An invalid one is refused as a whole, logged and counted; the others are
-        applied.
+        An invalid report is refused as a whole, logged and counted; all other reports
+        are applied.
         """
         now = self._clock()
         self.apply_received(ReceivedReport(report, now) for report in reports)
 
     def apply_received(self, reports: Iterable[ReceivedReport]) -> None:
-        """Apply reports that were received at any time until now; as `apply`."""
+        """Apply reports that were received at any time until now, as `apply` does."""
         with self._lock:
             now = self._clock()
             batch = TableUpdate(now, applied_at=now)
@@ -209,25 +223,26 @@ class ReportedHosts:
         data: Mapping[str, Any],
         batch: TableUpdate,
     ) -> None:
-        """Apply what a whole report changes: reading all of it takes 3 times as long.
+        """Apply the differences between a whole report and the known state of its node.
 
-        Values that equal the known ones, and have their type, were validated with them.
+        Reading the whole report would take 3 times as long. A value that equals the
+        known one, and has its type, is valid: the known value was validated.
         """
-        known = node.data
+        known_values = node.data
         changes = {
             name: value
             for name, value in data.items()
-            if name not in known
-            or known[name] != value
-            or type(known[name]) is not type(value)  # 1 is no boolean
+            if name not in known_values
+            or known_values[name] != value
+            or type(known_values[name]) is not type(value)  # 1 is no boolean
         }
         instances = _read_instances(data, node)
         added, removed = instances - node.instances, node.instances - instances
         images = _read_images(data, node.host)
         self._change(uuid, node, changes, added, removed, images, batch)
         node.image_properties = images
-        # Whatever claims have added and removed since, and also claims on instances
-        # that were there before.
+        # Also if no instance changed: claims may have changed the host's instances in
+        # the table, and may be for instances that the host already had.
         batch.hosts.add(node.host)
         batch.added[uuid].update(instances)
         node.is_relayed = "seen_at" in data
@@ -248,9 +263,9 @@ class ReportedHosts:
         instances = set(read_field(data, "instances", read_uuids, record.host))
         images = _read_images(data, record.host)
         if node is not None:
-            batch.hosts.add(node.host)  # its name may have changed
+            batch.hosts.add(node.host)  # the node may have had another host name
         values = {**serializable(data, self._table.columns), "uuid": uuid}
-        new = ReportedNode(
+        new_node = ReportedNode(
             incarnation,
             revision,
             values,
@@ -259,9 +274,9 @@ class ReportedHosts:
             is_relayed="seen_at" in data,
             image_properties=images,
         )
-        self._set_node(record, new)
+        self._set_node(record, new_node)
         if batch.partition is not None:
-            new.note_partition(batch.partition)
+            new_node.note_partition(batch.partition)
         batch.replace(record)
         batch.images.update(images)
         self._note_report(batch)
@@ -275,6 +290,7 @@ class ReportedHosts:
         self._uuids_of[record.host].add(record.uuid)
 
     def _note_report(self, batch: TableUpdate) -> None:
+        """Set `last_report_at`, unless a newer report was received before."""
         newest = self.last_report_at
         if newest is None or not batch.now <= newest <= batch.applied_at:
             self.last_report_at = batch.now
@@ -340,7 +356,7 @@ class ReportedHosts:
         images: Mapping[str, ImageProperties],
         batch: TableUpdate,
     ) -> None:
-        """Change columns and instances; all is validated before anything is changed."""
+        """Change columns and instances of a node, after validating all of them."""
         host = node.host
         values = read_columns(reported, host, self._table.columns, IDENTITY)
         new_data = serializable(reported, self._table.columns)
@@ -377,7 +393,7 @@ class ReportedHosts:
             self._requester.request(uuid, None, None)
 
     def _write(self, batch: TableUpdate) -> None:
-        """Write a batch to the table and, in time, to the store; clear it."""
+        """Write a batch to the table, mark its nodes to be stored, and clear it."""
         if self._disabled:
             self._keep_disabled(batch)
         batch.write_to(self._table, self._instances)
@@ -410,7 +426,7 @@ class ReportedHosts:
                 LOG.info("Host '%s' is no longer disabled by an operator", host)
 
     def _disabling(self, node: ReportedNode) -> dict[str, Any]:
-        """Return the columns that an operator or the agent disables a node with."""
+        """Return whether a node is disabled, by an operator or its agent, and why."""
         if node.host in self._disabled:
             reason: str | None = self._disabled[node.host]
             return {"disabled": True, "disabled_reason": reason}
@@ -419,6 +435,7 @@ class ReportedHosts:
         return {"disabled": is_disabled, "disabled_reason": reason}
 
     def _keep_disabled(self, batch: TableUpdate) -> None:
+        """Disable the nodes of a batch whose hosts an operator has disabled."""
         for uuid, record in batch.records.items():
             if record.host in self._disabled:
                 reason = self._disabled[record.host]
@@ -440,9 +457,9 @@ class ReportedHosts:
     def restore(self, stored: Sequence[tuple[ReportedNode, HostRecord]]) -> int:
         """Put stored hosts into the table, except those already known.
 
-        The time in which no scheduler was running does not count as silence: a host has
-        been silent for as long as it was when the newest report of any was received.
-        One silent for longer than `forget_after_s` is left out.
+        The time in which no scheduler was running does not count as silence: the
+        silence of a host ends with the newest stored report of any host. A host that
+        was silent for longer than `forget_after_s` is left out.
 
         Returns
         -------
@@ -487,7 +504,7 @@ class ReportedHosts:
     def locate(self, instance_uuid: str) -> InstanceLocation:
         """Return the host that reported an instance, or that it was deleted.
 
-        Otherwise a report of it may still come: the host builds it, or is silent.
+        Any other instance is pending: its host may still build it, or be silent.
         """
         with self._lock:
             for node in self._nodes.values():
@@ -500,8 +517,8 @@ class ReportedHosts:
     def forget_lost(self, silent_at: float | None = None) -> list[str]:
         """Drop the nodes that were silent for too long; return their UUIDs.
 
-        Refusals expire after the same time; those of unknown hosts expire sooner, as no
-        later valid report can clear them.
+        Refusals of reports expire after the same time; refusals of unknown hosts expire
+        sooner, as no later valid report can clear them.
 
         Parameters
         ----------
@@ -514,29 +531,29 @@ class ReportedHosts:
         with self._lock:
             self.refusals.expire(now, self._is_known)
             nodes = self._nodes.items()
-            gone = {u: node.host for u, node in nodes if self._is_lost(node, until)}
-            self._drop(gone)
-        for uuid, host in gone.items():
+            lost = {u: node.host for u, node in nodes if self._is_lost(node, until)}
+            self._drop(lost)
+        for uuid, host in lost.items():
             LOG.warning(
                 "Host '%s' (%s) is forgotten: it sent no report for %.0f s",
                 host,
                 uuid,
                 self._forget_after_s,
             )
-        return list(gone)
+        return list(lost)
 
     def _is_known(self, name: str) -> bool:
         return name in self._nodes or bool(self._uuids_of.get(name))
 
-    def _drop(self, gone: Mapping[str, str]) -> None:
-        """Drop nodes, given with their hosts."""
-        for uuid, host in gone.items():
+    def _drop(self, host_by_uuid: Mapping[str, str]) -> None:
+        """Drop nodes, and their instances from the table."""
+        for uuid, host in host_by_uuid.items():
             del self._nodes[uuid]
             self._uuids_of[host].discard(uuid)
             self._requester.discard(uuid)
-        if gone:
-            self._table.drop_many(gone)
-            hosts = set(gone.values())
+        if host_by_uuid:
+            self._table.drop_many(host_by_uuid)
+            hosts = set(host_by_uuid.values())
             self._table.set_instances_of({h: self._instances(h) for h in hosts})
             for host in hosts:
                 if not self._uuids_of[host]:
@@ -553,7 +570,7 @@ class ReportedHosts:
         return node is not None
 
     def newest_relayed(self) -> float | None:
-        """Return when the newest of the hosts behind a relay was seen; None: none."""
+        """Return when any host behind a relay was last seen; None: there is none."""
         with self._lock:
             seen_at = (n.seen_at for n in self._nodes.values() if n.is_relayed)
             return max(seen_at, default=None)
@@ -569,7 +586,7 @@ class ReportedHosts:
         Parameters
         ----------
         seconds : mapping
-            By the route of the hosts; hosts of other routes are left as they are.
+            By the route of the hosts; hosts of other routes are not changed.
         """
         with self._lock:
             now = self._clock()
@@ -587,7 +604,8 @@ class ReportedHosts:
         Another scheduler's claim may be received only after the host has reported the
         instance. A claim on a host that already has the instance, as at a resize to the
         same host, must not be released before the host reports again. So a claim is
-        released once two checks found it and the host has reported in between.
+        released once two checks found its instance reported, and the host has reported
+        in between.
         """
         now = self._clock()
         with self._lock:
@@ -629,15 +647,15 @@ class ReportedHosts:
 
 
 def _seen_at(node: ReportedNode, batch: TableUpdate) -> float:
-    """Return when a known node was last seen: a report that is read late is older."""
+    """Return when a node was last seen, even if this report is older."""
     return max(batch.now, min(node.seen_at, batch.applied_at))
 
 
 def _read_instances(data: Mapping[str, Any], node: ReportedNode) -> set[str]:
-    """Return a whole report's instances; the known ones were validated before."""
+    """Return a whole report's instances; instances already known are valid."""
     reported, known = data.get("instances"), set[str]()
     if type(reported) is list:
-        with contextlib.suppress(TypeError):  # one is no text: it is refused below
+        with contextlib.suppress(TypeError):  # an item is no text: refused below
             known = node.instances.intersection(reported)
             data = {"instances": [uuid for uuid in reported if uuid not in known]}
     return known | set(read_field(data, "instances", read_uuids, node.host))
@@ -650,6 +668,7 @@ def _read_images(data: Mapping[str, Any], name: str) -> dict[str, ImagePropertie
 
 
 def _numbered(data: Mapping[str, Any], name: str) -> tuple[str, str, int]:
+    """Return the UUID, the incarnation and the revision of a report."""
     return (
         read_field(data, "uuid", read_uuid, name),
         read_field(data, "incarnation", read_uuid, name),

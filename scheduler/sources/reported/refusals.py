@@ -34,8 +34,8 @@ class Refusals:
     Parameters
     ----------
     forget_after_s : float
-        Seconds after which a refusal of a known host is forgotten; 0: never. Those of
-        unknown hosts are forgotten sooner, as no later valid report can clear them.
+        Seconds after which a refusal of a known host is forgotten; 0: never. Refusals
+        of unknown hosts are forgotten sooner, as no later valid report can clear them.
     """
 
     def __init__(self, forget_after_s: float) -> None:
@@ -43,12 +43,13 @@ class Refusals:
         self._by_name: dict[str, _Refusal] = {}
 
     def add(self, error: Exception, now: float, origin: str) -> None:
-        """Record that a report received at `now` was refused.
+        """Record that a report received at `now` was refused; log the first of a host.
 
         Parameters
         ----------
         origin : str
-            Where it was read from; "": there is no such place.
+            Topic, partition and offset of the report; "": the report came by a message
+            bus.
         """
         host = error.host if isinstance(error, RefusedReport) else "?"
         if host in self._by_name:
@@ -88,5 +89,5 @@ class Refusals:
         if not refused:
             return []
         since = utc_text(min(refusal.since for refusal in refused))
-        n = len(refused)
-        return [f"reports of {n} hosts cannot be used, the first since {since}"]
+        n_hosts = len(refused)
+        return [f"reports of {n_hosts} hosts cannot be used, the first since {since}"]

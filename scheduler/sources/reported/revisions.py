@@ -25,15 +25,15 @@ class ReportStatus(enum.Enum):
 
 
 class Route(NamedTuple):
-    """The way of a node's messages, which nodes share.
+    """How the messages of a node reach this scheduler; many nodes share a route.
 
     Attributes
     ----------
     partitions : frozenset of (str, int)
-        Topic and number of each partition that had messages of it: one a topic. Empty:
-        they come by a message bus.
+        Topic and number of each partition that had messages of the node: one partition
+        for each topic. Empty: the messages come by a message bus.
     is_relayed : bool
-        Whether a relay writes them.
+        Whether a relay writes the messages.
     """
 
     partitions: frozenset[tuple[str, int]]
@@ -50,13 +50,14 @@ class ReportedNode:
         Values by column, in wire format.
     instances : set of str
     image_properties : dict
-        Those of instances, as far as they were reported.
+        Image properties by instance, as far as they were reported.
     seen_at : float
-        When its newest message was received, seconds since the epoch.
+        When the node's newest message was received, seconds since the epoch.
     stored_at : float
-        The `seen_at` that is in the store; 0: none.
+        The `seen_at` that is in the store; 0: the store has none.
     is_relayed : bool
-        Whether a relay reports it, which also removes it: its silence does not.
+        Whether a relay reports the node. If so, the relay also removes the node, and
+        silence does not.
     partitions : frozenset of (str, int)
         See `Route`.
     earlier : tuple of str
@@ -79,12 +80,12 @@ class ReportedNode:
         """Copy from the previous state what a whole report does not have."""
         self.stored_at = before.stored_at
         self.partitions = before.partitions
-        known = dict.fromkeys((before.incarnation, *before.earlier))
-        known.pop(self.incarnation, None)
-        self.earlier = tuple(known)[:_MAX_EARLIER]
+        incarnations = dict.fromkeys((before.incarnation, *before.earlier))
+        incarnations.pop(self.incarnation, None)
+        self.earlier = tuple(incarnations)[:_MAX_EARLIER]
 
     def is_continued_by(self, incarnation: str, data: Mapping[str, Any]) -> bool:
-        """Return whether a whole report is the same agent's, host's and columns'."""
+        """Return whether a report is of this incarnation and host, with all columns."""
         return (
             self.incarnation == incarnation
             and self.data.keys() <= data.keys()
@@ -92,9 +93,9 @@ class ReportedNode:
         )
 
     def note_partition(self, partition: tuple[str, int]) -> None:
-        """Note that a partition had a message of this node, instead of an earlier one.
+        """Record the partition of a message, in place of the topic's earlier partition.
 
-        Another partition of a topic has a node's messages once partitions were added.
+        A node's messages move to another partition of a topic if partitions are added.
         """
         if partition not in self.partitions:
             other_topics = {p for p in self.partitions if p[0] != partition[0]}
@@ -102,7 +103,7 @@ class ReportedNode:
 
     @property
     def route(self) -> Route:
-        """The way of its messages."""
+        """How the node's messages reach this scheduler."""
         return Route(self.partitions, self.is_relayed)
 
     @property
@@ -116,8 +117,9 @@ def classify_report(
 ) -> ReportStatus:
     """Return the status of a whole report.
 
-    A report of another incarnation is new: it is unknown which of the two started
-    later, and the next delta of the other one requests a whole report again.
+    A report of another incarnation is new: it is unknown which incarnation started
+    later. If it was the known one, its next delta is a gap, which makes the scheduler
+    request a whole report.
     """
     if known is None or known.incarnation != incarnation or known.revision < revision:
         return ReportStatus.NEW

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the sources whose hosts report themselves have in common."""
+"""The base class of the sources "push" and "kafka", whose hosts report themselves."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from .hosts import ReportCounts, ReportedHosts
 FORGET_EVERY_S: Final = 10.0
 #: A running host reports the instances claimed on it well within this interval.
 CHECK_CLAIMS_EVERY_S: Final = 30.0
+#: Seconds that `stop` waits for the thread.
 _STOP_S: Final = 10.0
 
 
@@ -37,7 +38,7 @@ class Interval:
         self._due_at = time.monotonic() + every_s
 
     def run_if_due(self) -> None:
-        """Run it if the interval is over."""
+        """Run the function if the interval is over."""
         if time.monotonic() >= self._due_at:
             self._due_at = time.monotonic() + self._every_s
             self._run()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What some reports change in the host table, collected to be written at once."""
+"""The changes of the host table by some reports, collected to be written at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...hosts import HostRecord, HostTable, ImageProperties
 
 @dataclass(slots=True)
 class TableUpdate:
-    """The result of some reports, to be written to the table at once.
+    """The changes of the host table by some reports, to be written at once.
 
     Attributes
     ----------
@@ -23,7 +23,8 @@ class TableUpdate:
     applied_at : float
         When the reports are applied.
     partition : (str, int) or None
-        Where the report that is being applied was read; see `ReceivedReport`.
+        The partition that the report that is being applied was read from; see
+        `ReceivedReport`.
     """
 
     now: float
@@ -40,7 +41,7 @@ class TableUpdate:
     unsaved: set[str] = field(default_factory=set)
 
     def replace(self, record: HostRecord) -> None:
-        """Replace the row of a node by what its whole report has."""
+        """Replace the row of a node by the record of its whole report."""
         self.changes.pop(record.uuid, None)
         self.added.pop(record.uuid, None)
         self.records[record.uuid] = record
@@ -48,7 +49,7 @@ class TableUpdate:
         self.unsaved.add(record.uuid)
 
     def change(self, node_uuid: str, values: dict[str, Any]) -> None:
-        """Change some columns of a node, of which no whole report is collected."""
+        """Change some columns of a node that has no record in `records`."""
         self.changes.setdefault(node_uuid, {}).update(values)
         self.unsaved.add(node_uuid)
 
@@ -63,7 +64,7 @@ class TableUpdate:
     def write_to(
         self, table: HostTable, instances_of: Callable[[str], set[str]]
     ) -> None:
-        """Write to the table.
+        """Write the collected changes to the table.
 
         Parameters
         ----------
@@ -76,9 +77,9 @@ class TableUpdate:
             table.put_many(self.records.values(), instances)
         if self.changes:
             table.change_many(self.changes)
-        if only_instances := self.hosts - hosts:
+        if hosts_without_record := self.hosts - hosts:
             table.set_instances_of(
-                {host: instances_of(host) for host in only_instances}
+                {host: instances_of(host) for host in hosts_without_record}
             )
         if self.images:
             table.set_image_properties(self.images)
@@ -86,7 +87,7 @@ class TableUpdate:
             table.claims.mark_reported(uuid, added)
 
     def clear(self) -> None:
-        """Forget what was written."""
+        """Remove all collected changes."""
         self.records.clear()
         self.changes.clear()
         self.hosts.clear()

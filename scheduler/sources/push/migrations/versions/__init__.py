@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One module a migration. A released one is never edited: add another one."""
+"""One module for each migration. Never edit a released migration: add a new one."""
