@@ -84,7 +84,10 @@ class HostCandidates(Protocol):
         """Return the request groups for which candidates have providers."""
 
     def within(self, rows: Rows) -> CandidateRows:
-        """Return the candidates of these table rows, numbered as indices into `rows`."""
+        """Return the candidates of these table rows.
+
+        The `rows` of the result are indices into the parameter `rows`.
+        """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +139,10 @@ class CandidateRows:
         return CandidateRows(self.rows[picked], self.numbers[picked], self.contents)
 
     def within(self, rows: Rows) -> CandidateRows:
-        """Return the candidates of these table rows, numbered as indices into `rows`."""
+        """Return the candidates of these table rows.
+
+        The `rows` of the result are indices into the parameter `rows`.
+        """
         indices = indices_within(rows, self.rows)
         is_within = indices >= 0
         return CandidateRows(indices[is_within], self.numbers[is_within], self.contents)

@@ -136,8 +136,8 @@ class SoftRule:
     Attributes
     ----------
     level : str
-        The level of the place or of the group's hint; empty for instances, of which
-        the host counts, too.
+        The level of the place or of the group's hint. Empty: the rule is about
+        instances, and a host that has one of them is nearer than its smallest place.
     place : str or None
         None: the instances are meant.
     instances : frozenset of str
@@ -417,7 +417,7 @@ class _RulesReader:
             yield value
 
     def _least(self, name: str) -> int | None:
-        """Return the lowest number that hints and extra spec set; None: there is none."""
+        """Return the lowest number in hints and the extra spec; None: there is none."""
         numbers = [_number(name, value) for value in self._values(name)]
         if (by_flavor := self._of_flavor(name)) is not None:
             numbers.append(by_flavor)
