@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Placement for conductors: alternates inside the cell, and move operations.
 
-It calls Placement only: not the scheduler, which a cell cannot reach, and without the
-scheduler's options. The adapter that a conductor has already makes a client:
+This package calls Placement only, not the scheduler, which a cell cannot reach; it
+needs none of the scheduler's options. The adapter that a conductor has makes a client:
 
     client = ConductorClient(adapter)
 
     a build failed           claim_alternate ─▶ fill_provider_mapping
     a move, step by step     replace_with_migration ─▶ the scheduler claims
     a move to a known host   move
-    its end                  confirm, or revert
+    a move's end             confirm, or revert
     an evacuation's end      remove_provider_tree
 
 Every call is idempotent: a step that is done already is recognized. A state that no

@@ -39,7 +39,7 @@ def claim_alternate(
     Parameters
     ----------
     alternates : sequence of Selection
-        The remaining ones, without the failed host: nova's ``host_list``.
+        The remaining alternates, without the failed host: nova's ``host_list``.
     failed : Selection, optional
         The failed host. None: the instance holds nothing, for example because nova's
         compute released it already.
@@ -61,9 +61,11 @@ def claim_alternate(
         nothing; repeating the call continues from there.
     """
     owner = ConsumerAllocations({}, None, project_id, user_id)
-    listed = [_Alternate(s, allocation_request(s)) for s in alternates]
+    alternate_claims = [
+        _Alternate(selection, allocation_request(selection)) for selection in alternates
+    ]
     reschedule = _Reschedule(
-        client, instance_uuid, owner, listed, failed, global_request_id
+        client, instance_uuid, owner, alternate_claims, failed, global_request_id
     )
     granted = reschedule.run()
     return granted.selection if granted is not None else None
@@ -71,6 +73,8 @@ def claim_alternate(
 
 @dataclass(frozen=True, slots=True)
 class _Alternate:
+    """An alternate, and its allocation request; None: there is nothing to claim."""
+
     selection: Selection
     request: AllocationRequest | None
 
@@ -80,7 +84,7 @@ class _Alternate:
 
 @dataclass(frozen=True, slots=True)
 class _Reschedule:
-    """One instance that moves from its failed host to an alternate.
+    """The claims of one instance, which moves from its failed host to an alternate.
 
     The new claim replaces the old one in one write, without a release between:
     Placement deletes a consumer that holds nothing and restarts its generations, so a
@@ -96,7 +100,7 @@ class _Reschedule:
 
     def run(self) -> _Alternate | None:
         granted, busy = self._first_granted(self.alternates)
-        if granted is None and busy:  # their concurrent updates may be over
+        if granted is None and busy:  # the concurrent updates may be over
             granted, _ = self._first_granted(busy)
         if granted is None or granted.request is None:
             return self._release() or granted
@@ -105,14 +109,14 @@ class _Reschedule:
     def _first_granted(
         self, alternates: Iterable[_Alternate]
     ) -> tuple[_Alternate | None, list[_Alternate]]:
-        """Return the first that is granted, and the busy ones before it."""
+        """Return the first alternate that is granted, and the busy ones before it."""
         busy: list[_Alternate] = []
         for alternate in alternates:
             if alternate.request is None:
                 return alternate, busy
-            result, held = self._claim(alternate.request)
+            result, held_alternate = self._claim(alternate.request)
             if result is ClaimResult.CLAIMED:
-                return held or alternate, busy
+                return held_alternate or alternate, busy
             if result is ClaimResult.CONTENDED:
                 busy.append(alternate)
         return None, busy
@@ -120,7 +124,7 @@ class _Reschedule:
     def _claim(
         self, request: AllocationRequest
     ) -> tuple[ClaimResult, _Alternate | None]:
-        """Claim; also return the alternate that was claimed already, if any."""
+        """Claim an alternate; also return the one that was claimed already, if any."""
         wanted = DesiredAllocations(request, self.owner, ConsumerType.INSTANCE)
         rewrite = self.client.rewrite(
             [self.instance_uuid],
@@ -147,23 +151,29 @@ class _Reschedule:
         return self._held_by(rewrite.read)
 
     def _plan(self, wanted: DesiredAllocations) -> Plan:
+        """Return a plan that replaces the failed host's allocations with `wanted`."""
         request = allocation_request(self.failed) if self.failed is not None else None
-        failed = request["allocations"].keys() if request is not None else set()
+        failed_providers = (
+            request["allocations"].keys() if request is not None else set()
+        )
         is_release = not wanted.request["allocations"]
 
         def plan(held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
             instance = held[self.instance_uuid]
             if self._held_by(held) or (is_release and not instance.resources):
                 return {}
-            if foreign := instance.resources.keys() - failed:
-                raise self._not_ours(foreign)
+            if foreign_providers := instance.resources.keys() - failed_providers:
+                raise self._not_ours(foreign_providers)
             return {self.instance_uuid: wanted}
 
         return plan
 
     def _held_by(self, held: AllocationsByConsumer) -> _Alternate | None:
         instance = held[self.instance_uuid]
-        return next((a for a in self.alternates if a.is_held(instance)), None)
+        return next(
+            (alternate for alternate in self.alternates if alternate.is_held(instance)),
+            None,
+        )
 
     def _not_ours(self, providers: Iterable[str]) -> AllocationUpdateFailed:
         return AllocationUpdateFailed(

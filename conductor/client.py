@@ -49,9 +49,9 @@ class ConductorClient(PlacementClient):
         Parameters
         ----------
         rng : Rng, optional
-            Jitter of the waits between attempts; None: a generator of its own.
+            The source of jitter for the waits between attempts; None: a new generator.
         waiter : Waiter, optional
-            Waits between attempts.
+            The waiter that waits between attempts.
         """
         super().__init__(adapter)
         self.rng: Rng = random.Random() if rng is None else rng
@@ -101,12 +101,13 @@ class ConductorClient(PlacementClient):
             answer = send(_each(body, _typed), microversion=TYPED_MICROVERSION)
             if answer.status != _NOT_ACCEPTABLE:
                 return answer
-            self._knows_types = False  # nothing was written: it is safe to repeat it
+            # Nothing was written: the request can be repeated without types.
+            self._knows_types = False
         return send(_each(body, _untyped), microversion=microversion)
 
 
 def _each(json: object, change: Callable[[object], object]) -> object:
-    """Apply `change` to the body of a PUT, or to each consumer's in that of a POST."""
+    """Apply `change` to the body of a PUT, or to each consumer's part of a POST."""
     match json:
         case {"allocations": _}:
             return change(json)
@@ -123,5 +124,5 @@ def _typed(body: object) -> object:
 
 def _untyped(body: object) -> object:
     if isinstance(body, dict):
-        return {name: v for name, v in body.items() if name != "consumer_type"}
+        return {name: value for name, value in body.items() if name != "consumer_type"}
     return body

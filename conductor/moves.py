@@ -54,7 +54,7 @@ def replace_with_migration(
     Raises
     ------
     AllocationUpdateFailed
-        Both hold something, or neither does.
+        Instance and migration both hold allocations, or neither does.
     PlacementError
         Placement failed; see `ConductorClient.rewrite`.
     """
@@ -75,7 +75,9 @@ def replace_with_migration(
     rewrite.raise_unless_done(
         f"Migration {migration_uuid} was not given the allocations"
     )
-    return next(h.resources for h in rewrite.read.values() if h.resources)
+    return next(
+        consumer.resources for consumer in rewrite.read.values() if consumer.resources
+    )
 
 
 def move(
@@ -182,10 +184,14 @@ def remove_provider_tree(
         # Read after the allocations, so that the tree has every provider that they
         # name, even during a reshape.
         tree = _tree(client, root_uuid, global_request_id)
-        kept = {u: r for u, r in instance.resources.items() if u not in tree}
-        if len(kept) == len(instance.resources):
+        remaining = {
+            uuid: amounts
+            for uuid, amounts in instance.resources.items()
+            if uuid not in tree
+        }
+        if len(remaining) == len(instance.resources):
             return {}
-        changed = replace(instance, resources=kept)
+        changed = replace(instance, resources=remaining)
         return {instance_uuid: DesiredAllocations.unchanged(changed, _INSTANCE)}
 
     rewrite = client.rewrite([instance_uuid], plan, global_request_id=global_request_id)
@@ -197,7 +203,7 @@ def remove_provider_tree(
 
 @dataclass(frozen=True, slots=True)
 class _MovePlan:
-    """The plan of a move."""
+    """The plan of a move; see `move`."""
 
     instance_uuid: str
     migration_uuid: str
@@ -240,6 +246,7 @@ class _RevertPlan:
 
 
 def _claimable(selection: Selection) -> AllocationRequest:
+    """Return a selection's allocation request; raise InvalidRequest without one."""
     request = allocation_request(selection)
     if request is None:
         raise InvalidRequest(
@@ -258,7 +265,8 @@ def _unexpected(
     done: str, instance_uuid: str, migration_uuid: str, held: AllocationsByConsumer
 ) -> AllocationUpdateFailed:
     holds = {
-        uuid: ", ".join(sorted(h.resources)) or "nothing" for uuid, h in held.items()
+        uuid: ", ".join(sorted(consumer.resources)) or "nothing"
+        for uuid, consumer in held.items()
     }
     return AllocationUpdateFailed(
         f"Allocations cannot be {done}: the migration {migration_uuid} holds "
@@ -270,6 +278,7 @@ def _unexpected(
 def _tree(
     client: ConductorClient, root_uuid: str, global_request_id: str | None
 ) -> frozenset[str]:
+    """Return the UUIDs of all providers in the tree of a provider."""
     url = f"/resource_providers?in_tree={root_uuid}"
     body: Any = client.read(url, global_request_id=global_request_id)
     try:

@@ -12,12 +12,12 @@ from ..scheduler.errors import InvalidRequest
 
 
 def allocation_request(selection: Selection) -> AllocationRequest | None:
-    """Return the allocation request of a selection; None: it claims nothing.
+    """Return the allocation request of a selection; None: there is nothing to claim.
 
     Raises
     ------
     InvalidRequest
-        It is neither JSON nor an allocation request.
+        The field is neither JSON nor an allocation request.
     """
     is_set = "allocation_request" in selection and selection.allocation_request
     try:
@@ -33,8 +33,9 @@ def allocation_request(selection: Selection) -> AllocationRequest | None:
 def fill_provider_mapping(spec_obj: RequestSpec, selection: Selection) -> None:
     """Set the providers of a request's groups to those that a selection claims.
 
-    nova's ``fill_provider_mapping``. A group that the selection does not map, such as
-    one of traits only, gets no provider, so that none of a host tried before remains.
+    This is nova's ``fill_provider_mapping``. A group that the selection does not map,
+    such as a group of traits only, gets no provider, so that no provider of a host that
+    was tried before remains.
     """
     groups = spec_obj.requested_resources if "requested_resources" in spec_obj else None
     if not groups:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lookups of volumes and ports in a service that is slow or down at times.
 
-Each runs in a thread of its own, so that a decision waits for it no longer than it
-wants to. The answer is kept for a while, a failure for `RETRY_S`. While a service does
-not answer, one lookup every `RETRY_S` is sent, and all others fail at once.
+Lookups run in threads of their own, so that a decision can stop waiting for a lookup.
+The answer is kept for a while, a failure for `RETRY_S`. While a service does not
+answer, one lookup every `RETRY_S` is sent, and all others fail at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Clue:
     key : str
         A key of the aggregates' metadata, or `HOST_CLUE`.
     values : frozenset of str
-        Places of each of them count.
+        The places of each value count.
     """
 
     key: str
@@ -50,7 +50,7 @@ class Attachment:
     Attributes
     ----------
     project_id : str
-        Its owner.
+        The project that owns it.
     clues : tuple of Clue
         The first one that leads to a place counts.
     """
@@ -65,7 +65,7 @@ class LookupFailed(SchedulerError):
     Attributes
     ----------
     is_unknown : bool
-        Whether there is none of that UUID.
+        Whether the service has no object of that UUID.
     is_outage : bool
         Whether lookups of other objects would fail, too, perhaps after a timeout.
     """
@@ -86,16 +86,17 @@ T = TypeVar("T")
 LOOKUP_MAX_AGE_S: Final = 30.0
 #: Seconds for which a failure is remembered.
 RETRY_S: Final = 10.0
-#: Answers, and failures, that are kept.
+#: The most answers, and the most failures, that are kept.
 MAX_KEPT: Final = 10_000
-#: Lookups at a time: half of the threads that serve requests by default.
+#: The most lookups that run at a time: half of the threads that serve requests by
+#: default.
 MAX_RUNNING: Final = 32
-#: Lookups that wait for one of these, as long as the service answers one of them
-#: every `SLOW_S` seconds.
+#: The most lookups that wait for a running one to end, as long as the service answers a
+#: lookup every `SLOW_S` seconds.
 MAX_QUEUED: Final = 1000
 SLOW_S: Final = 0.5
-#: A lookup had at least this share of a decision's time if it shows an outage: that
-#: about a boot volume begins only once the database has named the volume.
+#: The share of a decision's time that a lookup must have had before its lateness shows
+#: an outage: that of a boot volume begins once the database has named the volume.
 _FAIR_SHARE: Final = 0.5
 
 
@@ -107,9 +108,10 @@ class Lookup(Generic[T]):
     outcome : T or LookupFailed or None
         None: there is no answer yet.
     began_at : float
-        When it was begun, by the waiter's clock.
+        When the lookup began, by the waiter's clock.
     is_late : bool
-        Whether a decision has stopped waiting for it, and none has begun to since.
+        Whether a decision has stopped waiting for the lookup, and no decision has begun
+        to wait for it since.
     """
 
     def __init__(
@@ -127,7 +129,7 @@ class Lookups(Generic[T]):
     Parameters
     ----------
     service : str
-        For messages.
+        The service's name in messages.
     read : callable
         Returns the object of a UUID, or raises LookupFailed.
     max_age_s : float
@@ -161,11 +163,11 @@ class Lookups(Generic[T]):
         self._outage: tuple[float, LookupFailed] | None = None
 
     def begin(self, uuid: str) -> Lookup[T]:
-        """Start to look up an object, unless that is known or in progress."""
+        """Start to look up an object, unless its answer is known or in progress."""
         with self._lock:
-            known = self._known(uuid)
-            if known is not None:
-                return known
+            known_lookup = self._known(uuid)
+            if known_lookup is not None:
+                return known_lookup
             lookup = Lookup[T](self._spawner.event(), self._now())
             self._open[uuid] = lookup
             if self._n_running >= MAX_RUNNING:
@@ -194,7 +196,7 @@ class Lookups(Generic[T]):
         deadline : float
             When the decision stops waiting, by the waiter's clock.
         timeout_s : float
-            How long it has waited then, for messages.
+            How long the decision has waited by then, for messages.
         """
         if lookup.outcome is None:
             lookup.done.wait(max(0.0, deadline - self._now()))
@@ -202,11 +204,11 @@ class Lookups(Generic[T]):
             if lookup.outcome is not None:
                 return lookup.outcome
             lookup.is_late = True
-            had_s = max(0.0, deadline - lookup.began_at)
-            if had_s < _FAIR_SHARE * timeout_s:  # others get the whole time
+            available_s = max(0.0, deadline - lookup.began_at)
+            if available_s < _FAIR_SHARE * timeout_s:  # others get all the time
                 return LookupFailed(
-                    f"{self._service} did not answer within the {had_s:.1g} s that "
-                    f"were left of {timeout_s:g} s"
+                    f"{self._service} did not answer within the {available_s:.1g} s "
+                    f"that were left of {timeout_s:g} s"
                 )
             failure = LookupFailed(
                 f"{self._service} did not answer within {timeout_s:g} s",
@@ -216,7 +218,7 @@ class Lookups(Generic[T]):
             return failure
 
     def _known(self, uuid: str) -> Lookup[T] | None:
-        """Return what needs no new lookup; None: one has to be sent."""
+        """Return a lookup that is answered or in progress; None: send a new one."""
         outcome: T | LookupFailed | None = self._answers.get(uuid)
         if outcome is None:
             outcome = self._failures.get(uuid)
@@ -224,7 +226,7 @@ class Lookups(Generic[T]):
             until, failure = self._outage
             if self._now() < until:
                 outcome = failure
-            else:  # this lookup finds out, and the others do not wait for it
+            else:  # this lookup shows whether the outage is over
                 self._outage = self._now() + RETRY_S, failure
         if outcome is None and (lookup := self._open.get(uuid)) is not None:
             lookup.is_late = False
@@ -274,7 +276,7 @@ class Lookups(Generic[T]):
             lookup.outcome = outcome
             if not isinstance(outcome, LookupFailed):
                 self._answers[uuid] = outcome
-            # Of a late one, the decision that waited for it has noted the outage.
+            # If it is late, the decision that waited for it has noted the outage.
             if not lookup.is_late:
                 self._note(uuid, outcome)
         lookup.done.set()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read where a port and a volume are from Neutron and Cinder.
 
-Of a port: the host that it is bound to, its segment and its physical network. Of a
-volume: its backend, as Cinder names it to administrators.
+For a port, these are the host that it is bound to, its segment and its physical
+network. For a volume, it is the backend, as Cinder names it to administrators.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def make_port_reader(
 
 
 class PortReader:
-    """Reads ports with what they are connected to, which many of them share.
+    """Reads ports, and the subnets, segments and networks that many ports share.
 
     Parameters
     ----------
@@ -69,17 +69,20 @@ class PortReader:
         self, objects: ObjectReader, max_age_s: float, waiter: Waiter, spawner: Spawner
     ) -> None:
         self._objects = objects
-        shared: TTLCache[Any, Mapping[str, Any]]
-        shared = TTLCache(_MAX_KEPT, max_age_s, timer=waiter.monotonic)
-        keep = cached(shared, lock=spawner.lock())
-        self._shared: Callable[[str, str], Mapping[str, Any]] = keep(objects.get)
+        cache: TTLCache[Any, Mapping[str, Any]]
+        cache = TTLCache(_MAX_KEPT, max_age_s, timer=waiter.monotonic)
+        cache_answers = cached(cache, lock=spawner.lock())
+        self._shared: Callable[[str, str], Mapping[str, Any]] = cache_answers(
+            objects.get
+        )
 
     def __call__(self, uuid: str) -> Attachment:
-        """Return a port, with at most two more GETs.
+        """Return a port; besides its own GET, this takes two more GETs at most.
 
         Raises
         ------
         LookupFailed
+            Neutron has no such port, or does not return what is needed.
         """
         path = f"/v2.0/ports/{uuid}"
         port = self._objects.get(path, "port")
@@ -96,15 +99,17 @@ class PortReader:
         if (segment_id := self._segment_id(port)) is not None:
             yield Clue(SEGMENT_KEY, frozenset({segment_id}))
             segment = self._shared(f"/v2.0/segments/{segment_id}", "segment")
-            names = [segment.get("physical_network")]
+            network_names = [segment.get("physical_network")]
         else:
-            names = self._physical_networks(port)
-        physical = frozenset(n for n in names if isinstance(n, str) and n)
-        if physical:
-            yield Clue(PHYSICAL_NETWORK_KEY, physical)
+            network_names = self._physical_networks(port)
+        physical_networks = frozenset(
+            name for name in network_names if isinstance(name, str) and name
+        )
+        if physical_networks:
+            yield Clue(PHYSICAL_NETWORK_KEY, physical_networks)
 
     def _segment_id(self, port: Mapping[str, Any]) -> str | None:
-        """Return the segment of a port's first address; None: it is not routed."""
+        """Return the segment of a port's first address; None: there is none."""
         match port.get("fixed_ips"):
             case [{"subnet_id": str(subnet_id)}, *_] if _is_uuid(subnet_id):
                 subnet = self._shared(f"/v2.0/subnets/{subnet_id}", "subnet")
@@ -113,14 +118,18 @@ class PortReader:
         return None
 
     def _physical_networks(self, port: Mapping[str, Any]) -> list[Any]:
-        """Return those of a network, which has several if it has several segments."""
+        """Return the physical networks of a port's network, one for each segment."""
         network_id = port.get("network_id")
         if not _is_uuid(network_id):
             return []
         network = self._shared(f"/v2.0/networks/{network_id}", "network")
         segments = network.get("segments")
-        several = segments if isinstance(segments, list) else [network]
-        return [s.get(_PHYSICAL) for s in several if isinstance(s, dict)]
+        segments_or_network = segments if isinstance(segments, list) else [network]
+        return [
+            segment.get(_PHYSICAL)
+            for segment in segments_or_network
+            if isinstance(segment, dict)
+        ]
 
 
 def _is_uuid(value: object) -> bool:
@@ -157,11 +166,12 @@ class VolumeReader:
         Raises
         ------
         LookupFailed
+            Cinder has no such volume, or does not return what is needed.
         """
         path = f"/volumes/{uuid}"
         volume = self._objects.get(path, "volume")
         host, project_id = volume.get(_HOST), volume.get(_PROJECT)
-        # None: it has no backend yet.
+        # The host is None as long as the volume has no backend.
         if _HOST not in volume or not isinstance(host, str | None):
             raise self._objects.malformed(path, f"no {_HOST}")
         if not isinstance(project_id, str):
@@ -170,17 +180,17 @@ class VolumeReader:
 
 
 def _clues(host: str) -> tuple[Clue, ...]:
-    """Return what ``host@backend#pool`` may be mapped by, the most exact first.
+    """Return the clues of a volume's ``host@backend#pool``, the most exact first.
 
     A backend on a compute host, such as LVM, is in that host's places.
     """
     backend, service = host.partition("#")[0], host.partition("@")[0]
     names = dict.fromkeys((host, backend, service))
-    mapped = (Clue(BACKEND_KEY, frozenset({name})) for name in names)
-    return (*mapped, Clue(HOST_CLUE, frozenset({service})))
+    backend_clues = (Clue(BACKEND_KEY, frozenset({name})) for name in names)
+    return (*backend_clues, Clue(HOST_CLUE, frozenset({service})))
 
 
-#: A network of Neutron has some kilobytes.
+#: The most bytes of an answer: a network of Neutron has some kilobytes.
 MAX_BYTES: Final = 256 * 1024
 _CHUNK: Final = 1024
 _HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity"}
@@ -200,9 +210,9 @@ class ObjectReader:
     Parameters
     ----------
     service : str
-        For messages, such as "Cinder".
+        The service's name in messages, such as "Cinder".
     group : str
-        The options' group, for messages.
+        The group of the service's options, for messages.
     """
 
     def __init__(self, service: str, group: str, adapter: Adapter) -> None:
@@ -211,11 +221,12 @@ class ObjectReader:
         self._adapter = adapter
 
     def get(self, path: str, name: str) -> Mapping[str, Any]:
-        """Return the object of that name in the answer.
+        """Return the object under the key `name` in the answer to a GET of `path`.
 
         Raises
         ------
         LookupFailed
+            The service gives no answer, or none that can be used.
         """
         try:
             # log=False: keystoneauth1 would read the body of any size.
@@ -233,7 +244,7 @@ class ObjectReader:
                 is_outage=True,
             ) from e
         except Exception as e:
-            # An auth plugin, keystoneauth1, requests and urllib3 have errors each.
+            # Auth plugins, keystoneauth1, requests and urllib3 have their own errors.
             raise LookupFailed(
                 f"GET {path} of {self.service} got no answer: {cause_of(e)}",
                 is_outage=True,

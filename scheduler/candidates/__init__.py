@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allocation candidates: the query, Placement's answer, and what of it is on offer.
+"""Allocation candidates: the query, Placement's answer, and the candidates on offer.
 
 CandidatesQuery ─▶ AllocationCandidates ─▶ QueryOffer ─▶ Offer ─▶ CandidateRows
                    (a GET's answer)        (one query)  (a request)  (on host rows)

@@ -7,7 +7,7 @@
 
 The offer of a query never changes, though it may compute the candidates of a host only
 once they are read. An `Offer` belongs to one attempt to decide, and has in addition
-what that attempt has reserved, and what Placement has refused it.
+what that attempt has reserved, and which candidates Placement has refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _UNIQUE_PARAM: Final = re.compile(
     r"(resources|required|member_of|in_tree)"
     r"([\w-]*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}[\w-]*)"
 )
-#: The same in a canonical query; its length is at least that of a UUID.
+#: The suffix of such a group in a canonical query, as long as a UUID or longer.
 _CANONICAL_SUFFIX: Final = "00000000-0000-0000-0000-{:012d}"
 
 
@@ -66,7 +66,7 @@ class CandidatesQuery:
 
     @property
     def microversion(self) -> str:
-        """The query's own; its candidates are claimed with `MICROVERSION`."""
+        """The microversion of this GET; candidates are claimed with `MICROVERSION`."""
         is_newer = any(
             name.startswith("required") and value.startswith("in:")
             for name, value in self.params
@@ -79,10 +79,11 @@ class CandidatesQuery:
         return _path(self.params)
 
     def canonical(self) -> tuple[CandidatesQuery, Mapping[str, str]]:
-        """Return the same query with stable suffixes, and {suffix there: suffix here}.
+        """Return the same query with stable suffixes, and {its suffix: suffix here}.
 
         The suffix of a port or device is new in each request; without it, requests of
-        one flavor share an answer. Numbered by content, equal groups by suffix.
+        one flavor share an answer. The suffixes are numbered in the order of the
+        groups' contents, for equal contents in the order of the suffixes here.
         """
         groups: dict[str, list[tuple[str, str]]] = {}
         for name, value in self.params:
@@ -90,25 +91,29 @@ class CandidatesQuery:
                 groups.setdefault(match[2], []).append((match[1], value))
         if not groups:
             return self, {}
-        order = sorted(groups, key=lambda suffix: (groups[suffix], suffix))
-        renamed = {s: _CANONICAL_SUFFIX.format(n) for n, s in enumerate(order)}
+        ordered_suffixes = sorted(groups, key=lambda suffix: (groups[suffix], suffix))
+        new_suffixes = {
+            s: _CANONICAL_SUFFIX.format(n) for n, s in enumerate(ordered_suffixes)
+        }
         params = [
-            (kind + renamed[suffix], value)
+            (kind + new_suffixes[suffix], value)
             for suffix, group in groups.items()
             for kind, value in group
         ]
         for name, value in self.params:
             if name == "same_subtree":
-                suffixes = [renamed.get(s, s) for s in value.split(",")]
+                suffixes = [new_suffixes.get(s, s) for s in value.split(",")]
                 params.append((name, ",".join(sorted(suffixes))))
             elif not _UNIQUE_PARAM.fullmatch(name):
                 params.append((name, value))
         query = CandidatesQuery(tuple(sorted(params)), self.limit)
-        return query, {new: old for old, new in renamed.items()}
+        return query, {new: old for old, new in new_suffixes.items()}
 
     def unlimited(self) -> CandidatesQuery:
         """Return the same query without a limit."""
-        return CandidatesQuery(tuple(p for p in self.params if p[0] != "limit"))
+        return CandidatesQuery(
+            tuple(param for param in self.params if param[0] != "limit")
+        )
 
 
 # Encoding takes longer than all else that a cached answer needs.
@@ -119,12 +124,13 @@ def _path(params: tuple[tuple[str, str], ...]) -> str:
 
 _T = TypeVar("_T")
 
-#: For the present state of the hosts and the previous one: rows, mappings, and codes.
+#: The most entries of a `DerivedData`: rows, mappings and codes, for the present state
+#: of the hosts and for the previous one.
 _MAX_DERIVED: Final = 6
 
 
 class DerivedData:
-    """A small cache of data that readers derive."""
+    """A small cache of data that readers derive from candidates."""
 
     def __init__(self) -> None:
         self._data: LRUCache[Hashable, Any] = LRUCache(_MAX_DERIVED)
@@ -163,7 +169,8 @@ class AllocationCandidates:
         Root provider UUID to the indices of its requests, in Placement's order. A
         sharing provider is a root too: only the caller knows which roots are hosts.
     derived : DerivedData
-        What readers derived from it, by tokens such as "the rows of table layout 7".
+        What readers derived from the candidates, by tokens such as "the rows of table
+        layout 7".
     """
 
     allocation_requests: Sequence[AllocationRequest]
@@ -190,9 +197,9 @@ class CandidatesAnswer:
     Attributes
     ----------
     began : int
-        A time of the cache's logical clock.
+        When its GET began, by the cache's logical clock.
     began_at : float
-        Seconds, on the cache's clock.
+        The same in seconds, by the cache's clock.
     is_truncated : bool
         Whether Placement may have more candidates than the query's limit.
     """
@@ -209,7 +216,7 @@ class CandidatesAnswer:
         object.__setattr__(self, "is_truncated", is_truncated)
 
 
-#: The numbers of the second offer's candidates begin here, above all of the first's.
+#: An `Offer` numbers candidate i of its k-th `QueryOffer` k * _STRIDE + i.
 _STRIDE: Final = 1 << 40
 
 
@@ -220,12 +227,12 @@ class QueryOffer(ABC):
     ----------
     query : CandidatesQuery
     began : int
-        A time of the source's logical clock, before the candidates were read.
+        A time before the candidates were read, by the source's logical clock.
     began_at : float
-        The same in seconds, on the source's clock.
+        The same in seconds, by the source's clock.
     is_complete : bool
-        False: a claim that they may already include is counted here as well, so that
-        fewer candidates may be open than fit.
+        False: a claim that the candidates may already include is counted once more, so
+        that fewer candidates may be open than fit.
     is_truncated : bool
         Whether a limit may have hidden candidates.
     """
@@ -238,12 +245,12 @@ class QueryOffer(ABC):
     @property
     @abstractmethod
     def is_truncated(self) -> bool:
-        """See above."""
+        """Whether a limit may have hidden candidates."""
 
     @property
     @abstractmethod
     def n_open(self) -> int:
-        """The number of candidates that may be claimed, or more if it is not known.
+        """The number of candidates that may be claimed, or an upper bound of it.
 
         0: there are none.
         """
@@ -251,7 +258,7 @@ class QueryOffer(ABC):
     @property
     @abstractmethod
     def roots(self) -> Collection[str]:
-        """The UUIDs of root providers that have candidates: hosts, perhaps others."""
+        """The UUIDs of root providers with candidates: hosts, and sharing providers."""
 
     @property
     @abstractmethod
@@ -268,7 +275,7 @@ class QueryOffer(ABC):
 
     @abstractmethod
     def may_claim(self, number: int) -> bool:
-        """Return whether no other request has claimed it since, and none was refused.
+        """Return whether a candidate was not claimed by another request, nor refused.
 
         False for a number that was never offered.
         """
@@ -280,7 +287,7 @@ class QueryOffer(ABC):
         Raises
         ------
         IndexError
-            It was not offered.
+            The candidate was not offered.
         """
 
     @abstractmethod
@@ -289,7 +296,7 @@ class QueryOffer(ABC):
 
     @abstractmethod
     def provider_codes(self, group: str, numbers: Rows, coder: ProviderCoder) -> Codes:
-        """Return the code of the provider that each assigns to a request group."""
+        """Return the code of each candidate's provider for a request group."""
 
     @abstractmethod
     def root_of(self, provider_uuid: str) -> str | None:
@@ -297,7 +304,7 @@ class QueryOffer(ABC):
 
     @abstractmethod
     def traits_of(self, provider_uuid: str) -> Collection[str]:
-        """Return a provider's traits; none for one of another tree."""
+        """Return a provider's traits; none if it has no part in these candidates."""
 
     @abstractmethod
     def free(self, provider_uuid: str, resource_class: str) -> int:
@@ -305,9 +312,9 @@ class QueryOffer(ABC):
 
     @abstractmethod
     def has_more_than(self, earlier: QueryOffer) -> bool:
-        """Return whether it has a candidate that `earlier` did not offer.
+        """Return whether this offer has a candidate that `earlier` did not offer.
 
-        False if it has none.
+        False if this offer has no open candidate.
         """
 
 
@@ -321,14 +328,14 @@ class Offer:
     Parameters
     ----------
     offers : sequence of QueryOffer
-        One a query, without what was claimed or refused before the query.
+        One for each query, without candidates claimed or refused before the query.
 
     Attributes
     ----------
     began : int
-        When the first of them began, by the logical clock.
+        When the first of the offers began, by the logical clock.
     is_complete, is_truncated : bool
-        Whether all are complete, and any is truncated; see `QueryOffer`.
+        Whether all offers are complete, and whether any is truncated; see `QueryOffer`.
     n_open, n_roots : int
         See `QueryOffer`.
     """
@@ -369,22 +376,22 @@ class Offer:
 
     def locate(self, number: int) -> tuple[QueryOffer, int]:
         """Return the offer that a candidate belongs to, and its number there."""
-        which, own = divmod(number, _STRIDE)
-        if not 0 <= which < len(self.offers):
+        index, number_in_offer = divmod(number, _STRIDE)
+        if not 0 <= index < len(self.offers):
             raise IndexError(f"candidate {number} was not offered")
-        return self.offers[which], own
+        return self.offers[index], number_in_offer
 
     def is_open(self, number: int) -> bool:
         """Return whether a candidate was offered, and neither claimed nor refused."""
         if number in self._refused:
             return False
-        offer, own = self.locate(number)
-        return offer.may_claim(own)
+        offer, number_in_offer = self.locate(number)
+        return offer.may_claim(number_in_offer)
 
     def next_candidate(
         self, node_uuid: str, among: Sequence[int] | None = None
     ) -> int | None:
-        """Return the first open candidate of a host that what is reserved leaves.
+        """Return a host's first open candidate that fits beside all reservations.
 
         Parameters
         ----------
@@ -394,7 +401,7 @@ class Offer:
         for number in self.numbers_of(node_uuid) if among is None else among:
             if not self.is_open(number):
                 continue
-            # Without a reservation, what is open fits.
+            # Without a reservation, every open candidate fits.
             if not self._reserved or all(
                 self.free(provider, name) >= amount
                 for provider, resources in resources_of(self.request(number)).items()
@@ -423,22 +430,24 @@ class Offer:
 
     def request(self, number: int) -> AllocationRequest:
         """Return one candidate as Placement returns it."""
-        offer, own = self.locate(number)
-        return offer.request(own)
+        offer, number_in_offer = self.locate(number)
+        return offer.request(number_in_offer)
 
     def groups(self) -> Collection[str]:
         """Return the request groups for which candidates have providers."""
         return dict.fromkeys(name for offer in self.offers for name in offer.groups())
 
     def provider_codes(self, group: str, numbers: Rows, coder: ProviderCoder) -> Codes:
-        """Return the code of the provider that each assigns to a request group."""
+        """Return the code of each candidate's provider for a request group."""
         if len(self.offers) == 1:
             return self.offers[0].provider_codes(group, numbers, coder)
         codes = np.empty(len(numbers), np.int32)
-        which, own = np.divmod(numbers, _STRIDE)
+        indices, numbers_in_offer = np.divmod(numbers, _STRIDE)
         for i, offer in enumerate(self.offers):
-            is_of_offer = which == i
-            codes[is_of_offer] = offer.provider_codes(group, own[is_of_offer], coder)
+            is_of_offer = indices == i
+            codes[is_of_offer] = offer.provider_codes(
+                group, numbers_in_offer[is_of_offer], coder
+            )
         return codes
 
     def root_of(self, provider_uuid: str) -> str | None:
@@ -448,7 +457,7 @@ class Offer:
 
     def free(self, provider_uuid: str, resource_class: str) -> int:
         """Return capacity - used - claimed since - reserved; 0 without an inventory."""
-        # For a provider in both, usage is that of the newer one.
+        # If several offers have the provider, the newest one knows its usage best.
         for offer in reversed(self.offers):
             if offer.root_of(provider_uuid) is not None:
                 free = offer.free(provider_uuid, resource_class)
@@ -456,7 +465,7 @@ class Offer:
         return 0
 
     def has_more_than(self, earlier: Offer) -> bool:
-        """Return whether it has a candidate that `earlier` did not offer."""
+        """Return whether this offer has a candidate that `earlier` did not offer."""
         pairs = zip(self.offers, earlier.offers, strict=True)
         return any(offer.has_more_than(before) for offer, before in pairs)
 

@@ -30,7 +30,7 @@ class HostLayout:
     token : hashable
         Differs between tables, and after a row was added or removed.
     rows_of : callable
-        Returns the row of each of some UUIDs; -1: it has none.
+        Returns the row of each compute node, by UUID; -1: the node has no row.
     """
 
     token: Hashable
@@ -63,7 +63,7 @@ class CandidateContents(Protocol):
     def provider_codes(self, group: str, numbers: Rows, coder: ProviderCoder) -> Codes:
         """Return the code of the group's first provider in each candidate.
 
-        It is that of None where a candidate has none; shape (n_numbers,).
+        A candidate without one has the code of None. Shape (n_numbers,).
         """
 
 
@@ -78,13 +78,16 @@ class HostCandidates(Protocol):
 
     @property
     def rows(self) -> Rows:
-        """See above."""
+        """The rows that have a candidate, in any order; a row can occur again."""
 
     def groups(self) -> Collection[str]:
         """Return the request groups for which candidates have providers."""
 
     def within(self, rows: Rows) -> CandidateRows:
-        """Return the candidates of these table rows; new rows are indices into them."""
+        """Return the candidates of these table rows.
+
+        The `rows` of the result are indices into the parameter `rows`.
+        """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,11 +97,11 @@ class CandidateRows:
     Attributes
     ----------
     rows : ndarray of intp, shape (n_candidates,)
-        The row of each, in the table or in a batch, depending on the holder.
+        The row of each candidate: in the table, or in a batch if the batch holds it.
     numbers : ndarray of intp, shape (n_candidates,)
-        The number of each in the offer.
+        The number of each candidate in the offer.
     contents : CandidateContents
-        What they contain, by number.
+        What the candidates contain, by their numbers.
     """
 
     rows: Rows
@@ -122,7 +125,7 @@ class CandidateRows:
         return self.contents.groups()
 
     def provider_codes(self, group: str, coder: ProviderCoder) -> Codes:
-        """Return the code of the provider that each assigns to a request group."""
+        """Return the code of each candidate's provider for a request group."""
         return self.contents.provider_codes(group, self.numbers, coder)
 
     def by_row(self, n_rows: int) -> list[Rows]:
@@ -136,16 +139,19 @@ class CandidateRows:
         return CandidateRows(self.rows[picked], self.numbers[picked], self.contents)
 
     def within(self, rows: Rows) -> CandidateRows:
-        """Return the candidates of these table rows; new rows are indices into them."""
+        """Return the candidates of these table rows.
+
+        The `rows` of the result are indices into the parameter `rows`.
+        """
         indices = indices_within(rows, self.rows)
-        kept = indices >= 0
-        return CandidateRows(indices[kept], self.numbers[kept], self.contents)
+        is_within = indices >= 0
+        return CandidateRows(indices[is_within], self.numbers[is_within], self.contents)
 
 
 def indices_within(rows: Rows, wanted: Rows) -> Rows:
     """Return the index in `rows` of each of the rows `wanted`; -1: it is not there."""
     n_rows = 1 + max(rows.max(initial=-1), wanted.max(initial=-1))
-    index_of = np.full(n_rows + 1, -1, np.intp)  # -1 in `wanted` finds the last one
+    index_of = np.full(n_rows + 1, -1, np.intp)  # -1 in `wanted` finds the last element
     index_of[rows] = np.arange(len(rows))
     indices: Rows = index_of[wanted]
     return indices

@@ -41,12 +41,12 @@ class HostAggregate:
 
 
 class PlacementPlace(NamedTuple):
-    """A place of compute nodes that are in an aggregate of Placement.
+    """A place that an aggregate of Placement gives to the compute nodes in it.
 
     Attributes
     ----------
     aggregate : str
-        Its UUID.
+        The aggregate's UUID.
     level, name : str
     """
 
@@ -76,7 +76,7 @@ class AggregateMap:
     def __init__(self) -> None:
         self._by_id: dict[int, HostAggregate] = {}
         self._ids_of_host: dict[str, frozenset[int]] = {}
-        #: Equal sets share one object: most of thousands of hosts are in the same few.
+        #: Equal sets of ids share one object: most hosts are in the same aggregates.
         self._sets: dict[frozenset[int], frozenset[int]] = {}
 
     def __iter__(self) -> Iterator[HostAggregate]:
@@ -106,16 +106,21 @@ class AggregateMap:
     def drop(self, aggregate_id: int) -> frozenset[str]:
         """Remove an aggregate, known or not; return the hosts that were in it."""
         hosts = self._leave(aggregate_id)
-        self._by_id = {i: a for i, a in self._by_id.items() if i != aggregate_id}
+        self._by_id = {
+            id_: aggregate
+            for id_, aggregate in self._by_id.items()
+            if id_ != aggregate_id
+        }
         return hosts
 
     def _leave(self, aggregate_id: int) -> frozenset[str]:
-        old = self._by_id.get(aggregate_id)
-        if old is None:
+        """Remove all hosts from an aggregate; return the hosts that were in it."""
+        aggregate = self._by_id.get(aggregate_id)
+        if aggregate is None:
             return frozenset()
-        for host in old.hosts:
+        for host in aggregate.hosts:
             self._put_host(host, self._ids(host) - {aggregate_id})
-        return old.hosts
+        return aggregate.hosts
 
     def _ids(self, host: str) -> frozenset[int]:
         return self._ids_of_host.get(host, frozenset())
@@ -128,4 +133,6 @@ class AggregateMap:
 
     def uuids_with_metadata(self, key: str, value: str) -> frozenset[str]:
         """Return the UUIDs of the aggregates whose `key` is exactly `value`."""
-        return frozenset(a.uuid for a in self if a.metadata.get(key) == value)
+        return frozenset(
+            aggregate.uuid for aggregate in self if aggregate.metadata.get(key) == value
+        )

@@ -36,7 +36,7 @@ class HostState:
     """One host of a batch, under the attribute names of nova's HostState.
 
     A filter or weigher that was written for nova gets one of these for each host.
-    Numbers are Python's own types. A filter of nova's protocol may shorten
+    Numbers have types of Python's. A filter of nova's protocol may shorten
     `allocation_candidates` and write to `limits`; both affect this object only.
     """
 
@@ -132,9 +132,9 @@ class HostBatch:
     revision : int
         The revision of the table at which these rows were read.
     placed : mapping
-        The service host by instance, of those placed by this request so far.
+        The service host of each instance that this request has placed so far.
     placed_nodes : mapping
-        The compute node's UUID by instance, of the same instances.
+        The compute node's UUID of each of these instances.
     """
 
     rows: Rows
@@ -201,12 +201,12 @@ class HostBatch:
         return array
 
     def value(self, name: str, index: int) -> Any:
-        """Return one attribute of one host; a number is Python's own."""
+        """Return one attribute of one host; a number has a type of Python's."""
         if name in self._view.codes:
-            codes, at = self._view.codes[name], self.rows[index]
+            codes, position = self._view.codes[name], self.rows[index]
             if name in self._changed:
-                codes, at = self._changed[name], index
-            return self._view.interners[name].values[codes[at]]
+                codes, position = self._changed[name], index
+            return self._view.interners[name].values[codes[position]]
         if name in self._changed:
             return self._changed[name][index].item()
         if name in self._view.numbers:
@@ -215,7 +215,7 @@ class HostBatch:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """The names of all columns, with those that the table derives."""
+        """The names of all columns, also of those that the table derives."""
         names = (*self._view.numbers, *self._view.codes)
         return tuple(name for name in names if name != "revision")
 
@@ -262,7 +262,9 @@ class HostBatch:
         *,
         cache_key: Hashable | None = None,
     ) -> npt.NDArray[Any]:
-        """Return `function` of an interned column, called once per distinct value.
+        """Return the result of `function` for each row's value in an interned column.
+
+        `function` is called once per distinct value.
 
         Parameters
         ----------
@@ -278,9 +280,9 @@ class HostBatch:
         codes = self.codes(name)
         if cache_key is not None:
             results = self._view.interners[name].map_values(cache_key, function, dtype)
-            is_plain = len(codes) and results.dtype != object
-            if is_plain and (results == results[0]).all():
-                # Mostly: no aggregate has a multiplier, no host has a certain trait.
+            is_comparable = len(codes) and results.dtype != object
+            if is_comparable and (results == results[0]).all():
+                # The usual case: no aggregate has a multiplier, no host has a trait.
                 return np.full(len(codes), results[0], dtype)
             return results[codes]
         values = self._view.interners[name].values
@@ -298,8 +300,9 @@ class HostBatch:
     ) -> bool:
         """Return whether `function` is true for any value of an interned column.
 
-        The value may be that of any host, in this batch or not, or of a former host:
-        False saves work, True says little. See `map_distinct` for `cache_key`.
+        The value may be that of any host, in this batch or not, or of a former host. So
+        only False is conclusive: no host has such a value. See `map_distinct` for
+        `cache_key`.
         """
         return bool(
             self._view.interners[name].map_values(cache_key, function, bool).any()
@@ -333,11 +336,14 @@ class HostBatch:
     def count_by_host(self, uuids: Collection[str]) -> Mapping[str, int]:
         """Return how many of these instances each service host has, if it has any.
 
-        All hosts of the table count, and instances that this decision has placed.
+        Hosts outside this batch are included, and instances that this decision has
+        placed.
         """
         distinct = frozenset(uuids)
         by_host = self._view.instances.count(distinct.difference(self.placed))
-        by_host += Counter(self.placed[u] for u in distinct.intersection(self.placed))
+        by_host += Counter(
+            self.placed[uuid] for uuid in distinct.intersection(self.placed)
+        )
         return by_host
 
     def sum_image_properties(
@@ -371,7 +377,7 @@ class HostBatch:
     def candidates(self) -> CandidateRows:
         """The hosts' allocation candidates; `rows` are indices into this batch.
 
-        One without mappings for each host where Placement was not asked.
+        If Placement was not asked, each host has one candidate without mappings.
         """
         if self._candidates is None:
             offered = self._offered
@@ -384,7 +390,7 @@ class HostBatch:
 
     @property
     def request_groups(self) -> Collection[str]:
-        """The request groups for which candidates have providers; none without any."""
+        """The request groups for which candidates have providers; empty without any."""
         return () if self._offered is None else self._offered.groups()
 
     def any_candidate(self, mask: Mask) -> Mask:
@@ -394,9 +400,9 @@ class HostBatch:
         ----------
         mask : ndarray of bool, shape (n_candidates,)
         """
-        has_one = np.zeros(len(self), bool)
-        has_one[self.candidates.rows[mask]] = True
-        return has_one
+        has_candidate = np.zeros(len(self), bool)
+        has_candidate[self.candidates.rows[mask]] = True
+        return has_candidate
 
     def candidates_of(self, index: int) -> list[int] | None:
         """Return the numbers of one host's candidates; None: all that were offered.
@@ -420,9 +426,9 @@ class HostBatch:
     # -- other batches derived from this one; none of them changes it ----------------
 
     def whole(self) -> HostBatch:
-        """Return all hosts of the table, as they were when these were read.
+        """Return all hosts of the table, as they were when this batch was read.
 
-        Changes to the amounts of these hosts are not included.
+        Changes that this batch makes to amounts of its hosts are not included.
         """
         return HostBatch(
             self._view,
@@ -448,7 +454,7 @@ class HostBatch:
         )
 
     def take_candidates(self, mask: Mask) -> HostBatch:
-        """Return the hosts that keep one of their candidates, with those they keep.
+        """Return the hosts of the candidates in a mask, with only these candidates.
 
         Parameters
         ----------

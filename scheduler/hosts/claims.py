@@ -31,7 +31,7 @@ class Consumption:
     image_properties : frozenset of (property, text)
         Not an amount: the properties by which a host's instances are counted.
     need : Need or None
-        What it needs of NUMA cells and PCI devices; None: nothing.
+        What the instance needs of NUMA cells and PCI devices; None: nothing.
     """
 
     memory_mb: int
@@ -44,11 +44,11 @@ class Consumption:
     def take(
         self, topology: HostTopology | None, pools: HostPools
     ) -> NumaPciUsage | None:
-        """Return its usage of a host's cells and devices; None: nothing."""
+        """Return the instance's usage of a host's cells and devices; None: none."""
         return None if self.need is None else self.need.take(topology, pools)
 
     def fits(self, topology: HostTopology | None, pools: HostPools) -> bool:
-        """Return whether a host's cells and devices have what it needs."""
+        """Return whether a host has the cells and devices that the instance needs."""
         if self.need is None:
             return True
         usage = self.take(topology, pools)
@@ -74,9 +74,9 @@ class PendingClaim:
     claimed_at : float
         Seconds since the epoch, by the clock of the scheduler that claimed.
     since : float
-        When it was counted here, reserved or granted, by the monotonic clock.
+        When the claim was reserved or granted in this process, by the monotonic clock.
     is_reserved : bool
-        Whether it is not granted yet.
+        Whether the claim is not granted yet.
     """
 
     consumption: Consumption
@@ -87,7 +87,7 @@ class PendingClaim:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has the cells and devices that it needs."""
+        """Whether the claim has the cells and devices that its instance needs."""
         if self.consumption.need is None:
             return True
         return self.usage is not None and self.usage.is_complete
@@ -104,7 +104,7 @@ class PendingClaims:
     instances : InstanceMap
         The instances of claims are added to it.
     lock : threading.RLock
-        That of the table.
+        The lock of the table.
     clock : callable
         Returns now, seconds since the epoch.
     monotonic : callable
@@ -124,7 +124,7 @@ class PendingClaims:
         self._lock = lock
         self._clock = clock
         self._monotonic = monotonic
-        #: Claims by node and instance, the oldest first; other nodes have no entry.
+        #: Claims by node and instance, the oldest first; a node without any has no key.
         self._pending: dict[str, dict[str, PendingClaim]] = {}
 
     # -- called for claims -------------------------------------------------------------
@@ -140,22 +140,22 @@ class PendingClaims:
     ) -> None:
         """Add what an instance was granted; repeating it changes nothing.
 
-        For a node without a row nothing is added: its next report includes it.
+        Nothing is added for a node without a row: its next report includes the claim.
 
         Parameters
         ----------
         claimed_at : float, optional
             Seconds since the epoch; now by default.
         is_reserved : bool
-            Whether it is not granted yet; repeat it once it is.
+            Whether the claim is not granted yet; call again without it after the grant.
         """
         with self._lock:
             row = self._arrays.row_of.get(node_uuid)
             if row is None:
                 return
-            if known := self._pending.get(node_uuid, {}).get(instance_uuid):
-                if known.is_reserved and not is_reserved:
-                    known.is_reserved, known.since = False, self._monotonic()
+            if pending := self._pending.get(node_uuid, {}).get(instance_uuid):
+                if pending.is_reserved and not is_reserved:
+                    pending.is_reserved, pending.since = False, self._monotonic()
                 return
             self._arrays.revision += 1
             now = self._clock() if claimed_at is None else claimed_at
@@ -170,14 +170,15 @@ class PendingClaims:
     def fits(self, node_uuid: str, consumption: Consumption, since: int) -> bool:
         """Return whether a compute node still has the cells and devices for a claim.
 
-        It does not while it has a claim that does not fit: its report is older than
-        what made room for that claim, and shows as free what that claim took.
+        A node never has them while another claim on it does not fit: the node's report
+        is then older than the release that made room for that other claim, and shows
+        as free what the other claim took.
 
         Parameters
         ----------
         since : int
-            The revision at which it had: a row that has not changed is not fitted
-            again.
+            The revision at which the node had them: they are checked again only if the
+            row has changed since.
         """
         with self._lock:
             row = self._arrays.row_of.get(node_uuid)
@@ -199,8 +200,8 @@ class PendingClaims:
     ) -> bool:
         """Reserve what an instance needs if it still fits; see `fits`."""
         with self._lock:
-            is_there = instance_uuid in self._claims_on(node_uuid)
-            if not is_there and not self.fits(node_uuid, consumption, since):
+            is_pending = instance_uuid in self._claims_on(node_uuid)
+            if not is_pending and not self.fits(node_uuid, consumption, since):
                 return False
             self.consume(
                 node_uuid, instance_uuid, consumption, claimed_at, is_reserved=True
@@ -210,7 +211,8 @@ class PendingClaims:
     def has_place(self, node_uuid: str, instance_uuid: str) -> bool:
         """Return whether a claim has the cells and devices that it needs.
 
-        Claims that no report includes yet get theirs in the order of their times.
+        Claims that no report includes yet get cells and devices in the order of their
+        times.
         """
         with self._lock:
             claims = self._claims_on(node_uuid)
@@ -230,7 +232,8 @@ class PendingClaims:
     def release(self, host: str, instance_uuid: str) -> None:
         """Undo `consume` on a service host: the claim was released, or has ended.
 
-        An instance that is not there, or that a report included, is only removed.
+        An instance without a pending claim, as after a report, is only removed from the
+        host.
         """
         with self._lock:
             self._arrays.revision += 1
@@ -262,7 +265,7 @@ class PendingClaims:
     def unreported_instances(self, instance_uuids: Collection[str]) -> list[str]:
         """Return, sorted, the instances that no host has reported.
 
-        They are on no host, or only where a claim was granted or reserved.
+        They are on no host, or only on hosts where a claim was granted or reserved.
         """
         wanted, claimed_on = set(instance_uuids), defaultdict[str, set[str]](set)
         with self._lock:
@@ -276,9 +279,10 @@ class PendingClaims:
             )
 
     def mark_reported(self, node_uuid: str, instance_uuids: Iterable[str]) -> None:
-        """Record that the row, as it was reported, includes these claims.
+        """Record that a node's row, as it was reported, includes instances' claims.
 
-        They are no longer added to the reported values; the instances stay.
+        The claims are no longer added to the reported values; the instances stay on
+        the host.
         """
         with self._lock:
             if node_uuid not in self._pending:
@@ -288,21 +292,21 @@ class PendingClaims:
                 if claim is not None:
                     self._arrays.revision += 1
                     self._revert(self._arrays.row_of[node_uuid], claim)
-            if not self._all_fit(node_uuid):  # what one of them lacked may be free now
+            if not self._all_fit(node_uuid):  # what a claim lacks may be free
                 self._fit_again(node_uuid, dict(self._claims_on(node_uuid)))
 
     # -- called by the table, which holds the lock -------------------------------------
 
     @contextlib.contextmanager
     def subtracted(self, node_uuids: Collection[str]) -> Iterator[None]:
-        """Subtract the claims on these nodes, known or not, and add them at the end."""
-        concerned = self._pending.keys() & set(node_uuids)
-        for node_uuid in concerned:
+        """Subtract the claims on these nodes, and add them again after the block."""
+        nodes_with_claims = self._pending.keys() & set(node_uuids)
+        for node_uuid in nodes_with_claims:
             row = self._arrays.row_of[node_uuid]
             for claim in reversed(list(self._claims_on(node_uuid).values())):
                 self._revert(row, claim)
         yield
-        for node_uuid in concerned:
+        for node_uuid in nodes_with_claims:
             row = self._arrays.row_of[node_uuid]
             for claim in self._claims_on(node_uuid).values():
                 self._apply(row, claim)
@@ -327,11 +331,11 @@ class PendingClaims:
     def end_builds(self, host: str, uuids: Collection[str]) -> None:
         """Subtract the I/O operations of these instances' builds."""
         for row in self._arrays.where(host=[host]):
-            pending = self._claims_on(self._arrays.read("uuid", row))
-            for uuid in pending.keys() & set(uuids):
-                built = pending[uuid].consumption
-                pending[uuid].consumption = dataclasses.replace(built, io_ops=0)
-                self._arrays.add(row, [("num_io_ops", -built.io_ops)])
+            claims = self._claims_on(self._arrays.read("uuid", row))
+            for uuid in claims.keys() & set(uuids):
+                consumption = claims[uuid].consumption
+                claims[uuid].consumption = dataclasses.replace(consumption, io_ops=0)
+                self._arrays.add(row, [("num_io_ops", -consumption.io_ops)])
 
     def by_host(self) -> Mapping[str, set[str]]:
         """Return the instances with claims, by service host."""
@@ -370,6 +374,7 @@ class PendingClaims:
         return all(claim.is_complete for claim in self._claims_on(node_uuid).values())
 
     def _fit_again(self, node_uuid: str, claims: dict[str, PendingClaim]) -> None:
+        """Replace a node's claims, and choose their cells and devices in that order."""
         self._arrays.revision += 1
         with self.subtracted([node_uuid]):
             self._pending[node_uuid] = claims
@@ -392,5 +397,6 @@ class PendingClaims:
                 self._arrays.write(name, [row], [value])
 
     def _devices(self, row: int) -> tuple[Any, Any]:
+        """Return a row's NUMA cells and its pools of PCI devices."""
         read = self._arrays.read
         return read("numa_topology", row), read("pci_stats", row)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arrays of the columns: written in place, copied while a view reads them."""
+"""The host table's arrays: written in place, but copied while a view reads them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class UnreportedClaim:
     claimed_at : float
         Seconds since the epoch, by the clock of the scheduler that claimed.
     is_reserved : bool
-        Whether it is not granted yet, so that Placement may hold nothing.
+        Whether the claim is not granted yet, so that Placement may hold nothing.
     since : float
-        When it was counted here, reserved or granted, by the monotonic clock.
+        When the claim was reserved or granted in this process, by the monotonic clock.
     """
 
     node_uuid: str
@@ -90,7 +90,10 @@ Array = npt.NDArray[Any]
 
 
 def _grown(capacity: int) -> int:
-    """Return the next capacity: unused capacity costs memory, too."""
+    """Return the next capacity of an array.
+
+    Large arrays grow by a quarter only, because unused capacity costs memory.
+    """
     return 2 * capacity if capacity < _LARGE else capacity + capacity // 4
 
 
@@ -103,20 +106,20 @@ class ColumnArrays:
     Attributes
     ----------
     revision : int
-        The number of the last change; who changes something increases it first.
+        The number of the last change; every caller increases it before a change.
     layout_revision : int
         Changes whenever a row is added or removed.
     supply_revision : int
-        Changes then as well, and with the total supply of a host.
+        Changes whenever a row is added or removed, or a host's total supply changes.
     n_rows : int
     row_of : dict of str to int
-        The row of each compute node, by UUID; it is changed here only.
+        The row of each compute node, by UUID; only this class changes it.
 
     Parameters
     ----------
     columns : mapping
     instances : InstanceMap
-        What a view has beside the columns.
+        The instances of all hosts, which a view has in addition to the columns.
     """
 
     def __init__(self, columns: Columns, instances: InstanceMap) -> None:
@@ -138,7 +141,10 @@ class ColumnArrays:
             if name not in self._numbers
         }
         self._interners = {name: Interner() for name in self._codes}
-        self._supply = {"aggregates", *(n for n, c in columns.items() if c.is_supply)}
+        self._supply = {
+            "aggregates",
+            *(name for name, column in columns.items() if column.is_supply),
+        }
         self._viewed: set[str] = set()
 
     # -- reading -----------------------------------------------------------------
@@ -153,7 +159,7 @@ class ColumnArrays:
         """Return the columns as they are now; later writes do not change them."""
         n_rows = self.n_rows
         for name, interner in self._interners.items():
-            # Decisions add values even without a claim.
+            # A decision can add values to an interner even if it claims nothing.
             if len(interner.values) > 2 * n_rows + _SLACK:
                 self._compact(name)
         self._viewed = {*self._numbers, *self._codes}
@@ -170,13 +176,13 @@ class ColumnArrays:
         return self._numbers[name][: self.n_rows]
 
     def read(self, name: str, row: int) -> Any:
-        """Return a row's value of a column of either kind; a number is Python's own."""
+        """Return a row's value of any column; a number has a type of Python's."""
         if name in self._numbers:
             return self._numbers[name][row].item()
         return self._interners[name].values[self._codes[name][row]]
 
     def where(self, **wanted: Iterable[Any]) -> list[int]:
-        """Return the rows that have, in each of these columns, one of its values."""
+        """Return the rows that have, in each of these columns, one of the values."""
         mask = np.ones(self.n_rows, bool)
         for name, values in wanted.items():
             codes = [
@@ -221,7 +227,7 @@ class ColumnArrays:
     def remove(self, node_uuid: str) -> bool:
         """Remove a compute node's row; return whether it had one.
 
-        The last row takes its place.
+        The last row moves to the removed row's index.
         """
         row = self.row_of.pop(node_uuid, None)
         if row is None:
@@ -238,21 +244,21 @@ class ColumnArrays:
         return True
 
     def add(self, row: int, deltas: Iterable[tuple[str, int]]) -> None:
-        """Add to numbers of a row, which changes at the present revision."""
+        """Add to numbers of a row, and record that the row changed."""
         for name, delta in deltas:
             self._writable(name)[row] += delta
         self._writable("revision")[row] = self.revision
 
     def write(self, name: str, rows: Sequence[int] | Rows, values: Any) -> None:
-        """Write one value, or one for each row, into a column of either kind."""
+        """Write one value, or one for each row, into any column."""
         if name not in self._numbers:
             if len(self._interners[name].values) > 2 * self.n_rows + _SLACK:
                 self._compact(name)
             values = self._interners[name].codes(values)
         column = self._writable(name)
-        before = column[rows] if name in self._supply else None
+        previous = column[rows] if name in self._supply else None
         column[rows] = values
-        if before is not None and (before != column[rows]).any():
+        if previous is not None and (previous != column[rows]).any():
             self.supply_revision += 1
 
     def touch(self, rows: Sequence[int] | Rows) -> None:

@@ -34,7 +34,7 @@ class ColumnType:
     Attributes
     ----------
     name : str
-        As error messages and the documentation have it.
+        The type's name in error messages and in the documentation.
     dtype : numpy dtype
         object: a column of interned values, each stored once.
     read : callable
@@ -167,7 +167,7 @@ def _triples(value: object) -> tuple[tuple[str, ...], ...]:
     if type(value) is list and all(
         type(triple) is list
         and len(triple) == 3
-        and all(type(t) is str for t in triple)
+        and all(type(text) is str for text in triple)
         for triple in value
     ):
         return tuple(_canonical(*triple) for triple in value)
@@ -223,7 +223,7 @@ _NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": _MAX_NAME}
 _UUID_SCHEMA = {"type": "string", "pattern": f"^{_UUID.pattern}$"}
 
 
-def _by_name(kind: str) -> dict[str, Any]:
+def _mapping_schema(kind: str) -> dict[str, Any]:
     return {
         "type": "object",
         "propertyNames": {"type": "string"},
@@ -249,9 +249,11 @@ NAME = ColumnType("text", object, _name, _NAME_SCHEMA)
 TEXT = ColumnType("text or null", object, _text, {"type": ["string", "null"]})
 OPTIONAL_NAME = ColumnType("text or null", object, _text, _NAME_SCHEMA)
 UUID = ColumnType("UUID", object, read_uuid, _UUID_SCHEMA)
-TEXTS = ColumnType("texts by name", object, read_texts, _by_name("string"), _as_dict)
+TEXTS = ColumnType(
+    "texts by name", object, read_texts, _mapping_schema("string"), _as_dict
+)
 NUMBERS = ColumnType(
-    "numbers by name, or null", object, _numbers, _by_name("number"), _as_dict
+    "numbers by name, or null", object, _numbers, _mapping_schema("number"), _as_dict
 )
 #: Hashable, so that interning it is fast: pairs of level and place, by level.
 PLACES = ColumnType(
@@ -306,7 +308,8 @@ class Column:
         int, float, bool or str: a column of int64, float64, bool or interned texts, of
         which each may be None. Moorage's own columns have other types, too.
     default : object
-        The value of hosts that do not report it; `dataclasses.MISSING`: they must.
+        The value of hosts that do not report it; `dataclasses.MISSING`: all must report
+        it.
     unit : str
     description : str
     is_novas : bool
@@ -319,7 +322,7 @@ class Column:
         Whether it describes a host's supply or access to it, on which Placement's
         answers depend.
     kind, read, write
-        The type, and its functions.
+        The column type, and its two functions.
 
     Raises
     ------
@@ -371,7 +374,10 @@ class Column:
 
     @property
     def is_file_key(self) -> bool:
-        """Whether a file has it under its name; a file derives the required ones."""
+        """Whether a host in an inventory file can have the column under its name.
+
+        Values of columns without a default are derived from other keys of the file.
+        """
         return self.is_in_file and self.has_default
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The instances of each service host, and the image properties counted of them."""
+"""The instances of each service host, counted by their image properties."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_PROPERTIES: Final[ImageProperties] = frozenset()
 
 _PREFIX = "image_"
 
-#: Structured data that nova neither stores with an instance nor reads there.
+#: Properties with structured data, which nova does not store with an instance.
 _SKIPPED = frozenset(
     {"mappings", "block_device_mapping", "img_mappings", "img_block_device_mapping"}
 )
@@ -70,7 +70,7 @@ def _pairs(properties: ImageMetaProps) -> ImageProperties:
     return frozenset(pairs)
 
 
-#: The number of properties that are also counted in arrays; the oldest is evicted.
+#: The most properties that are also counted in arrays; the oldest array is evicted.
 _MAX_COLUMNS = 256
 
 
@@ -84,7 +84,7 @@ class InstanceMap:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        #: The number of the last change, and by host.
+        #: The number of the last change, and of the last change of each host.
         self._revision = 0
         self._changed_at: dict[str, int] = {}
         self._of_host: dict[str, set[str]] = {}
@@ -93,9 +93,9 @@ class InstanceMap:
         self._hosts_of: dict[str, tuple[str, ...]] = {}
         self._properties: dict[str, ImageProperties] = {}
         self._index_of: dict[str, int] = {}
-        #: Instances by property and by a host's index; no zeros.
+        #: Numbers of instances, by property and by host index; zeros are left out.
         self._counts: dict[ImageProperty, dict[int, int]] = {}
-        #: The same as arrays, of the properties that were last requested.
+        #: The same numbers as arrays by host index, for properties that were requested.
         self._columns: dict[ImageProperty, npt.NDArray[np.float64]] = {}
 
     def __len__(self) -> int:
@@ -104,19 +104,19 @@ class InstanceMap:
     def set_host(self, host: str, uuids: Collection[str]) -> None:
         """Replace all instances of a host."""
         with self._lock:
-            before = self._of_host.setdefault(host, set())
-            for uuid in before.difference(uuids):
+            on_host = self._of_host.setdefault(host, set())
+            for uuid in on_host.difference(uuids):
                 self.remove(host, uuid)
-            alone = (host,)  # one object, shared by nearly all of them
-            new = set(uuids).difference(before)
-            if new:
+            only_host = (host,)  # one object for nearly all instances of the host
+            new_uuids = set(uuids).difference(on_host)
+            if new_uuids:
                 self._record_change(host)
-            for uuid in new:
+            for uuid in new_uuids:
                 if uuid in self._hosts_of:
                     self.add(host, uuid)
-                else:  # it is new, so it has no image properties
-                    self._hosts_of[uuid] = alone
-                    before.add(uuid)
+                else:  # a new instance, which has no image properties
+                    self._hosts_of[uuid] = only_host
+                    on_host.add(uuid)
 
     def add(
         self, host: str, uuid: str, properties: ImageProperties = NO_PROPERTIES
@@ -126,29 +126,29 @@ class InstanceMap:
         Parameters
         ----------
         properties : frozenset of (property, text)
-            The instance's image properties; empty: unknown, or as they are.
+            The instance's image properties; empty: they are unknown or unchanged.
         """
         with self._lock:
             hosts = self._hosts_of.get(uuid, ())
             if host not in hosts:
                 self._hosts_of[uuid] = (*hosts, host)
                 self._of_host.setdefault(host, set()).add(uuid)
-                known = self._properties.get(uuid, NO_PROPERTIES)
-                self._record_change(host, known, 1)
+                known_properties = self._properties.get(uuid, NO_PROPERTIES)
+                self._record_change(host, known_properties, 1)
             if properties:
                 self.set_image_properties(uuid, properties)
 
     def remove(self, host: str, uuid: str) -> None:
-        """Remove an instance from a host; one that is not there is no error."""
+        """Remove an instance from a host; do nothing if it is not on that host."""
         with self._lock:
             hosts = self._hosts_of.get(uuid, ())
             if host not in hosts:
                 return
             self._of_host[host].discard(uuid)
             self._freed.add(host)
-            known = self._properties.get(uuid, NO_PROPERTIES)
-            self._record_change(host, known, -1)
-            remaining = tuple(other for other in hosts if other != host)
+            known_properties = self._properties.get(uuid, NO_PROPERTIES)
+            self._record_change(host, known_properties, -1)
+            remaining = tuple(other_host for other_host in hosts if other_host != host)
             if remaining:
                 self._hosts_of[uuid] = remaining
             else:
@@ -158,7 +158,7 @@ class InstanceMap:
     def _record_change(
         self, host: str, properties: ImageProperties = NO_PROPERTIES, change: int = 0
     ) -> None:
-        """Give a host a new revision, and change its counts of these properties."""
+        """Record a change of a host, and add `change` to its counts of `properties`."""
         self._revision += 1
         self._changed_at[host] = self._revision
         index = self._index_of.setdefault(host, len(self._index_of))
@@ -176,12 +176,16 @@ class InstanceMap:
                 del self._columns[pair]
 
     def changed_since(self, revision: int) -> tuple[int, frozenset[str]]:
-        """Return the present revision, and the hosts that changed since one.
+        """Return the present revision, and the hosts that changed since `revision`.
 
-        A change is of the instances of a host, or of their image properties.
+        A host changes with its instances, and with their image properties.
         """
         with self._lock:
-            changed = (h for h, at in self._changed_at.items() if at > revision)
+            changed = (
+                host
+                for host, changed_at in self._changed_at.items()
+                if changed_at > revision
+            )
             return self._revision, frozenset(changed)
 
     def contents(
@@ -228,22 +232,26 @@ class InstanceMap:
     def set_image_properties(self, uuid: str, properties: ImageProperties) -> None:
         """Set an instance's image properties; unknown instances are ignored."""
         with self._lock:
-            before = self._properties.get(uuid)
+            previous = self._properties.get(uuid)
             hosts = self._hosts_of.get(uuid, ())
-            # That an instance has none is a fact, too: others are not known yet.
-            if not hosts or properties == before:
+            # An empty set is recorded, too: it differs from properties not known yet.
+            if not hosts or properties == previous:
                 return
-            counted = before or NO_PROPERTIES
+            counted = previous or NO_PROPERTIES
             for host in hosts:
                 self._record_change(host, counted - properties, -1)
                 self._record_change(host, properties - counted, 1)
             self._properties[uuid] = properties
 
     def image_properties_of(self, host: str) -> dict[str, ImageProperties]:
-        """Return the properties of a host's instances, as far as they are known."""
+        """Return the known image properties of a host's instances, by instance."""
         with self._lock:
-            known = self._properties
-            return {u: known[u] for u in self._of_host.get(host, ()) if u in known}
+            properties = self._properties
+            return {
+                uuid: properties[uuid]
+                for uuid in self._of_host.get(host, ())
+                if uuid in properties
+            }
 
     def index_of(self, host: str) -> int:
         """Return a host's index in the result of `sum_properties`; it never changes."""
@@ -268,7 +276,10 @@ class InstanceMap:
             return sums
 
     def _column(self, pair: ImageProperty) -> npt.NDArray[np.float64]:
-        """Return the instances with a property by host, shape (up to all hosts,)."""
+        """Return the number of instances with a property, by host index.
+
+        Hosts that got their index later than the array are missing at its end.
+        """
         column = self._columns.get(pair)
         if column is None:
             counts = self._counts[pair]

@@ -47,7 +47,7 @@ def _key(value: object) -> Hashable:
 
 
 class Interner:
-    """Give every distinct value a code, which it keeps.
+    """Give every distinct value a code, which never changes.
 
     A view that was taken earlier can read `values` while codes are added.
     """
@@ -72,7 +72,7 @@ class Interner:
 
     def codes(self, values: Sequence[Any]) -> list[int]:
         """Return the codes of values, as `code` does."""
-        try:  # nearly all are hashable
+        try:  # nearly all values are hashable
             with self._lock:
                 return [
                     self._add(value, value) if code is None else code
@@ -114,14 +114,14 @@ class Interner:
         ndarray of shape (at least the codes that a view has,), of `dtype`
         """
 
-        def answer(start: int) -> npt.NDArray[Any]:
-            new = self.values[start:]
-            results = np.empty(len(new), dtype)
-            for i, value in enumerate(new):
+        def results_from(start: int) -> npt.NDArray[Any]:
+            new_values = self.values[start:]
+            results = np.empty(len(new_values), dtype)
+            for i, value in enumerate(new_values):
                 results[i] = function(value)
             return results
 
-        return self.map_codes(cache_key, answer)
+        return self.map_codes(cache_key, results_from)
 
     def map_codes(
         self, cache_key: Hashable, function: Callable[[int], npt.NDArray[Any]]
@@ -133,7 +133,7 @@ class Interner:
         cache_key : hashable
             Identifies `function` and all of its parameters; equal keys share results.
         function : callable
-            Returns the results of all values from a code on, at least one.
+            Takes a code, and returns the results of the values from that code on.
 
         Returns
         -------
@@ -143,8 +143,12 @@ class Interner:
             cached = self._cached.pop(cache_key, None)
             n_cached = 0 if cached is None else len(cached)
             if cached is None or n_cached < len(self.values):
-                new = function(n_cached)
-                cached = new if cached is None else np.concatenate([cached, new])
+                new_results = function(n_cached)
+                cached = (
+                    new_results
+                    if cached is None
+                    else np.concatenate([cached, new_results])
+                )
             self._cached[cache_key] = cached
             if len(self._cached) > _MAX_CACHED:
                 self._cached.popitem(last=False)
@@ -165,7 +169,7 @@ def compacted(codes: Codes, values: Sequence[Any]) -> tuple[Codes, Interner]:
     """Return the same column without the values that no row has any more."""
     interner = Interner()
     present, inverse = np.unique(codes, return_inverse=True)
-    renamed = np.array(
+    new_codes = np.array(
         [interner.code(values[code]) for code in present], dtype=np.int32
     )
-    return renamed[inverse] if len(present) else codes.copy(), interner
+    return new_codes[inverse] if len(present) else codes.copy(), interner

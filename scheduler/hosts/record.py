@@ -33,7 +33,7 @@ def _column(
     is_in_file: bool = True,
     is_supply: bool = False,
 ) -> functools.partial[Column]:
-    """Declare the column of a field, which has its name and its default."""
+    """Declare the column of a field; `_declared` adds the field's name and default."""
     return functools.partial(
         Column,
         dtype=kind,
@@ -190,18 +190,19 @@ class HostRecord:
 
 
 def _declared() -> Mapping[str, Column]:
+    """Return the columns that the fields of HostRecord declare, by name."""
     hints = typing.get_type_hints(HostRecord, include_extras=True)
     columns = {}
     for field in dataclasses.fields(HostRecord):
-        for declared in getattr(hints[field.name], "__metadata__", ()):
+        for make_column in getattr(hints[field.name], "__metadata__", ()):
             default = field.default
             if field.default_factory is not dataclasses.MISSING:
                 default = field.default_factory()
-            columns[field.name] = declared(name=field.name, default=default)
+            columns[field.name] = make_column(name=field.name, default=default)
     return MappingProxyType(columns)
 
 
-#: Declarations by name.
+#: Declarations of columns, by name.
 Columns = Mapping[str, Column]
 
 #: The columns of every host table, in the order of HostRecord's fields.

@@ -27,7 +27,7 @@ from .column_arrays import ColumnArrays, TableImage
 from .instances import ImageProperties, InstanceMap
 from .record import COLUMNS, Columns, HostRecord
 
-#: Rows written at a time: readers wait for at most that many.
+#: The most rows that are written at a time, for which readers wait.
 _CHUNK = 500
 
 _values_of = operator.attrgetter(*COLUMNS)
@@ -69,7 +69,7 @@ class HostTable:
         self.claims = PendingClaims(
             self._arrays, self.instances, self._lock, clock, monotonic
         )
-        #: The places of compute nodes by aggregates of Placement.
+        #: The places that aggregates of Placement give to nodes: all, and by node UUID.
         self.placement_places = frozenset[PlacementPlace]()
         self._placement_places: Mapping[str, tuple[PlacementPlace, ...]] = {}
 
@@ -148,9 +148,9 @@ class HostTable:
         return [uuid for uuid in node_uuids if uuid not in self._arrays.row_of]
 
     def changed_since(self, revision: int) -> tuple[int, frozenset[str]]:
-        """Return the present revision, and the nodes whose rows changed since one.
+        """Return the present revision, and the nodes changed since `revision`.
 
-        Instances are not part of a row.
+        A node changes with its row; instances are not part of a row.
         """
         with self._lock:
             rows = np.flatnonzero(self._arrays.numbers("revision") > revision)
@@ -173,14 +173,14 @@ class HostTable:
     def nodes_beside(self, node_uuids: Collection[str]) -> frozenset[str]:
         """Return these providers, and all compute nodes of their service hosts.
 
-        Only with Ironic does a service host have several. A provider without a row is
-        returned alone.
+        Only with Ironic does a service host have several compute nodes. A provider
+        without a row is returned alone.
         """
         with self._lock:
             rows = self._arrays.rows_of(node_uuids).tolist()
             hosts = {self._arrays.read("host", row) for row in rows if row >= 0}
-            beside = self._arrays.where(host=hosts)
-            uuids = (self._arrays.read("uuid", row) for row in beside)
+            rows_of_hosts = self._arrays.where(host=hosts)
+            uuids = (self._arrays.read("uuid", row) for row in rows_of_hosts)
             return frozenset([*node_uuids, *uuids])
 
     def take_freed(self) -> list[str]:
@@ -199,8 +199,8 @@ class HostTable:
         with self._lock:
             versions = self._arrays.numbers("service_version")
             is_down = self._arrays.numbers("forced_down")
-            known = versions[(versions > 0) & ~is_down]
-        return int(known.min()) if len(known) else 0
+            known_versions = versions[(versions > 0) & ~is_down]
+        return int(known_versions.min()) if len(known_versions) else 0
 
     # -- reports of a source -------------------------------------------------------
 
@@ -211,8 +211,8 @@ class HostTable:
         ----------
         record : HostRecord
         instances : collection of str, optional
-            UUIDs of all instances of its service host; None: not reported. Claims of
-            these instances are now part of the report, the others stay added to it.
+            UUIDs of all instances of its service host; None: not reported. The report
+            includes claims of these instances; all other claims stay added to it.
         """
         self.put_many([record], None if instances is None else {record.host: instances})
 
@@ -256,9 +256,9 @@ class HostTable:
         Parameters
         ----------
         columns : mapping
-            The values of all of these nodes by column. It has all columns of
-            `HostRecord`; without one that a plugin declares, new rows get its default,
-            and the others keep their value.
+            The values of all of these nodes by column. All columns of `HostRecord` are
+            required. If a column that a plugin declares is missing, new rows get its
+            default, and the other rows keep their value.
         """
         for first in range(0, len(columns["uuid"]), _CHUNK):
             chunk = slice(first, first + _CHUNK)
@@ -276,15 +276,15 @@ class HostTable:
             rows = self._arrays.rows_for(uuids)
             for name, values in columns.items():
                 self._arrays.write(name, rows, values)
-            new = np.arange(n_before, self._arrays.n_rows)
+            new_rows = np.arange(n_before, self._arrays.n_rows)
             for name, default in self._added.items():
-                if name not in columns and len(new):
-                    self._arrays.write(name, new, [default] * len(new))
+                if name not in columns and len(new_rows):
+                    self._arrays.write(name, new_rows, [default] * len(new_rows))
             self._arrays.write("aggregates", rows, self.aggregates.of_hosts(hosts))
-            if len(new):
-                self._write_placement_places(new)
+            if len(new_rows):
+                self._write_placement_places(new_rows)
             self._arrays.touch(rows)
-            reported = {h: instances[h] for h in hosts if h in instances}
+            reported = {host: instances[host] for host in hosts if host in instances}
             self._replace_instances(reported)
             if self.claims:
                 for uuid, host in zip(uuids, hosts, strict=True):
@@ -365,7 +365,7 @@ class HostTable:
     def drop(self, node_uuid: str) -> None:
         """Remove a compute node, known or not, together with its pending claims.
 
-        The last row takes its place.
+        The last row moves to the removed row's index.
         """
         self.drop_many([node_uuid])
 
@@ -375,7 +375,7 @@ class HostTable:
             for node_uuid in node_uuids:
                 if self._arrays.remove(node_uuid):
                     self._arrays.revision += 1
-                    # They could not be released: `release` finds claims by row.
+                    # Without a row, `release` could not find these claims.
                     self.claims.drop(node_uuid)
 
     def set_instances(self, host: str, uuids: Collection[str]) -> None:
@@ -400,7 +400,7 @@ class HostTable:
         uuids: Collection[str],
         properties: Mapping[str, ImageProperties] | None = None,
     ) -> None:
-        """Record that a service host has built these instances, among others.
+        """Record that a service host has built these instances; its others stay.
 
         Parameters
         ----------
@@ -437,12 +437,12 @@ class HostTable:
     def replace_aggregate(
         self, id_: int, old: HostAggregate | None, new: HostAggregate | None
     ) -> bool:
-        """Replace an aggregate, unless it is no longer `old`; None: there is none.
+        """Replace an aggregate if it is still `old`; None stands for no aggregate.
 
         Returns
         -------
         bool
-            Whether it is `new` now.
+            Whether the aggregate is `new` now.
         """
         with self._lock:
             if next((a for a in self.aggregates if a.id == id_), None) != old:
@@ -458,11 +458,11 @@ class HostTable:
         changed = {aggregate.id: aggregate for aggregate in aggregates}
         with self._lock:
             affected: set[str] = set()
-            for old in self.aggregates:
-                if old.id not in changed:
-                    affected |= self.aggregates.drop(old.id)
-                elif old == changed[old.id]:
-                    del changed[old.id]
+            for present in self.aggregates:
+                if present.id not in changed:
+                    affected |= self.aggregates.drop(present.id)
+                elif present == changed[present.id]:
+                    del changed[present.id]
             for new in changed.values():
                 affected |= self.aggregates.put(new)
             self._write_aggregates(affected)

@@ -26,7 +26,9 @@ def places_of_host(
 ) -> dict[str, list[str]]:
     """Return the names of all places of a host, by level, each sorted."""
     by_level: dict[str, set[str]] = {level: set() for level in levels}
-    in_aggregates = [place for a in aggregates if (place := place_of(a))]
+    in_aggregates = [
+        place for aggregate in aggregates if (place := place_of(aggregate))
+    ]
     in_placement = [of_aggregate.place for of_aggregate in of_placement]
     for level, name in [*reported, *in_aggregates, *in_placement]:
         if level in by_level:
@@ -40,7 +42,7 @@ def find_conflicts(places: Mapping[str, HostPlaces]) -> Iterator[str]:
     Parameters
     ----------
     places : mapping
-        By host: its places by level, the smallest level first.
+        The places of each host by level, the smallest level first.
     """
     for host, by_level in sorted(places.items()):
         for level, names in by_level.items():
@@ -53,18 +55,20 @@ def find_conflicts(places: Mapping[str, HostPlaces]) -> Iterator[str]:
 
 
 def _crossing(places: Mapping[str, HostPlaces]) -> Iterator[str]:
-    """Yield the places whose hosts are in several places of the next level."""
-    above: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
+    """Yield a message for each place with hosts in several larger places."""
+    places_above: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
     for by_level in places.values():
-        named = by_level.items()
-        known = [(level, names[0]) for level, names in named if len(names) == 1]
-        for (level, name), (higher, place) in itertools.pairwise(known):
-            above[level, name, higher].add(place)
-    for (level, name, higher), around in sorted(above.items()):
-        if len(around) > 1:
+        levels_and_names = by_level.items()
+        single_places = [
+            (level, names[0]) for level, names in levels_and_names if len(names) == 1
+        ]
+        for (level, name), (higher, place) in itertools.pairwise(single_places):
+            places_above[level, name, higher].add(place)
+    for (level, name, higher), higher_places in sorted(places_above.items()):
+        if len(higher_places) > 1:
             yield (
-                f"{level} {name} has hosts in {len(around)} places of level {higher}: "
-                f"{_listed(sorted(around))}"
+                f"{level} {name} has hosts in {len(higher_places)} places of level "
+                f"{higher}: {_listed(sorted(higher_places))}"
             )
 
 
@@ -83,7 +87,7 @@ def find_unknown_levels(
     Parameters
     ----------
     reported : mapping
-        By host: the places that it reports; there is one message for each level.
+        The places that each host reports; there is one message for each unknown level.
     """
     for aggregate in aggregates:
         place = place_of(aggregate)
@@ -109,12 +113,12 @@ def find_empty_places(
 ) -> Iterator[str]:
     """Yield a message for each level of which a matrix names places without a host.
 
-    Such a place is mostly a misspelt one, whose distances would count for no host.
+    The name of such a place is mostly misspelt: its distances apply to no host.
 
     Parameters
     ----------
     places : mapping
-        By host: its places by level.
+        The places of each host by level.
     """
     if not places or not distance_file:
         return
@@ -124,10 +128,10 @@ def find_empty_places(
         yield f"[locality] distance_file: {e}"
         return
     for level in levels:
-        known = {
+        places_with_hosts = {
             name for by_level in places.values() for name in by_level.get(level, ())
         }
-        if empty := sorted(matrix.get(level, {}).keys() - known):
+        if empty := sorted(matrix.get(level, {}).keys() - places_with_hosts):
             yield (
                 f"[locality] distance_file has {len(empty)} place(s) of level {level} "
                 f"without a host: {_listed(empty)}"

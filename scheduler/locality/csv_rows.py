@@ -36,7 +36,7 @@ def read_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_records(path: Path, header: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the lines after a header; raise ValueError if the file has another one."""
+    """Yield the lines after a header; raise ValueError if it is not `header`."""
     lines = read_csv(path)
     _, cells = next(lines, (1, []))
     if cells != list(header):
@@ -49,7 +49,7 @@ def read_records(path: Path, header: Sequence[str]) -> Iterator[tuple[int, list[
 def require_level(level: str, levels: Sequence[str], where: str) -> None:
     """Raise ValueError unless a level is configured."""
     if level not in levels:
-        known = ", ".join(levels) or "none"
+        level_names = ", ".join(levels) or "none"
         raise ValueError(
-            f"{where}: there is no level {level!r}; [locality] levels has {known}"
+            f"{where}: there is no level {level!r}; [locality] levels has {level_names}"
         )

@@ -21,7 +21,7 @@ Lengths = npt.NDArray[np.float64]
 #: The name for the distance of hosts that share no place.
 ELSEWHERE: Final = "elsewhere"
 _HEADER: Final = ["level", "from", "to", "distance"]
-#: Sums of thousands remain exact enough to be compared.
+#: The longest distance: sums of thousands remain exact enough to be compared.
 _MAX_LENGTH: Final = 1e9
 
 
@@ -33,8 +33,8 @@ class Distances:
     levels : sequence of str
         The smallest first.
     of_level : mapping
-        The distance of two hosts whose smallest common place is of a level; without
-        any, the number of levels up.
+        The distance of two hosts whose smallest common place is of a level; if it is
+        empty, 1 for the smallest level, 2 for the next, and so on.
     matrix : mapping, optional
         By level, place and other place: the distance of hosts in these two.
 
@@ -82,17 +82,17 @@ class Distances:
             raise ConfigurationError(f"[locality] distances: {e}") from e
 
     def to_target(self, places: Places, target: Sequence[int], first: int) -> Lengths:
-        """Return the distance of each host of a batch to something.
+        """Return the distance of each host of a batch to a target.
 
-        It is that of the smallest level at which they share a place or, if the matrix
-        has it, that of their two places at a level below.
+        It is that of the smallest level at which host and target share a place or, if
+        the matrix has it, that of their two places at a smaller level.
 
         Parameters
         ----------
         target : sequence of int
-            Its place at each level.
+            The number of the target's place at each level; less than 0: it has none.
         first : int
-            The smallest level that counts.
+            The index of the smallest level that counts.
 
         Returns
         -------
@@ -102,14 +102,14 @@ class Distances:
         for k in range(first, len(self.levels)):
             if target[k] < 0:
                 continue
-            at = places.at(self.levels[k])
+            place_codes = places.at(self.levels[k])
             row = self._row(places, k, target[k])
-            length = np.where(at >= 0, row[at], np.nan)
+            length = np.where(place_codes >= 0, row[place_codes], np.nan)
             lengths = np.where(np.isnan(lengths), length, lengths)
         return np.where(np.isnan(lengths), self._elsewhere, lengths)
 
     def _row(self, places: Places, k: int, code: int) -> Lengths:
-        """Return the distance of each place of a level to one of them; else NaN."""
+        """Return the distance of each place of a level to one of them; NaN: unknown."""
         names = places.names(self.levels[k])
         of_place = self._matrix.get(self.levels[k], {}).get(names[code], {})
         row = np.full(len(names), np.nan)
@@ -120,18 +120,18 @@ class Distances:
 
 
 def _lengths(names: Sequence[str], of_level: Mapping[str, float]) -> list[float]:
-    """Return the distance of each name; increasing."""
+    """Return the distance of each level and of `ELSEWHERE`; none decreases."""
     if not of_level:
         return [float(number) for number in range(1, len(names) + 1)]
     lengths: list[float] = []
     for name in names:
-        before = lengths[-1] if lengths else 0.0
-        default = 2 * before if name == ELSEWHERE else before
+        previous = lengths[-1] if lengths else 0.0
+        default = 2 * previous if name == ELSEWHERE else previous
         length = of_level.get(name, default)
-        if not math.isfinite(length) or length < before:
+        if not math.isfinite(length) or length < previous:
             raise ValueError(
                 f"the distance of {name} is {length}; it must be a number of at least "
-                f"{before}, that of the level below"
+                f"{previous}, that of the level below"
             )
         lengths.append(length)
     return lengths
@@ -148,18 +148,18 @@ def read_matrix(
     Raises
     ------
     ValueError
-        It cannot be read, or a line is invalid.
+        The file cannot be read, or a line is invalid.
     """
     matrix: defaultdict[str, defaultdict[str, dict[str, float]]]
     matrix = defaultdict(lambda: defaultdict(dict))
     for number, (level, place, other, length) in _rows(path):
         require_level(level, levels, f"{path}, line {number}")
         for start, end in ((place, other), (other, place)):
-            known = matrix[level][start].setdefault(end, length)
-            if known != length:
+            first_length = matrix[level][start].setdefault(end, length)
+            if first_length != length:
                 raise ValueError(
                     f"{path}, line {number}: {place} and {other} already have the "
-                    f"distance {known}"
+                    f"distance {first_length}"
                 )
     return matrix
 

@@ -6,7 +6,7 @@
     Placement's API ─────┘                        ├─▶ column of the host table
     the file ─────────────────────────────────────┘
 
-A thread reads them; decisions use the last ones that are known.
+A thread reads the aggregates; decisions use those that were read last.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .places_file import read_places
 LOG = logging.getLogger(__name__)
 
 #: Seconds between two readings of the providers in memory, and of Placement, which gets
-#: a GET for each aggregate; and how many times as long as these the pause is at least.
+#: a GET for each aggregate; the pause is at least `_API_PAUSE` times as long as these.
 _MEMORY_INTERVAL_S: Final = 5.0
 _API_INTERVAL_S: Final = 60.0
 _API_PAUSE: Final = 10.0
@@ -50,7 +50,7 @@ def places_of_conf(conf: cfg.ConfigOpts) -> Sequence[PlacementPlace]:
     Raises
     ------
     ConfigurationError
-        It cannot be read, or a line is invalid.
+        The file cannot be read, or a line is invalid.
     """
     options = conf.locality
     if not options.places:
@@ -67,24 +67,27 @@ def aggregates_of_members(members: Mapping[str, Iterable[str]]) -> AggregatesOf:
     for aggregate, uuids in members.items():
         for member in uuids:
             aggregates_of[member].add(aggregate)
-    return {member: frozenset(of) for member, of in aggregates_of.items()}
+    return {
+        member: frozenset(aggregates) for member, aggregates in aggregates_of.items()
+    }
 
 
 def places_by_node(
     places: Iterable[PlacementPlace], aggregates_of: AggregatesOf
 ) -> dict[str, tuple[PlacementPlace, ...]]:
     """Return the places of each node that has any."""
-    of_aggregate = {place.aggregate: place for place in places}
-    of_set = {
+    place_of_aggregate = {place.aggregate: place for place in places}
+    places_of_set = {
         aggregates: tuple(
-            of_aggregate[uuid] for uuid in sorted(aggregates & of_aggregate.keys())
+            place_of_aggregate[uuid]
+            for uuid in sorted(aggregates & place_of_aggregate.keys())
         )
         for aggregates in set(aggregates_of.values())
     }
     return {
-        node: of_set[aggregates]
+        node: places_of_set[aggregates]
         for node, aggregates in aggregates_of.items()
-        if of_set[aggregates]
+        if places_of_set[aggregates]
     }
 
 
@@ -168,7 +171,7 @@ class PlaceFollower:
         self._reading.stop(_STOP_S)
 
     def refresh(self) -> None:
-        """Read the members once; if that fails, the known places are kept."""
+        """Read the members once; if reading fails, the known places are kept."""
         if (view := self._provider_view()) is not None:
             self._read_view(view)
             self._pause_s = _MEMORY_INTERVAL_S

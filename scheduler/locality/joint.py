@@ -5,8 +5,8 @@
     weighers ── joint_wishes ─▶ PlacesUsed ┴▶ a driver, for all instances at once
 
 Filters and weighers decide about one instance after the other. These are their rules
-and preferences for several instances, about sets of hosts: a place is a service host
-with its nodes, a rack, a row.
+and preferences for several instances, about sets of hosts: a place is here a
+service host with its nodes, a rack, a row.
 """
 
 from __future__ import annotations
@@ -49,11 +49,12 @@ class JointRule:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RoomOfPlaces(JointRule):
-    """Each place gets at most so many further instances.
+    """Each place gets at most as many further instances as it has room.
 
     Attributes
     ----------
     room : ndarray of int64, shape (n_places,)
+        The most further instances of each place.
     """
 
     room: npt.NDArray[np.int64]
@@ -98,7 +99,7 @@ class PlacesUsed:
         The number of each host's place; less than 0: it has none.
     weights : ndarray of float64, shape (n_places,)
         What each place adds to the sum of weights once it gets an instance: less than
-        0 for a preference for few.
+        0 for a preference for few places.
     """
 
     places: PlaceNumbers
@@ -114,6 +115,6 @@ def per_place(
 ) -> npt.NDArray[np.float64]:
     """Return the greatest value of each place's hosts, shape (n_places,)."""
     greatest = np.full(int(places.max(initial=-1)) + 1, -np.inf)
-    inside = places >= 0
-    np.maximum.at(greatest, places[inside], of_hosts[inside])
+    has_place = places >= 0
+    np.maximum.at(greatest, places[has_place], of_hosts[has_place])
     return greatest

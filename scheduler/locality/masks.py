@@ -49,11 +49,13 @@ class Masks:
     hosts : HostBatch
         The hosts that pass the other filters.
     instance : str or None
-        The UUID of the instance that needs a host. Limits allow the host it is on.
+        The UUID of the instance that needs a host. Limits allow the host that it is
+        on.
     located : mapping, optional
-        Compute nodes by instance, of which the table may know others; empty: on none.
+        The compute nodes of instances, instead of those that the table knows; empty:
+        the instance is on none.
     answered : collection of str
-        Those of them whose requests were answered: they do not move for a rule.
+        The located instances whose requests were answered: they do not move for a rule.
     """
 
     def __init__(
@@ -83,40 +85,42 @@ class Masks:
 
     @functools.cached_property
     def _comparable(self) -> Mask:
-        """Which hosts all rules allow that compare no places, shape (n_hosts,)."""
+        """Which hosts are allowed by all rules but `Spread`, shape (n_hosts,)."""
         rules = (rule for rule in self._rules if not isinstance(rule, Spread))
         all_hosts = np.ones(len(self._hosts), np.bool_)
         return functools.reduce(np.logical_and, map(self.of, rules), all_hosts)
 
     def _compared(self, rule: Spread) -> npt.NDArray[np.int32]:
         """Return the places that a rule compares, each once."""
-        at = self.places.at(rule.level)[self._comparable]
-        return np.unique(at[at >= 0])
+        place_codes = self.places.at(rule.level)[self._comparable]
+        return np.unique(place_codes[place_codes >= 0])
 
     def of(self, rule: Rule) -> Mask:
         """Return which hosts a rule allows, shape (n_hosts,)."""
-        at = self.places.at(rule.level)
+        place_codes = self.places.at(rule.level)
         if isinstance(rule, InPlaces):
-            inside = np.isin(at, self._numbers(rule))
-            return inside if rule.is_allowing else (at >= 0) & ~inside
+            is_inside = np.isin(place_codes, self._numbers(rule))
+            return is_inside if rule.is_allowing else (place_codes >= 0) & ~is_inside
         if isinstance(rule, WithInstances):
             return (
-                (at >= 0) if self._is_first(rule) else self._counts_with(rule)[at] > 0
+                (place_codes >= 0)
+                if self._is_first(rule)
+                else self._counts_with(rule)[place_codes] > 0
             )
         counts = self._counts(rule)
-        is_below = counts[at] < self._limit(rule, counts)
-        return ((at >= 0) & is_below) | self._is_on()
+        is_below = counts[place_codes] < self._limit(rule, counts)
+        return ((place_codes >= 0) & is_below) | self._is_on()
 
     def joint(self, rule: Rule) -> JointRule:
         """Return a rule for all further instances of the request at once."""
-        at = self.places.at(rule.level)
+        place_codes = self.places.at(rule.level)
         if isinstance(rule, WithInstances) and self._is_first(rule):
-            return OnePlace(at)
+            return OnePlace(place_codes)
         if isinstance(rule, AtMost) and rule.is_group:
-            return RoomOfPlaces(at, rule.limit - self._counts(rule))
+            return RoomOfPlaces(place_codes, rule.limit - self._counts(rule))
         if isinstance(rule, Spread):
             counts = self._counts(rule)
-            return EvenPlaces(at, counts, self._compared(rule), rule.max_skew)
+            return EvenPlaces(place_codes, counts, self._compared(rule), rule.max_skew)
         return JointRule(np.where(self.of(rule), 0, NOT_ALLOWED))
 
     def _numbers(self, rule: InPlaces) -> list[int]:
@@ -126,8 +130,8 @@ class Masks:
     def _is_first(self, rule: WithInstances) -> bool:
         """Return whether a rule is about the server group, which is on no host yet.
 
-        A member on a host without a place counts: where the others must follow it is
-        unknown, but none of them is the first one.
+        A member on a host without a place counts, too: the place of the other members
+        is then unknown, but none of them is the first one.
         """
         if not rule.is_group:
             return False
@@ -137,14 +141,16 @@ class Masks:
     def _counts_with(self, rule: WithInstances) -> Counts:
         """Return how many of a rule's instances each place has.
 
-        As long as the table knows no member of a group, its members follow the one
-        with the lowest UUID of those that others have placed.
+        As long as the table knows no member of a group, its members follow the located
+        member with the lowest UUID.
         """
         located = rule.instances & self._located.keys()
         if not (rule.is_group and located):
             return self._counts(rule)
-        known = dataclasses.replace(rule, instances=rule.instances - located)
-        counts = self._counts(known)
+        rule_without_located = dataclasses.replace(
+            rule, instances=rule.instances - located
+        )
+        counts = self._counts(rule_without_located)
         if counts.any():
             return counts
         return self.places.count(rule.level, {min(located)})
@@ -165,7 +171,7 @@ class Masks:
     def _is_on(self) -> Mask:
         """Return on which hosts the instance is already, shape (n_hosts,).
 
-        It is not yet on the host that the decision has chosen for it.
+        The host that the decision has chosen for the instance does not count.
         """
         if self._instance in self._hosts.placed:
             return np.zeros(len(self._hosts), np.bool_)
@@ -180,9 +186,9 @@ class Masks:
         if not rule.is_allowing:
             return False
         places = Places(self._hosts.whole(), self._levels)
-        at = places.at(rule.level)
-        codes = np.unique(at[at >= 0]).tolist()
-        return rule.places.isdisjoint(places.name(rule.level, c) for c in codes)
+        place_codes = places.at(rule.level)
+        codes = np.unique(place_codes[place_codes >= 0]).tolist()
+        return rule.places.isdisjoint(places.name(rule.level, code) for code in codes)
 
     # -- reasons -----------------------------------------------------------------------
 
@@ -190,18 +196,20 @@ class Masks:
         """Return the level, what a rule requires, and what a host has instead."""
         level, code = rule.level, int(self.places.at(rule.level)[index])
         name = self.places.name(level, code)
-        here = f"{level} {name}" if code >= 0 else name
+        place_of_host = f"{level} {name}" if code >= 0 else name
         if isinstance(rule, InPlaces):
             places = listed(sorted(rule.places), _SHOWN)
             needed = places if rule.is_allowing else f"not {places}"
-            return level, f"{needed} ({rule.hint})", here
+            return level, f"{needed} ({rule.hint})", place_of_host
         if isinstance(rule, WithInstances):
             counts = self._counts_with(rule)
-            with_some = [self.places.names(level)[i] for i in np.flatnonzero(counts)]
-            places = listed(sorted(with_some), _SHOWN)
+            names_with_instances = [
+                self.places.names(level)[i] for i in np.flatnonzero(counts)
+            ]
+            places = listed(sorted(names_with_instances), _SHOWN)
             needed = places or f"an instance whose {level} is known"
-            return level, f"{needed} ({rule.hint})", here
-        return level, *self._of_number(rule, code, self._counts(rule), here)
+            return level, f"{needed} ({rule.hint})", place_of_host
+        return level, *self._of_number(rule, code, self._counts(rule), place_of_host)
 
     def _of_number(
         self, rule: AtMost | Spread, code: int, counts: Counts, here: str
@@ -235,18 +243,18 @@ class Masks:
         if isinstance(rule, InPlaces):
             return Resolution.KEEP
         code = int(self.places.at(rule.level)[index])
-        here = [
-            located
-            for located in rule.instances & self._located.keys()
-            if self.places.count(rule.level, {located})[code] > 0
+        rivals = [
+            rival
+            for rival in rule.instances & self._located.keys()
+            if self.places.count(rule.level, {rival})[code] > 0
         ]
         if isinstance(rule, WithInstances):
-            return self._resolution_with(rule, index, uuid, here)
+            return self._resolution_with(rule, index, uuid, rivals)
         if self.of(rule)[index]:
             return Resolution.KEEP
         counts = self._counts(rule)
         n_too_many = int(counts[code]) + 1 - self._limit(rule, counts)
-        return _resolution(uuid, here, n_too_many)
+        return _resolution(uuid, rivals, n_too_many)
 
     def _resolution_with(
         self, rule: WithInstances, index: int, uuid: str, here: Collection[str]
@@ -261,9 +269,11 @@ class Masks:
         """Return whether a rule follows instances that do not move for it."""
         located = rule.instances & self._located.keys()
         # None of the request's own instances is followed before it may keep its host.
-        chosen = {self._instance or "", *self._hosts.placed}
-        known = rule.instances - located - chosen
-        return not rule.is_group or bool(self.places.count(rule.level, known).any())
+        own_instances = {self._instance or "", *self._hosts.placed}
+        known_instances = rule.instances - located - own_instances
+        return not rule.is_group or bool(
+            self.places.count(rule.level, known_instances).any()
+        )
 
     def is_split(self, rule: WithInstances) -> bool:
         """Return whether the located instances of a rule have no place in common."""
@@ -275,7 +285,7 @@ class Masks:
 
 
 def _resolution(uuid: str, rivals: Collection[str], n_moving: int) -> Resolution:
-    """Return whether an instance is one of those that move: the highest UUIDs."""
+    """Return whether an instance moves: the `n_moving` with the highest UUIDs do."""
     if n_moving < 1:
         return Resolution.KEEP
     n_higher = sum(rival > uuid for rival in rivals)
@@ -284,24 +294,24 @@ def _resolution(uuid: str, rivals: Collection[str], n_moving: int) -> Resolution
 
 # -- reasons for end users: no place is named but those of a hint that have no host ---
 
-#: Where groups other than the request's own are unknown instances.
+#: A note for where the UUIDs of server groups but the request's own are not looked up.
 NO_OTHER_GROUPS: Final = "other server groups are not looked up"
 
 
 def reason_of_unknown(rule: WithInstances, *, are_groups_read: bool) -> str:
-    """Return why hosts are rejected by a rule of whose instances none is known."""
+    """Return why a rule rejects hosts: none of its instances is known."""
     note = "" if are_groups_read else f", and {NO_OTHER_GROUPS}"
     return f"{rule.hint}: no named instance is known{note}"
 
 
 def reason_without_host(rule: InPlaces) -> str:
-    """Return why hosts are rejected by a rule of whose places none has a host."""
+    """Return why a rule rejects hosts: none of its places has a host."""
     names = " or ".join(map(repr, sorted(rule.places)))
     return f"{rule.hint}: no host is in {rule.level} {names}"
 
 
 def reason_of(rules: Collection[Rule]) -> str:
-    """Return why hosts are rejected by one rule, or by one of several."""
+    """Return why one rule, or one of several, rejects hosts."""
     hints = list(dict.fromkeys(rule.hint for rule in rules))
     if len(hints) == 1:
         return f"{hints[0]}: {_of_place(next(iter(rules)))}"
@@ -309,13 +319,14 @@ def reason_of(rules: Collection[Rule]) -> str:
 
 
 def _of_place(rule: Rule) -> str:
+    """Return why a rule rejects the place of a host."""
     level = rule.level
     if isinstance(rule, InPlaces):
         return f"in another {level}" if rule.is_allowing else f"in such a {level}"
-    named = "member of the server group" if rule.is_group else "of the named instances"
+    noun = "member of the server group" if rule.is_group else "of the named instances"
     if isinstance(rule, WithInstances):
-        none = f"no {named}" if rule.is_group else f"none {named}"
-        return f"the {level} has {none}"
+        no_instance = f"no {noun}" if rule.is_group else f"none {noun}"
+        return f"the {level} has {no_instance}"
     is_of_request = rule.is_group and not rule.instances
     members = "instances of this request" if is_of_request else "members"
     if not isinstance(rule, AtMost):
@@ -324,4 +335,4 @@ def _of_place(rule: Rule) -> str:
         return f"the {level} has {rule.limit} {members}"
     if is_of_request:
         return f"the {level} has an instance of this request"
-    return f"the {level} has {'a' if rule.is_group else 'one'} {named}"
+    return f"the {level} has {'a' if rule.is_group else 'one'} {noun}"

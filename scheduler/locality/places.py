@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ..hosts import HostAggregate, HostBatch, PlacementPlace
 from ..request.locality import HOST, Target
 
-#: The metadata with which an aggregate is a place, and that which names the place.
+#: The metadata keys of the level of which an aggregate is a place, and of its name.
 LEVEL_KEY: Final = "moorage:level"
 PLACE_KEY: Final = "moorage:place"
 
@@ -40,17 +40,17 @@ class PlaceAggregate(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The aggregate's name."""
         ...
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """Its metadata."""
+        """The aggregate's metadata."""
         ...
 
 
 def place_of(aggregate: PlaceAggregate) -> tuple[str, str] | None:
-    """Return the level and the name of the place that an aggregate is; None: none."""
+    """Return the level and the name of an aggregate's place; None: it is no place."""
     level = aggregate.metadata.get(LEVEL_KEY)
     if not level:
         return None
@@ -75,7 +75,7 @@ class PlaceNames:
         return self._codes[level].get(name)
 
     def of_level(self, level: str) -> list[str]:
-        """Return the names of a level by number."""
+        """Return the names of a level's places, by number."""
         with self._lock:
             return list(self._codes[level])
 
@@ -85,7 +85,7 @@ class PlaceNames:
 
 
 class _PlaceColumn:
-    """The numbers of the places by distinct value of a column, one row a level."""
+    """The place numbers of each distinct value of a column, one row for each level."""
 
     def __init__(self, levels: Sequence[str], names: PlaceNames) -> None:
         self._levels = levels
@@ -97,15 +97,16 @@ class _PlaceColumn:
 
     def extend(self, values: Sequence[Any]) -> None:
         """Add the values of the next codes."""
-        added = np.empty((len(self._levels), len(values)), np.int32)
+        new_codes = np.empty((len(self._levels), len(values)), np.int32)
         for i, value in enumerate(values):
-            named = self._places_of(value)
+            places = self._places_of(value)
             for k, level in enumerate(self._levels):
-                added[k, i] = self._code(level, {n for at, n in named if at == level})
-        self.codes = np.concatenate([self.codes, added], axis=1)
+                names = {name for place_level, name in places if place_level == level}
+                new_codes[k, i] = self._code(level, names)
+        self.codes = np.concatenate([self.codes, new_codes], axis=1)
 
     def has_any(self, k: int) -> bool:
-        """Return whether a value has a place at the level of a number."""
+        """Return whether any value has a place at the level of index `k`."""
         return bool((self.codes[k] != NOWHERE).any())
 
     def _places_of(self, value: Any) -> Sequence[tuple[str, str]]:  # noqa: ANN401 - a column's
@@ -173,8 +174,8 @@ class Places:
     levels : sequence of str
         The smallest first.
     located : mapping, optional
-        Compute nodes by instance, of which the table may know others; empty: on none.
-        Those that the request itself has placed are known by the batch.
+        The compute nodes of instances, instead of those that the table knows; empty:
+        the instance is on none. The batch knows instances that the request has placed.
     """
 
     def __init__(
@@ -242,7 +243,7 @@ class Places:
         Returns
         -------
         ndarray of int64, shape (n_places + 2,)
-            The last two are those of `SEVERAL` and `NOWHERE`: 0.
+            The last two are 0: `SEVERAL` and `NOWHERE` index them.
         """
         counts = np.zeros(self._names.number(level) + 2, np.int64)
         for number, codes in self._of_instances(level, instances):
@@ -254,23 +255,25 @@ class Places:
     def _of_instances(
         self, level: str, instances: Collection[str]
     ) -> list[tuple[int, set[int]]]:
-        """Return numbers of instances, and the places in which they are."""
+        """Return pairs: a number of instances, and the places in which they are."""
         located = self._located.keys() & set(instances)
         by_host = self._hosts.count_by_host(set(instances) - located)
         places = []
         if by_host:
             of_host = self._by_name("host", frozenset(by_host), level)
-            places += [(n, of_host.get(host, set())) for host, n in by_host.items()]
+            places += [
+                (count, of_host.get(host, set())) for host, count in by_host.items()
+            ]
         if located:
             nodes = frozenset[str]().union(*(self._located[uuid] for uuid in located))
             of_node = self._by_name("uuid", nodes, level)
             for uuid in located:
-                on = (of_node.get(node, set()) for node in self._located[uuid])
-                places.append((1, set[int]().union(*on)))
+                place_sets = (of_node.get(node, set()) for node in self._located[uuid])
+                places.append((1, set[int]().union(*place_sets)))
         return places
 
     def targets_of_hosts(self, names: Collection[str]) -> dict[str, tuple[int, ...]]:
-        """Return the places of service hosts at all levels, of their first node."""
+        """Return the places of service hosts at all levels: those of the first node."""
         hosts = self._all.take(self._all.matches("host", names))
         codes = [self._codes_of(hosts, level).tolist() for level in self.levels]
         targets: dict[str, tuple[int, ...]] = {}
@@ -280,36 +283,38 @@ class Places:
         return targets
 
     def target_of(self, level: str, name: str) -> tuple[int, ...] | None:
-        """Return a place and the larger ones around it, by level; None: no host is in.
+        """Return a place and the larger ones around it, by level; None: it has no host.
 
         Smaller levels are `NOWHERE`.
         """
         code, k = self.find(level, name), self.levels.index(level)
         if code is None:
             return None
-        inside = np.flatnonzero(self._codes_of(self._all, level) == code)[:1]
-        if not len(inside):
+        host_index = np.flatnonzero(self._codes_of(self._all, level) == code)[:1]
+        if not len(host_index):
             return None
-        host = self._all.take(inside)
-        larger = self.levels[k + 1 :]
-        above = [int(self._codes_of(host, at)[0]) for at in larger]
-        return (*[NOWHERE] * k, code, *above)
+        host = self._all.take(host_index)
+        larger_levels = self.levels[k + 1 :]
+        larger_codes = [
+            int(self._codes_of(host, larger_level)[0]) for larger_level in larger_levels
+        ]
+        return (*[NOWHERE] * k, code, *larger_codes)
 
     def names_around(self, level: str, targets: Iterable[Target]) -> set[str]:
-        """Return the places of a level in which places of at most it, or hosts, are."""
+        """Return the names of the places of a level that have one of the targets."""
         places: set[str] = set()
         k = self.levels.index(level)
-        for at, name in targets:
-            if at == level:
+        for target_level, name in targets:
+            if target_level == level:
                 places.add(name)
                 continue
-            around = self.around(at, name)
-            if around is not None and around[k] >= 0:
-                places.add(self.names(level)[around[k]])
+            codes_around = self.around(target_level, name)
+            if codes_around is not None and codes_around[k] >= 0:
+                places.add(self.names(level)[codes_around[k]])
         return places
 
     def around(self, level: str, name: str) -> tuple[int, ...] | None:
-        """Return the places around a place, as `target_of`, or around a host."""
+        """Return the places around a place, as `target_of` does, or around a host."""
         if level == HOST:
             return self.targets_of_hosts([name]).get(name)
         return self.target_of(level, name)
@@ -317,6 +322,7 @@ class Places:
     def _by_name(
         self, column: str, names: frozenset[str], level: str
     ) -> dict[str, set[int]]:
+        """Return the places of hosts, by their names in a column."""
         hosts = self._all.take(self._all.matches(column, names))
         by_name: dict[str, set[int]] = {}
         codes = self._codes_of(hosts, level).tolist()

@@ -23,7 +23,7 @@ def read_places(path: Path, levels: Sequence[str]) -> list[PlacementPlace]:
     Raises
     ------
     ValueError
-        It cannot be read, or a line is invalid; the message names it.
+        The file cannot be read, or a line is invalid; the message names the line.
     """
     places: dict[str, PlacementPlace] = {}
     for number, cells in read_records(path, _HEADER):
@@ -36,8 +36,10 @@ def read_places(path: Path, levels: Sequence[str]) -> list[PlacementPlace]:
         place = PlacementPlace(_uuid(where, cells[0]), cells[1], cells[2])
         require_level(place.level, levels, where)
         if places.setdefault(place.aggregate, place) != place:
-            known = " ".join(places[place.aggregate].place)
-            raise ValueError(f"{where}: aggregate {place.aggregate} is already {known}")
+            first_place = " ".join(places[place.aggregate].place)
+            raise ValueError(
+                f"{where}: aggregate {place.aggregate} is already {first_place}"
+            )
     return list(places.values())
 
 

@@ -23,16 +23,17 @@ from .groups import MAX_AMOUNT, FlavorGroups, QueryGroup
 if TYPE_CHECKING:
     from ...objects import RequestSpec
 
-#: Characters of one image property, name or ID.
+#: The most characters of one image property, name or ID.
 MAX_TEXT: Final = 255
 #: Longer image properties, which the scheduler does not read: a signature by an RSA key
-#: of 2048 bits has 344 characters. Only the bound of all properties holds for them.
+#: of 2048 bits has 344 characters. Only the bound of all properties together holds for
+#: them.
 _LONG_PROPERTIES: Final = frozenset({"img_signature", "os_command_line"})
-#: Characters of all scheduler hints, of all image properties or of all extra specs.
+#: The most characters of all hints, of all image properties or of all extra specs.
 MAX_TOTAL_TEXT: Final = 64 * 1024
-#: Hosts that a request may ignore or force.
+#: The most hosts that a request may ignore or force.
 MAX_HOST_NAMES: Final = 10_000
-#: Instances of one request: far more than any quota allows.
+#: The most instances of one request: far more than any quota allows.
 MAX_INSTANCES: Final = 10_000
 
 _NAMES: Final = ("availability_zone", "project_id", "user_id")
@@ -54,12 +55,12 @@ _FLAVOR_MINIMA: Final = {
 
 
 def check_fields(spec_obj: RequestSpec, settings: FlavorAndImage) -> None:
-    """Reject a request by what can be checked before its groups are read.
+    """Reject a request with an invalid field; `check_groups` checks its groups.
 
     Raises
     ------
     InvalidRequest
-        It has no flavor; a part of it is too large, of which the message quotes the
+        The request has no flavor; a field is too large, of which the message quotes the
         first 200 characters; an amount is below its minimum or above Placement's
         maximum.
     """
@@ -136,12 +137,12 @@ def check_groups(
     requested: Iterable[QueryGroup],
     subtrees: Iterable[Iterable[str]],
 ) -> None:
-    """Reject a request by its groups.
+    """Reject a request with an invalid group.
 
     Parameters
     ----------
     requested : iterable of QueryGroup
-        Those of ports, PCI devices and device profiles.
+        The groups of ports, PCI devices and device profiles.
     subtrees : iterable of iterable of str
         Suffixes of groups that one subtree must serve.
 
@@ -236,9 +237,15 @@ def check_query(groups: Iterable[QueryGroup]) -> None:
 def instance_uuids_of(
     spec_obj: RequestSpec, instance_uuids: Sequence[str] | None
 ) -> list[str]:
-    """Return a UUID an instance; given UUIDs take precedence over ``num_instances``.
+    """Return one UUID for each instance: those in `instance_uuids`, if they are sent.
 
-    An old conductor gives none: placeholders that no real instance has stand for them.
+    An old conductor sends none, but ``num_instances`` and perhaps the UUID of the first
+    instance: the others get placeholders that no real instance has.
+
+    Raises
+    ------
+    InvalidRequest
+        A UUID is malformed, or occurs twice.
     """
     if instance_uuids is not None:
         for uuid in instance_uuids:
@@ -248,8 +255,8 @@ def instance_uuids_of(
             if count > 1:
                 raise InvalidRequest(f"instance_uuids: duplicate instance: {uuid}")
         return list(instance_uuids)
-    number = spec_obj.num_instances if "num_instances" in spec_obj else 1
-    uuids = [str(UUID(int=i)) for i in range(number)]
+    n_instances = spec_obj.num_instances if "num_instances" in spec_obj else 1
+    uuids = [str(UUID(int=i)) for i in range(n_instances)]
     if "instance_uuid" in spec_obj:
         uuids[0] = spec_obj.instance_uuid
     return uuids

@@ -84,24 +84,25 @@ class FlavorAndImage:
         )
 
     def sets_any(self, names: frozenset[str]) -> bool:
-        """Return whether flavor or image set one of these, named as in an image."""
+        """Return whether flavor or image has a setting; `names` are those of images."""
         in_flavor = (key.replace(":", "_", 1) for key in self.extra_specs)
         return not (names.isdisjoint(self.properties) and names.isdisjoint(in_flavor))
 
     def both(self, name: str, prefix: str = "hw") -> tuple[str | None, Any]:
-        """Return the flavor's and the image's value, each None if it is unset."""
+        """Return a setting's value in the flavor and in the image, None if unset."""
         in_flavor = self.extra_specs.get(f"{prefix}:{name}") or None
         return in_flavor, self.properties.get(f"{prefix}_{name}") or None
 
     def agreed(
         self, name: str, allowed: Collection[str], prefix: str = "hw"
     ) -> str | None:
-        """Return the one value of flavor and image, None if neither has one.
+        """Return the value of a setting; None if neither flavor nor image has it.
 
         Raises
         ------
         InvalidRequest
-            They contradict each other, or the value is not among `allowed`.
+            Flavor and image contradict each other, or the value is not among
+            `allowed`.
         """
         in_flavor, in_image = self.both(name, prefix)
         if in_flavor is None and in_image is None:
@@ -111,7 +112,7 @@ class FlavorAndImage:
         return one_of(f"{prefix}:{name}", in_flavor or in_image, allowed)
 
     def agreed_flag(self, name: str) -> bool:
-        """Return whether flavor or image enable something.
+        """Return whether flavor or image enables a feature.
 
         Raises
         ------
@@ -147,7 +148,7 @@ def contradiction(
     )
 
 
-#: No host has more; it limits the size of sets of CPUs.
+#: No host has more CPUs than this; it limits the size of sets of CPUs.
 MAX_CPUS = 65536
 
 
@@ -183,7 +184,8 @@ def cpu_policy(guest: FlavorAndImage) -> CPUPolicy | None:
     Raises
     ------
     InvalidRequest
-        A policy is unknown, or the image requests more than the flavor grants.
+        A policy is unknown, or the image requests more dedicated CPUs than the flavor
+        grants.
     """
     in_flavor, in_image = guest.both("cpu_policy")
     one_of("hw:cpu_policy", in_flavor, list(CPUPolicy))
@@ -224,29 +226,30 @@ def dedicated_cpus(guest: FlavorAndImage) -> set[int]:
     Raises
     ------
     InvalidRequest
-        A mask is malformed, or selects none or more than the flavor's vCPUs.
+        A mask is malformed, selects no vCPU or one that the flavor does not have, or
+        selects all of them where one must be left out.
     """
     realtime = set[int]()
     if strutils.bool_from_string(guest.extra_specs.get("hw:cpu_realtime")):
         key = "hw:cpu_realtime_mask"
         in_flavor, in_image = guest.both("cpu_realtime_mask")
         mask = in_image or in_flavor or f"0-{guest.n_vcpus - 1}"
-        realtime = _mask(key, mask, guest.n_vcpus)
+        realtime = _cpus_of_mask(key, mask, guest.n_vcpus)
         if len(realtime) == guest.n_vcpus and emulator_policy(guest) is None:
             raise _bad_mask(
                 key, mask, "leave out a vCPU, unless hw:emulator_threads_policy is set"
             )
     key = "hw:cpu_dedicated_mask"
     if mask := guest.extra_specs.get(key):
-        cpus = _mask(key, mask, guest.n_vcpus)
+        cpus = _cpus_of_mask(key, mask, guest.n_vcpus)
         if len(cpus) == guest.n_vcpus:
             raise _bad_mask(key, mask, "leave at least one vCPU shared")
         return cpus
     return realtime
 
 
-def _mask(key: str, mask: str, n_vcpus: int) -> set[int]:
-    # A mask that only excludes starts from all vCPUs.
+def _cpus_of_mask(key: str, mask: str, n_vcpus: int) -> set[int]:
+    # A mask that begins with an exclusion starts from all vCPUs.
     all_cpus = f"0-{n_vcpus - 1}," if mask.strip().startswith("^") else ""
     try:
         cpus = parse_cpu_mask(all_cpus + mask)

@@ -61,7 +61,7 @@ MAX_AMOUNT: Final = 2**31 - 1
 
 @dataclass(slots=True)
 class QueryGroup:
-    """One group of a query; `suffix` "" is the group that a tree serves.
+    """One group of a query; several providers of a tree may serve the suffix "".
 
     `member_of` holds sets of aggregates: a provider must be in one of each set.
     `required_any` holds sets of traits: a provider must have one of each set.
@@ -78,7 +78,7 @@ class QueryGroup:
 
     @classmethod
     def read(cls, group: RequestGroup) -> QueryGroup:
-        """Read the object in a request, of a port, PCI device or device profile."""
+        """Read the RequestGroup of a port, a PCI device or a device profile."""
         return cls(
             suffix=set_field(group, "requester_id"),
             resources=dict(set_field(group, "resources") or {}),
@@ -90,7 +90,7 @@ class QueryGroup:
         )
 
     def copy(self) -> QueryGroup:
-        """Return a copy that shares nothing which can change."""
+        """Return a copy that shares no mutable collection with the group."""
         return replace(
             self,
             resources=dict(self.resources),
@@ -115,17 +115,20 @@ class QueryGroup:
 
     @property
     def finds_providers(self) -> bool:
-        """Whether Placement can find a provider for it.
+        """Whether Placement can find a provider for the group.
 
-        Without resources, Placement 16.0 finds none by forbidden traits or by a tree.
+        Placement 16.0 finds none by forbidden traits, forbidden aggregates or a tree
+        alone.
         """
-        amounts = any(self.resources.values())
-        return bool(amounts or self.required or self.required_any or self.member_of)
+        has_amount = any(self.resources.values())
+        return bool(has_amount or self.required or self.required_any or self.member_of)
 
     def params(self) -> Iterator[tuple[str, str]]:
-        """Yield the group's parameters, each one's values sorted."""
+        """Yield name and value of each of the group's parameters, lists sorted."""
         if self.resources:
-            pairs = sorted(f"{name}:{n}" for name, n in self.resources.items())
+            pairs = sorted(
+                f"{name}:{amount}" for name, amount in self.resources.items()
+            )
             yield f"resources{self.suffix}", ",".join(pairs)
         if self.required or self.forbidden:
             forbidden = (f"!{name}" for name in sorted(self.forbidden))
@@ -200,7 +203,8 @@ def flavor_groups(extra_specs: Mapping[str, str]) -> FlavorGroups:
     return in_flavor
 
 
-#: Returns a group; called only for a valid extra spec, as it may add the group.
+#: Returns the group with a suffix, and adds it if it is missing: it is called for valid
+#: extra specs only.
 _GroupOf = Callable[[str], QueryGroup]
 
 
@@ -234,7 +238,7 @@ def _add_any_of(group: QueryGroup, key: str, value: str) -> None:
     if not all(map(_TRAIT.fullmatch, traits)):
         raise _malformed(key, value, f"{_ANY_OF} and traits separated by commas")
     if len(traits) == 1:
-        group.required |= traits  # which every Placement supports
+        group.required |= traits  # every version of Placement supports one trait
     else:
         group.required_any.add(traits)
 
@@ -286,7 +290,7 @@ def query_groups(
     is_bfv: bool,
     is_pinned: bool,
 ) -> list[QueryGroup]:
-    """Return all groups of a request, always one without a suffix.
+    """Return all groups of a request, among them always one without a suffix.
 
     The order matters: a resource that an extra spec names replaces the flavor's own
     amount, and a guest's feature replaces what an extra spec names (nova 34).
@@ -294,11 +298,12 @@ def query_groups(
     Parameters
     ----------
     settings, in_flavor, requested, flavor
-        Only read.
+        Not changed: their groups are copied.
     is_bfv : bool
         Whether the guest boots from a volume, and has no root disk on the host.
     is_pinned : bool
-        Whether CPU policies mean PCPU and traits; False for hosts without PCPU.
+        Whether CPU policies request PCPU and traits; False for hosts that do not report
+        PCPU.
 
     Raises
     ------
@@ -310,17 +315,17 @@ def query_groups(
     if unsuffixed is None:
         unsuffixed = QueryGroup()
         groups.append(unsuffixed)
-    is_special = settings.sets_any(CPU_AND_FEATURE_SETTINGS)
-    if is_special and is_pinned:
+    has_special_settings = settings.sets_any(CPU_AND_FEATURE_SETTINGS)
+    if has_special_settings and is_pinned:
         _add_cpu_policies(unsuffixed, settings)
     groups += [group.copy() for group in requested]
-    # The flavor's amounts are those of the classes that no group names, even with 0.
-    named = {name for group in groups for name in group.resources}
-    if not named & {orc.VCPU, orc.PCPU}:
+    # The flavor's own amount applies only to a class that no group names, even with 0.
+    named_classes = {name for group in groups for name in group.resources}
+    if not named_classes & {orc.VCPU, orc.PCPU}:
         unsuffixed.resources[orc.VCPU] = flavor.vcpus
-    if orc.MEMORY_MB not in named:
+    if orc.MEMORY_MB not in named_classes:
         unsuffixed.resources[orc.MEMORY_MB] = flavor.memory_mb
-    if orc.DISK_GB not in named:
+    if orc.DISK_GB not in named_classes:
         root_gb = 0 if is_bfv else flavor.root_gb
         swap_gb = -(-flavor.swap // _MIB_PER_GIB)
         disk_gb: int = flavor.ephemeral_gb + swap_gb + root_gb
@@ -331,11 +336,13 @@ def query_groups(
             )
         unsuffixed.resources[orc.DISK_GB] = disk_gb
     unsuffixed.required |= set(settings.properties.get("traits_required") or ())
-    if is_special:
+    if has_special_settings:
         unsuffixed.required |= feature_traits(settings)
         unsuffixed.resources |= feature_resources(settings)
     for group in groups:
-        group.resources = {name: n for name, n in group.resources.items() if n}
+        group.resources = {
+            name: amount for name, amount in group.resources.items() if amount
+        }
     return [group for group in groups if not group.suffix or not group.is_empty]
 
 

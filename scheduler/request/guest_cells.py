@@ -37,7 +37,7 @@ _KIB: Final = 1024
 
 
 def cells_of_flavor(flavor: Flavor) -> InstanceNUMATopology | None:
-    """Return the cells of a flavor's guest; None: it has none.
+    """Return the NUMA cells of a flavor's guest; None: the guest has none.
 
     Raises
     ------
@@ -87,17 +87,19 @@ def cells_of_flavor(flavor: Flavor) -> InstanceNUMATopology | None:
 def _divided(
     flavor: Flavor, specs: Mapping[str, str], n_cells: int
 ) -> list[tuple[set[int], int]]:
-    """Return the CPUs and the memory of each cell, MiB."""
-    cpus = [specs.get(f"hw:numa_cpus.{i}") for i in range(n_cells)]
-    memory = [specs.get(f"hw:numa_mem.{i}") for i in range(n_cells)]
-    if any(cpus) or any(memory):
-        if not (all(cpus) and all(memory)):
+    """Return the CPUs of each cell, and its memory in MiB."""
+    cpu_masks = [specs.get(f"hw:numa_cpus.{i}") for i in range(n_cells)]
+    memory_texts = [specs.get(f"hw:numa_mem.{i}") for i in range(n_cells)]
+    if any(cpu_masks) or any(memory_texts):
+        if not (all(cpu_masks) and all(memory_texts)):
             raise InvalidRequest(
                 "hw:numa_cpus and hw:numa_mem must be set for each of hw:numa_nodes"
             )
         try:
-            sets = [parse_cpu_mask(mask or "") for mask in cpus]
-            cells = list(zip(sets, map(int, filter(None, memory)), strict=True))
+            cpu_sets = [parse_cpu_mask(mask or "") for mask in cpu_masks]
+            cells = list(
+                zip(cpu_sets, map(int, filter(None, memory_texts)), strict=True)
+            )
         except ValueError as e:
             raise InvalidRequest(f"hw:numa_cpus and hw:numa_mem: {e}") from e
         _check_sums(flavor, cells)
@@ -113,8 +115,8 @@ def _divided(
 
 
 def _check_sums(flavor: Flavor, cells: Sequence[tuple[set[int], int]]) -> None:
-    """Reject cells that are not just the CPUs and the memory of the flavor."""
-    cpus = sorted(cpu for of_cell, _ in cells for cpu in of_cell)
+    """Reject cells that do not have exactly the CPUs and the memory of the flavor."""
+    cpus = sorted(cpu for cpus_of_cell, _ in cells for cpu in cpus_of_cell)
     if cpus != list(range(flavor.vcpus)):
         raise InvalidRequest(
             "hw:numa_cpus must have each of the flavor's vCPUs, 0 to "
@@ -142,7 +144,7 @@ def _count(key: str, text: str | None) -> int | None:
 
 
 def _page_size(text: str | None) -> int | None:
-    """Return a page size, KiB, or the number of its name."""
+    """Return a page size in KiB, or the constant of ``small``, ``large`` or ``any``."""
     if not text:
         return None
     if text in _PAGE_NAMES:

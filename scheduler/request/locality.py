@@ -36,14 +36,14 @@ MAX_SKEW: Final = "max_skew"
 _MAX_A_PLACE: Final = "max_server_per_"
 _SCOPE: Final = "moorage:"
 
-#: The level of a host among targets, which no place can have.
+#: In place of the level of a `Target` that is a service host; no place has this level.
 HOST: Final = "host"
 #: A level and the name of a place, or `HOST` and the name of a service host.
 Target = tuple[str, str]
 
-#: Values of all hints about places together: each may cost a GET to Placement.
+#: The most values of all hints about places together: each may cost a GET to Placement.
 MAX_VALUES: Final = 100
-#: Hints that set preferences, which a host may not meet, and no rules.
+#: Hints that set preferences and no rules: a host need not meet a preference.
 SOFT_HINTS: Final = ("near", "far")
 _MAX_NAME: Final = 255
 _MAX_COUNT: Final = 10_000
@@ -82,8 +82,8 @@ class WithInstances:
     instances : frozenset of str
         UUIDs.
     is_group : bool
-        Whether the server group is meant: its first member may go anywhere, and the
-        others, instances of the same request among them, follow.
+        Whether the instances are those of the server group: its first member may go
+        anywhere, and the other members, also those of the same request, follow it.
     """
 
     hint: str
@@ -99,7 +99,8 @@ class AtMost:
     Attributes
     ----------
     is_group : bool
-        Whether the server group is meant, and instances of the same request count.
+        Whether the instances are those of the server group, so that instances of the
+        same request count, too.
     """
 
     hint: str
@@ -113,8 +114,8 @@ class AtMost:
 class Spread:
     """Only hosts in places that have few of these instances, compared with others.
 
-    With one more, a place has at most `max_skew` more than the place that has the
-    fewest. Instances of the same request count.
+    With one more instance, a place has at most `max_skew` more of them than the place
+    that has the fewest. Instances of the same request count.
     """
 
     hint: str
@@ -135,14 +136,15 @@ class SoftRule:
     Attributes
     ----------
     level : str
-        The level of the place or of the group's hint; empty for instances, of which
-        the host counts, too.
+        The level of the place or of the group's hint. Empty: the rule is about
+        instances, and a host that has one of them is nearer than its smallest place.
     place : str or None
         None: the instances are meant.
     instances : frozenset of str
         UUIDs.
     is_group : bool
-        Whether the server group is meant, and instances of the same request count.
+        Whether the instances are those of the server group, so that instances of the
+        same request count, too.
     targets : frozenset of (level, place)
         Places, and hosts with the level `HOST`, of which the closest one counts; empty:
         the place or the instances are meant.
@@ -170,7 +172,8 @@ class AttachmentHint:
     Attributes
     ----------
     level : str
-        The level at which a host must have its place; empty: near ones are preferred.
+        The level at which a host must be in the place of the volume or port; empty:
+        hosts near to it are preferred.
     """
 
     hint: str
@@ -179,7 +182,7 @@ class AttachmentHint:
     level: str = ""
 
 
-_OF_ATTACHMENTS: Final = tuple(f"_{kind}" for kind in AttachmentKind)
+_ATTACHMENT_SUFFIXES: Final = tuple(f"_{kind}" for kind in AttachmentKind)
 
 #: One rule of a request at one level; `hint` is what it is read from.
 Rule = InPlaces | WithInstances | AtMost | Spread
@@ -191,14 +194,14 @@ def locality_rules(request: SetsPlaces, levels: Sequence[str]) -> tuple[Rule, ..
     Parameters
     ----------
     levels : sequence of str
-        Those that the operator has configured.
+        The levels that the operator has configured.
 
     Raises
     ------
     InvalidRequest
         A value is malformed; the message names the hint or extra spec.
     """
-    if not _has_any(request, levels):
+    if not _may_set_rules(request, levels):
         return ()
     return tuple(_RulesReader(request, levels).read())
 
@@ -208,7 +211,7 @@ def soft_rules(request: SetsPlaces, levels: Sequence[str]) -> tuple[SoftRule, ..
 
     Parameters and errors are those of `locality_rules`.
     """
-    if not _has_any(request, levels):
+    if not _may_set_rules(request, levels):
         return ()
     return tuple(_RulesReader(request, levels).read_soft())
 
@@ -216,15 +219,15 @@ def soft_rules(request: SetsPlaces, levels: Sequence[str]) -> tuple[SoftRule, ..
 def named_uuids(
     request: SetsPlaces, levels: Sequence[str]
 ) -> Mapping[str, frozenset[str]]:
-    """Return the UUIDs that hints about places name, by hint, but the own group's.
+    """Return the UUIDs that each hint about places names.
 
-    Malformed values are left out.
+    The UUID of the request's own server group, and malformed values, are left out.
     """
-    group = request.server_group.uuid if request.server_group is not None else None
+    group_uuid = request.server_group.uuid if request.server_group is not None else None
     names = [
         f"{prefix}{level}" for prefix in ("same_", "different_") for level in levels
     ]
-    named = {
+    uuids_by_hint = {
         hint: frozenset(
             str(UUID(value))
             for value in request.hint_values(hint)[:MAX_VALUES]
@@ -232,21 +235,28 @@ def named_uuids(
         )
         for hint in (*names, *SOFT_HINTS)
     }
-    return {hint: uuids - {group} for hint, uuids in named.items() if uuids - {group}}
+    return {
+        hint: uuids - {group_uuid}
+        for hint, uuids in uuids_by_hint.items()
+        if uuids - {group_uuid}
+    }
 
 
 def remove_hint(spec_obj: RequestSpec, hint: str) -> None:
-    """Remove what the rules with a `hint` are read from: a hint and an extra spec."""
+    """Remove the scheduler hint and the extra spec that rules with a `hint` come from.
+
+    Of ``group_level=rack`` and the like, only the value is removed.
+    """
     name, _, value = hint.partition("=")
     hints = {k: list(v) for k, v in (spec_obj.scheduler_hints or {}).items()}
     specs = dict(spec_obj.flavor.extra_specs or {})
     key = f"{_SCOPE}{name}"
     in_spec = [text.strip() for text in specs.pop(key, "").split(",")]
     in_hint = hints.pop(name, [])
-    if value and (kept := [text for text in in_hint if text != value]):
-        hints[name] = kept
-    if value and (kept := [text for text in in_spec if text and text != value]):
-        specs[key] = ",".join(kept)
+    if value and (other_values := [text for text in in_hint if text != value]):
+        hints[name] = other_values
+    if value and (other_values := [text for text in in_spec if text and text != value]):
+        specs[key] = ",".join(other_values)
     spec_obj.scheduler_hints, spec_obj.flavor.extra_specs = hints, specs
 
 
@@ -258,12 +268,12 @@ def attachment_hints(
     Parameters and errors are those of `locality_rules`.
     """
     names = request.hints if levels else ()
-    if not any(name.endswith(_OF_ATTACHMENTS) for name in names):
+    if not any(name.endswith(_ATTACHMENT_SUFFIXES) for name in names):
         return ()
     return tuple(dict.fromkeys(_RulesReader(request, levels).read_attachments()))
 
 
-def _has_any(request: SetsPlaces, levels: Sequence[str]) -> bool:
+def _may_set_rules(request: SetsPlaces, levels: Sequence[str]) -> bool:
     if not levels:
         return False
     specs = request.settings.extra_specs
@@ -285,12 +295,13 @@ class _RulesReader:
 
     def read(self) -> Iterator[Rule]:
         """Yield the rules, level by level."""
-        at_levels, spread_at = self._named(GROUP_LEVEL), self._named(SPREAD_LEVEL)
+        group_levels = self._named(GROUP_LEVEL)
+        spread_levels = self._named(SPREAD_LEVEL)
         for level in self._levels:
             yield from self._places(level)
             yield from self._instances(level)
-            yield from self._limits(level, is_of_group=level in at_levels)
-            if level in spread_at:
+            yield from self._limits(level, is_of_group=level in group_levels)
+            if level in spread_levels:
                 skew = self._least(MAX_SKEW) or 1
                 if level in self._set_by_flavor(SPREAD_LEVEL):
                     skew = min(skew, self._of_flavor(MAX_SKEW) or 1)
@@ -320,8 +331,8 @@ class _RulesReader:
     def read_attachments(self) -> Iterator[AttachmentHint]:
         """Yield the volumes and ports that hints name."""
         for kind in AttachmentKind:
-            at_levels = ((f"same_{level}_{kind}", level) for level in self._levels)
-            for hint, level in ((f"near_{kind}", ""), *at_levels):
+            level_hints = ((f"same_{level}_{kind}", level) for level in self._levels)
+            for hint, level in ((f"near_{kind}", ""), *level_hints):
                 for value in self._values(hint):
                     if not uuidutils.is_uuid_like(value):
                         raise _wrong(hint, value, f"the UUID of a {kind}")
@@ -383,6 +394,7 @@ class _RulesReader:
         return self._split(hint, self._values(hint))
 
     def _split(self, hint: str, uuids: Iterable[str]) -> tuple[frozenset[str], bool]:
+        """Return which UUIDs are instances, and whether the server group's is one."""
         values = frozenset(_uuid(hint, value) for value in uuids)
         group = frozenset() if self._group_uuid is None else {self._group_uuid}
         return values - group, bool(values & group)
@@ -405,7 +417,7 @@ class _RulesReader:
             yield value
 
     def _least(self, name: str) -> int | None:
-        """Return the least number that a hint and an extra spec set; None: none."""
+        """Return the lowest number in hints and the extra spec; None: there is none."""
         numbers = [_number(name, value) for value in self._values(name)]
         if (by_flavor := self._of_flavor(name)) is not None:
             numbers.append(by_flavor)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The NUMA cells that a guest requests, and the networks to be near to."""
+"""The NUMA cells that a guest requests, and the networks that they must be near to."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class GuestCell:
     Attributes
     ----------
     n_shared : int
-        Floating guest CPUs.
+        How many guest CPUs float: they are not pinned.
     pcpus : tuple of int
         Guest CPUs to be pinned, ascending.
     page_size : int or None
-        KiB, or SMALL_PAGES, LARGE_PAGES, ANY_PAGES; None: any memory.
+        KiB, or SMALL_PAGES, LARGE_PAGES, ANY_PAGES; None: no page size is requested.
     """
 
     memory_mb: int
@@ -50,7 +50,7 @@ class GuestCell:
 
     @classmethod
     def read(cls, cell: InstanceNUMACell) -> Self:
-        """Read the object in a request; a field that is unset becomes None."""
+        """Read the InstanceNUMACell of a request; an unset field becomes None."""
         return cls(
             memory_mb=cell.memory,
             n_shared=len(cell.cpuset),
@@ -96,7 +96,8 @@ class Guest:
     Attributes
     ----------
     is_isolated_emulator : bool
-        Whether the emulator's threads get a CPU of their own, beside the first cell's.
+        Whether the emulator's threads get a CPU of their own, in addition to those of
+        the first cell.
     """
 
     cells: tuple[GuestCell, ...]
@@ -104,14 +105,14 @@ class Guest:
 
     @classmethod
     def read(cls, topology: InstanceNUMATopology) -> Self:
-        """Read the object in a request."""
+        """Read the InstanceNUMATopology of a request."""
         is_set = "emulator_threads_policy" in topology
         policy = topology.emulator_threads_policy if is_set else None
         cells = tuple(map(GuestCell.read, topology.cells))
         return cls(cells, policy == ISOLATE)
 
     def reserved(self, index: int) -> int:
-        """Return how many CPUs are reserved beside those of a cell, 0 or 1."""
+        """Return how many CPUs the emulator gets in addition to a cell's, 0 or 1."""
         return int(self.is_isolated_emulator and index == 0)
 
     @property
@@ -121,18 +122,20 @@ class Guest:
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The indices of cells that request the same."""
-        alike: defaultdict[tuple[GuestCell, int], list[int]] = defaultdict(list)
+        """The indices of the cells, in one group for each distinct request."""
+        groups: defaultdict[tuple[GuestCell, int], list[int]] = defaultdict(list)
         for index, cell in enumerate(self.cells):
-            # The numbers of its CPUs do not decide whether a cell fits.
-            alike[_without_cpu_numbers(cell), self.reserved(index)].append(index)
-        return tuple(map(tuple, alike.values()))
+            # Whether a cell fits does not depend on the numbers of its CPUs.
+            groups[_without_cpu_numbers(cell), self.reserved(index)].append(index)
+        return tuple(map(tuple, groups.values()))
 
     def describe(self) -> str:
         """Return a description for users."""
-        parts = [self.cells[same[0]].describe() for same in self.groups]
-        counts = [len(same) for same in self.groups]
-        cells = "; ".join(f"{n} x {p}" for n, p in zip(counts, parts, strict=True))
+        parts = [self.cells[indices[0]].describe() for indices in self.groups]
+        counts = [len(indices) for indices in self.groups]
+        cells = "; ".join(
+            f"{count} x {part}" for count, part in zip(counts, parts, strict=True)
+        )
         emulator = ", one more CPU for the emulator" * self.is_isolated_emulator
         return f"{len(self.cells)} cells: {cells}{emulator}"
 
@@ -155,7 +158,7 @@ class Networks:
     Attributes
     ----------
     is_tunneled : bool
-        Whether it has tunneled networks.
+        Whether the guest has tunneled networks.
     """
 
     physnets: frozenset[str] = frozenset()
@@ -163,7 +166,7 @@ class Networks:
 
     @classmethod
     def read(cls, source: RequestSpec | NUMATopologyLimits) -> Self:
-        """Read those of a request, or of a selection's limits."""
+        """Read the networks of a request, or of a selection's limits."""
         metadata = source.network_metadata if "network_metadata" in source else None
         if not metadata:
             return cls()

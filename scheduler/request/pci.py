@@ -23,18 +23,19 @@ SOCKET: Final = "socket"
 
 @dataclass(frozen=True, slots=True)
 class PciRequest:
-    """So many devices, each of which answers one of the specs.
+    """A request for `count` devices, each of which matches one of the specs.
 
     Attributes
     ----------
     specs : tuple of tuple of (str, value)
         Each spec's pairs as requested, by ascending key.
     numa_policy : str
-        How near the devices have to be: required, preferred, legacy or socket.
+        How near the devices have to be to the guest's NUMA cells: required, preferred,
+        legacy or socket.
     is_from_port : bool
         Whether a Neutron port requests it, and not an alias of the flavor.
     rp_uuids : tuple of str
-        The providers, one a device, that an earlier decision wrote into the specs.
+        The provider of each device, if an earlier decision wrote them into the specs.
     """
 
     count: int
@@ -46,22 +47,23 @@ class PciRequest:
 
     @classmethod
     def read(cls, request: InstancePCIRequest) -> PciRequest:
-        """Read the object in a request."""
+        """Read the InstancePCIRequest of a request."""
         specs = (request.spec if "spec" in request else None) or ()
-        written = (specs[0].get("rp_uuids") if specs else None) or ""
+        rp_uuids_text = (specs[0].get("rp_uuids") if specs else None) or ""
         return cls(
             count=request.count,
             specs=tuple(_items(spec) for spec in specs),
             numa_policy=request.numa_policy or LEGACY,
             request_id=request.request_id,
             is_from_port=request.source == request.NEUTRON_PORT,
-            rp_uuids=tuple(written.split(",")) if written else (),
+            rp_uuids=tuple(rp_uuids_text.split(",")) if rp_uuids_text else (),
         )
 
     def groups_among(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the request groups that are this request's, in their order.
+        """Return the names of the request groups of this PCI request, in their order.
 
-        They are named ``<request_id>-<index>``, each for one device. A port has none.
+        They are ``<request_id>-<index>``, one for each device. A port's request has no
+        such group.
         """
         prefix = self.request_id
         if self.is_from_port or prefix is None:
@@ -86,17 +88,17 @@ def read_requests(requests: InstancePCIRequests | None) -> tuple[PciRequest, ...
 def providers_of(
     request: PciRequest, mappings: Mapping[str, Sequence[str]] | None
 ) -> tuple[str, ...]:
-    """Return the resource providers of a request's devices, one a device.
+    """Return the resource providers of a request's devices, one for each device.
 
-    An empty tuple where Placement does not track the devices: any pool will do. nova's
-    ``_get_rp_uuids_for_request``.
+    The tuple is empty where Placement does not track the devices: any pool may then
+    give them. The rule is nova's ``_get_rp_uuids_for_request``.
 
     Parameters
     ----------
     mappings : mapping or None
-        Of an allocation candidate: providers by request group, of which a PCI request's
-        have one each. None: the candidate was claimed already, and its providers are
-        in the specs.
+        The providers by request group that an allocation candidate assigns; a group of
+        a PCI request has one. None: the candidate was claimed already, and its
+        providers are in the specs.
     """
     if request.is_from_port:
         return ()

@@ -40,13 +40,13 @@ LOG = logging.getLogger(__name__)
 
 #: A hint of the conductor's: the request only checks an instance on its own host.
 _CHECK_TYPE: Final = "_nova_check_type"
-#: Where a RequestSpec refers to the request that was read from it.
+#: The attribute of a RequestSpec that refers to the `Request` that was read from it.
 _REFERENCE: Final = "_validated_request"
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedDestination:
-    """Where a request wants its instances; what is unset restricts nothing.
+    """Where a request wants its instances; an unset attribute restricts nothing.
 
     Attributes
     ----------
@@ -70,17 +70,17 @@ class RequestedDestination:
 
     @classmethod
     def read(cls, destination: Destination) -> Self:
-        """Read the object in a request."""
+        """Read the Destination of a request."""
         cell = set_field(destination, "cell")
         cell_uuid = cell.uuid if cell else None
         may_leave = bool(set_field(destination, "allow_cross_cell_move"))
-        ored = set_field(destination, "aggregates") or ()
+        aggregate_sets = set_field(destination, "aggregates") or ()
         return cls(
             host=set_field(destination, "host") or None,
             node=set_field(destination, "node") or None,
             cell=None if may_leave else cell_uuid,
             preferred_cell=cell_uuid if may_leave else None,
-            aggregates=tuple(frozenset(uuids.split(",")) for uuids in ored),
+            aggregates=tuple(frozenset(uuids.split(",")) for uuids in aggregate_sets),
             forbidden_aggregates=frozenset(
                 set_field(destination, "forbidden_aggregates") or ()
             ),
@@ -88,11 +88,11 @@ class RequestedDestination:
 
 
 class Request:
-    """A request, which is read once and then only read from.
+    """A conductor's request: the RequestSpec, of which each part is read once.
 
     A decision begins with `validated`, which also reads all parts that can be invalid;
-    otherwise, these are read at their first use. Filters, weighers and prefilters of
-    ours get to the same object with `of`.
+    otherwise, these are read at their first use. Moorage's own filters, weighers and
+    prefilters get the same object from `of`.
 
     Attributes
     ----------
@@ -106,8 +106,9 @@ class Request:
         Whether the guest boots from a volume.
     requested_networks : sequence of moorage.objects.NetworkRequest
     requested_resources : sequence of moorage.objects.RequestGroup
-        The groups of ports, PCI devices and device profiles, and these as
+        The groups of ports, PCI devices and device profiles.
     requested_groups : sequence of QueryGroup
+        The same groups, in the form in which Placement is queried for them.
     root_required, root_forbidden : frozenset of str
         Traits that the root provider must and must not have.
     same_subtree : sequence of iterable of str
@@ -124,11 +125,11 @@ class Request:
     hints : mapping
         The values of all scheduler hints.
     is_rebuild : bool
-        Whether it checks if an instance can be rebuilt on its host.
+        Whether the request only checks if an instance can be rebuilt on its host.
     skips_filters : bool
         Whether hosts are forced, so that no filter runs (nova's rule).
     numa : Guest or None
-        The guest's NUMA cells; None: it has none.
+        The guest's NUMA cells; None: the guest has none.
     pci_requests : tuple of PciRequest
     """
 
@@ -149,7 +150,9 @@ class Request:
         self.requested_resources: Sequence[RequestGroup] = (
             get("requested_resources") or ()
         )
-        self.requested_groups = [QueryGroup.read(g) for g in self.requested_resources]
+        self.requested_groups = [
+            QueryGroup.read(group) for group in self.requested_resources
+        ]
         params = get("request_level_params")
         self.root_required = frozenset[str](set_field(params, "root_required") or ())
         self.root_forbidden = frozenset[str](set_field(params, "root_forbidden") or ())
@@ -171,16 +174,19 @@ class Request:
         if host or node:
             self.requested_host = (host, node, self.destination.cell)
         self.hints: Mapping[str, Sequence[str]] = get("scheduler_hints") or {}
-        check = [value for value in self.hints.get(_CHECK_TYPE) or () if value]
-        self.is_rebuild = check == ["rebuild"]
-        self.skips_filters = bool(self.force_hosts or self.force_nodes) and not check
+        check_types = [value for value in self.hints.get(_CHECK_TYPE) or () if value]
+        self.is_rebuild = check_types == ["rebuild"]
+        self.skips_filters = (
+            bool(self.force_hosts or self.force_nodes) and not check_types
+        )
         # What the guest needs of a host.
         topology, devices = get("numa_topology"), get("pci_requests")
         self.numa = Guest.read(topology) if topology else None
         self.pci_requests = (
             read_requests(devices) if set_field(devices, "requests") else ()
         )
-        # Rules about places: those that were read, and those of volumes and ports.
+        # Rules about places: those of hints and extra specs, by the levels for which
+        # they were read, and those of volumes and ports.
         self._rules: dict[tuple[str, ...], tuple[Rule, ...]] = {}
         self._attachment_rules: tuple[Rule, ...] = ()
         self._attachment_preferences: tuple[SoftRule, ...] = ()
@@ -192,19 +198,19 @@ class Request:
         Raises
         ------
         InvalidRequest
-            The request is malformed or contradictory: the message names the field.
+            The request is malformed or contradictory; the message names the field.
         """
         request = cls(spec_obj)
         check_fields(spec_obj, request.settings)
         check_groups(
             request.flavor_groups, request.requested_groups, request.same_subtree
         )
-        if not request.is_rebuild:  # for which Placement is not queried
+        if not request.is_rebuild:  # a rebuild does not query Placement
             _ = request.server_group  # reading it raises
             check_query(request.groups)
         for extra_spec, reason in request.flavor_groups.ignored:
             LOG.warning("Extra spec %s is ignored: %s", extra_spec, reason)
-        # Weak: the decision that holds the request must not be outlived by it.
+        # Weak: the request must not outlive the decision that holds it.
         setattr(spec_obj, _REFERENCE, weakref.ref(request))
         return request
 
@@ -212,7 +218,7 @@ class Request:
     def of(cls, spec_obj: RequestSpec) -> Self:
         """Return the request of the decision in which a plugin gets `spec_obj`.
 
-        Outside a decision, such as in a test of a plugin, it is read again.
+        Outside a decision, such as in a test of a plugin, `spec_obj` is read again.
         """
         reference = getattr(spec_obj, _REFERENCE, None)
         request: Self | None = reference() if reference is not None else None
@@ -220,9 +226,9 @@ class Request:
 
     @staticmethod
     def share(spec_obj: RequestSpec, copied: RequestSpec) -> None:
-        """Let a copy of `spec_obj` have its request, too: they differ in nothing else.
+        """Let `of` return the request of `spec_obj` for `copied`, an equal copy, too.
 
-        Any other copy is read anew, as a plugin may have changed it.
+        A copy that is not shared is read anew, as a plugin may have changed it.
         """
         if (reference := getattr(spec_obj, _REFERENCE, None)) is not None:
             setattr(copied, _REFERENCE, reference)
@@ -250,7 +256,8 @@ class Request:
     def fallback_groups(self) -> Sequence[QueryGroup] | None:
         """The groups for hosts that do not report PCPU yet, which have VCPU instead.
 
-        None if no CPU is dedicated, or if no resources would be left.
+        None if no group requests PCPU, if the CPU policy is not dedicated, or if no
+        resources would be left.
         """
         has_pcpu = any(orc.PCPU in group.resources for group in self.groups)
         if not has_pcpu or cpu_policy(self.settings) is not CPUPolicy.DEDICATED:
@@ -346,9 +353,10 @@ class Request:
     def set_attachment_rules(
         self, rules: Sequence[Rule], preferences: Sequence[SoftRule]
     ) -> None:
-        """Have `locality_rules` and `soft_locality_rules` return these, too.
+        """Add the rules and preferences about places that volumes and ports set.
 
-        Called before filters and weighers are prepared.
+        `locality_rules` and `soft_locality_rules` then return them, too. Called before
+        filters and weighers are prepared.
         """
         self._attachment_rules = tuple(rules)
         self._attachment_preferences = tuple(preferences)

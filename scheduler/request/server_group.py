@@ -28,15 +28,15 @@ class ServerGroup:
     Attributes
     ----------
     uuid : str or None
-        None: the request does not have it.
+        None: the request does not have the group's UUID.
     policy : str or None
-        One of the four policies; None: none that is known.
+        One of the four policies; None: the group has none of them.
     members : frozenset of str
         UUIDs of its instances.
     hosts : frozenset of str
-        Service hosts that it is on, as the conductor knows.
+        Service hosts of its instances, as far as the conductor knows them.
     max_per_host : int
-        Most members on a host, by the rule of policy anti-affinity.
+        The most members that policy anti-affinity allows on one host.
     """
 
     policy: str | None
@@ -47,7 +47,7 @@ class ServerGroup:
 
     @classmethod
     def read(cls, group: InstanceGroup) -> Self:
-        """Read the object in a request.
+        """Read the InstanceGroup of a request.
 
         Raises
         ------
@@ -65,14 +65,15 @@ class ServerGroup:
 
 
 def _policy(group: InstanceGroup) -> str | None:
-    """Return ``policy``, or else the first that is known of the old list ``policies``.
+    """Return the field ``policy`` or, without it, the first known of ``policies``.
 
     nova 34 sends both, and they agree; before InstanceGroup 1.11 there was only the
-    list, which could also have "legacy". Where they disagree, the list is the old one.
+    list ``policies``, which could also have "legacy". Where both fields are set and
+    disagree, ``policy`` counts, because the list is outdated.
     """
-    named = set_field(group, "policy")
-    listed = [named] if named else set_field(group, "policies") or ()
-    return next((policy for policy in listed if policy in _POLICIES), None)
+    policy_field = set_field(group, "policy")
+    policies = [policy_field] if policy_field else set_field(group, "policies") or ()
+    return next((policy for policy in policies if policy in _POLICIES), None)
 
 
 def _max_per_host(group: InstanceGroup) -> int:

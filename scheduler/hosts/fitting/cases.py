@@ -21,14 +21,14 @@ class Cases:
     Attributes
     ----------
     cells : CellRows
-        Those of each case's host.
+        The cells of each case's host.
     declared : sequence of ndarray of uint64, shape (m,)
         For each of the guest's networks, the host cells that declare it, as bits.
     requests : sequence of PciRequest
     pools : PoolRows or None
-        Those of each case's host; None: there are no requests.
+        The pools of each case's host; None: there are no requests.
     providers : sequence of Providers, length n_requests
-        Those that each case assigns to each request.
+        The providers that each case assigns to each request.
     """
 
     cells: CellRows
@@ -40,24 +40,30 @@ class Cases:
     def allow(self, at: Rows, chosen: int) -> Mask:
         """Return which of the cases at these indices allow a choice of host cells.
 
-        A network that some cell declares needs one of the cells that do
-        (``_numa_cells_support_network_metadata``); the devices need to be near.
+        If a cell of the host declares a network, the choice must have a cell that
+        declares it (nova's ``_numa_cells_support_network_metadata``); the devices must
+        be near to the choice.
 
         Parameters
         ----------
         chosen : int
-            A bit each.
+            The host cells, as bits.
         """
         allowed = np.ones(len(at), bool)
         for declared in self.declared:
-            near = declared[at]
-            allowed &= (near == 0) | (near & np.uint64(chosen) != 0)
+            declaring_cells = declared[at]
+            allowed &= (declaring_cells == 0) | (
+                declaring_cells & np.uint64(chosen) != 0
+            )
         if self.pools is not None:
-            rows = at[allowed]
+            allowed_cases = at[allowed]
             allowed[allowed] = supported(
-                self.pools.take(rows),
+                self.pools.take(allowed_cases),
                 self.requests,
-                [None if codes is None else codes[rows] for codes in self.providers],
-                ChosenCells.of(self.cells.take(rows), chosen),
+                [
+                    None if codes is None else codes[allowed_cases]
+                    for codes in self.providers
+                ],
+                ChosenCells.of(self.cells.take(allowed_cases), chosen),
             )
         return allowed

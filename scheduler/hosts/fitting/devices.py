@@ -15,7 +15,10 @@ from .need import Need
 
 
 def hosts_with_devices(hosts: HostBatch, need: Need) -> Mask:
-    """Return which hosts have the devices, of any providers, shape (n_hosts,)."""
+    """Return which hosts have the devices of all requests, shape (n_hosts,).
+
+    The devices may be of any resource provider.
+    """
     any_provider = [None] * len(need.requests)
     return _answers(
         hosts,
@@ -28,7 +31,7 @@ def hosts_with_devices(hosts: HostBatch, need: Need) -> Mask:
 def hosts_with_each_device(hosts: HostBatch, need: Need) -> Mask:
     """Return which hosts have the devices of each request alone, shape (n_hosts,).
 
-    The others have them for no candidate, and near to no cell.
+    No other host has the devices, whichever candidate or NUMA cells are chosen.
     """
     return _answers(
         hosts, need, "alone", lambda rows: supported_alone(rows, need.requests)
@@ -39,7 +42,7 @@ def _answers(
     hosts: HostBatch, need: Need, name: str, answer: Callable[[PoolRows], Mask]
 ) -> Mask:
     """Return the answers for each host's pools, cached for equal requested devices."""
-    # Not the requests themselves: each has an id, which is new each time.
+    # Not the requests themselves: each has an id of its own.
     requested = tuple((request.count, request.specs) for request in need.requests)
     return hosts.map_codes(
         "pci_stats",
@@ -51,7 +54,7 @@ def _answers(
 def candidates_with_devices(
     hosts: HostBatch, need: Need, providers: Sequence[Providers]
 ) -> Mask:
-    """Return whose providers have the devices, shape (n_candidates,)."""
+    """Return which candidates' providers have the devices, shape (n_candidates,)."""
     rows = pool_rows(hosts, hosts.candidates.rows)
     return supported(rows, need.requests, providers)
 
@@ -65,12 +68,13 @@ def pool_rows(hosts: HostBatch, at: Rows) -> PoolRows:
 def assigned_providers(hosts: HostBatch, need: Need) -> Sequence[Providers] | None:
     """Return the providers that each candidate of a batch assigns to each request.
 
-    None: Placement does not track the devices, and all candidates of a host are alike.
+    None: Placement does not track the devices, so that they do not distinguish the
+    candidates of a host.
 
     Returns
     -------
     sequence of Providers, length n_requests, or None
-        Each of shape (n_candidates, n); n: how many groups are of the request.
+        Each of shape (n_candidates, n); n: the number of groups of the request.
     """
     if not need.asks_providers:
         return None
@@ -80,13 +84,13 @@ def assigned_providers(hosts: HostBatch, need: Need) -> Sequence[Providers] | No
 
 
 def _codes(arrays: PoolArrays, request: PciRequest, hosts: HostBatch) -> Providers:
-    """Return what `providers_of` does for one request and many candidates at once."""
+    """Return the codes of `providers_of` for one request and all candidates."""
     groups = hosts.request_groups
     if not groups:
-        written = arrays.provider_codes(providers_of(request, None))
-        return np.tile(written, (len(hosts.candidates), 1)) if len(written) else None
+        codes = arrays.provider_codes(providers_of(request, None))
+        return np.tile(codes, (len(hosts.candidates), 1)) if len(codes) else None
     columns = [
-        # Candidates may be computed for this: not without a group of the request.
+        # This may compute candidates, so it is done for groups of the request only.
         hosts.candidates.provider_codes(group, arrays)
         for group in request.groups_among(groups)
     ]

@@ -47,11 +47,14 @@ class NumaPciUsage:
     Attributes
     ----------
     topology, pools
-        What it left.
+        The host's cells and devices, without those that the instance took.
     guest : FittedGuest or None
-        The cells and CPUs that it has; None: none, or it did not fit any more.
+        The cells and CPUs of the instance; None: it needs none, or did not fit any
+        more.
+    devices : TakenPools
+        The devices that the instance took.
     is_complete : bool
-        Whether it got all that it needs.
+        Whether the instance got all that it needs.
     """
 
     topology: HostTopology | None
@@ -65,7 +68,7 @@ class NumaPciUsage:
         return (("numa_topology", self.topology), ("pci_stats", self.pools))
 
     def undone(self, topology: HostTopology | None, pools: HostPools) -> Changes:
-        """Return the columns of a host after the instance gave all of it back."""
+        """Return the columns of a host after the instance gave its usage back."""
         if self.guest is not None and topology is not None:
             topology = topology.without_guest(self.guest)
         return (
@@ -82,13 +85,13 @@ class Need:
     ----------
     requests : tuple of PciRequest
     providers : tuple of tuple of str, length n_requests
-        The resource providers that a candidate assigns to each request; none: any
-        device will do.
+        The resource providers that a candidate assigns to each request; empty: any
+        device matches.
     limits : Limits or None
-        How far the host's cells may be overcommitted, and the networks to be near to;
-        None: without limit, and none.
+        How far the host's cells may be overcommitted, and the networks that the cells
+        must be near to; None: no limits and no networks.
     is_packed : bool
-        Prefer cells that are in use (nova's
+        Whether cells that are in use are preferred (nova's
         ``packing_host_numa_cells_allocation_strategy``).
     """
 
@@ -104,25 +107,26 @@ class Need:
         return any(not request.is_from_port for request in self.requests)
 
     def assigned(self, mappings: Mapping[str, Sequence[str]] | None) -> Need:
-        """Return the same with the providers that a candidate's `mappings` assign."""
+        """Return the need with the providers that a candidate's `mappings` assign."""
         providers = tuple(providers_of(request, mappings) for request in self.requests)
         return dataclasses.replace(self, providers=providers)
 
     def within(self, limits: Limits | None) -> Need:
-        """Return the same under the limits of one host."""
+        """Return the need with the limits of one host."""
         return dataclasses.replace(self, limits=limits)
 
     def fits(self, topology: HostTopology, pools: HostPools) -> FittedGuest | None:
-        """Return how the guest fits a host, its devices near to it, or None."""
+        """Return the guest on cells near to its devices; None: it does not fit."""
         return self._fitted(self._case(topology, pools), topology, pools)
 
     def take(
         self, topology: HostTopology | None, pools: HostPools
     ) -> NumaPciUsage | None:
-        """Return what the instance takes of a host; None for nothing.
+        """Return what the instance takes of a host; None: it takes nothing.
 
-        The rule is nova's ``HostState.consume_from_request``. What does not fit any
-        more, since the host has changed, is not taken: the host will report it.
+        The rule is nova's ``HostState.consume_from_request``. Cells or devices that do
+        not fit any more, since the host has changed, are not taken: the host's next
+        report has them.
         """
         case = self._case(topology, pools)
         chosen, fitted = 0, None
@@ -134,18 +138,18 @@ class Need:
         pools_left = self._left(case, pools, chosen)
         if fitted is None and pools_left is None:
             return None
-        after = pools if pools_left is None else pools_left
+        remaining_pools = pools if pools_left is None else pools_left
         has_cells = self.guest is None or fitted is not None
         return NumaPciUsage(
             topology,
-            after,
+            remaining_pools,
             fitted,
-            pools.minus(after),
+            pools.minus(remaining_pools),
             is_complete=has_cells and pools_left is not None,
         )
 
     def _case(self, topology: HostTopology | None, pools: HostPools) -> Cases:
-        """Return a single host as an array of one, with no more than is asked for."""
+        """Return a single host as arrays of one, with only the needed parts."""
         rows: PoolRows | None = None
         codes: Sequence[Providers] = ()
         if self.requests:
@@ -161,7 +165,7 @@ class Need:
     def _fitted(
         self, case: Cases, topology: HostTopology, pools: HostPools
     ) -> FittedGuest | None:
-        """Return nova's ``numa_fit_instance_to_host``."""
+        """Return the guest as nova's ``numa_fit_instance_to_host`` places it."""
         guest = self.guest
         if guest is None or not 0 < len(guest.cells) <= len(topology.cells):
             return None
@@ -184,7 +188,13 @@ class Need:
         return _pinned(case.cells, topology, guest, chosen)
 
     def _left(self, case: Cases, pools: HostPools, chosen: int) -> HostPools | None:
-        """Return what the requests leave; `chosen`: the guest's cells, 0 for none."""
+        """Return the pools after all requests; None: they do not fit.
+
+        Parameters
+        ----------
+        chosen : int
+            The host cells of the guest, as bits; 0: it has none.
+        """
         if case.pools is None:
             return pools
         cells = ChosenCells.of(case.cells, chosen) if chosen else None
@@ -199,7 +209,7 @@ class Need:
 def _pinned(
     rows: CellRows, topology: HostTopology, guest: Guest, chosen: Sequence[int]
 ) -> FittedGuest:
-    """Return a guest on the chosen cells, which each of its cells fits."""
+    """Return a guest on the chosen host cells, one for each of its cells."""
     fitted = []
     for index, (host_cell, cell) in enumerate(zip(chosen, guest.cells, strict=True)):
         size = cell.page_size and int(chosen_pages(rows, cell)[0, host_cell])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The NUMA cells of many hosts as arrays, one row a state of a host's cells."""
+"""The NUMA cells of many hosts as arrays: a row for each state of a host's cells."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy.typing as npt
 from .cells import HostCell
 from .topology import HostTopology
 
-#: In place of a socket: the cell reports none. (-1 can be a socket in reports.)
+#: In place of a socket: the cell does not report it. (Reports can have the socket -1.)
 NO_SOCKET: Final = -2
 #: In place of an id: the host has fewer cells; no PCI pool is at such a NUMA node.
 NO_CELL: Final = -4
 
-#: What is counted of a cell; memory in MiB.
+#: The columns of a cell; memory in MiB.
 _COUNTS: Final = (
     "id",
     "socket",
@@ -35,7 +35,7 @@ _COUNTS: Final = (
     "paired_threads",
     "are_one_set",
 )
-#: What is counted of a cell's pages of each size, KiB.
+#: The columns of a cell's pages of each size, KiB.
 _PAGES: Final = ("size_kb", "free_kb", "total_kb")
 
 _PADDING: Final = {"id": NO_CELL}
@@ -49,13 +49,13 @@ Rows = npt.NDArray[np.intp]
 class CellRows:
     """The cells of m hosts, padded to as many as any host has.
 
-    ``rows["n_cpus"]`` is an ndarray of int64, shape (m, n_cells), and so on:
+    ``rows["n_cpus"]`` and the other columns are ndarrays of int64, shape (m, n_cells).
     ``free_threads``: free CPUs that are in a core; ``open_cores``: cores with a free
-    thread; ``whole_cores``: cores that are free; ``paired_threads``: the most CPUs to
-    be had as two or more free threads of each core; ``are_one_set``: 1 where the CPUs
-    for floating and for pinning are the same. Those of pages, ``size_kb``, ``free_kb``
-    and ``total_kb``, have shape (m, n_cells, n_sizes); the smallest size is the first,
-    and 0 stands where there are fewer.
+    thread; ``whole_cores``: cores of which all threads are free; ``paired_threads``:
+    the most CPUs, if two or more free threads of each core are used; ``are_one_set``: 1
+    where the CPUs for floating and for pinning are the same. The columns of pages,
+    ``size_kb``, ``free_kb`` and ``total_kb``, have shape (m, n_cells, n_sizes); the
+    smallest size comes first, and 0 pads cells with fewer sizes.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class CellRows:
     shape : (int, int)
         m and n_cells.
     page_sizes : frozenset of int
-        All that occur, KiB, some perhaps on other hosts only.
+        All page sizes that occur, KiB; some may occur on other hosts only.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class CellRows:
 
     @classmethod
     def of_host(cls, topology: HostTopology) -> CellRows:
-        """Return one host's cells, an array of one."""
+        """Return the cells of one host, as arrays of one row."""
         n_sizes = max([len(cell.pages) for cell in topology.cells], default=0)
         counted = _counted_cells(topology.cells, max(n_sizes, 1))
         columns = {name: column[..., None] for name, column in counted.items()}
@@ -94,7 +94,7 @@ class CellRows:
         return len(self.n_cells)
 
     def __getitem__(self, name: str) -> Counts:
-        """Return one column; only what is asked for is gathered."""
+        """Return one column; its rows are gathered at the first use."""
         column = self._gathered.get(name)
         if column is None:
             # A cell's counts lie in memory one after the other, host by host.
@@ -116,8 +116,8 @@ class CellArrays:
 
     One thread adds rows at a time; any thread may read rows at the same time.
 
-    A row takes 144 bytes for each cell that the host with the most has, 24 of them a
-    page size. The capacity is up to twice the number of rows.
+    A row has room for as many cells as the host with the most. Each takes 144 bytes, of
+    which 24 are for one page size. The capacity is up to twice the number of rows.
     """
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class CellArrays:
         return CellRows(columns, self._n_cells[part], self._page_sizes)
 
     def extend(self, values: Sequence[HostTopology | None]) -> None:
-        """Add a row for each of these, in their order; None has no cells."""
+        """Add a row for each topology, in their order; None has no cells."""
         topologies = [() if value is None else value.cells for value in values]
         end = self._n + len(values)
         pages = (len(cell.pages) for cells in topologies for cell in cells)
@@ -169,9 +169,9 @@ class CellArrays:
         # In one assignment: a concurrent reader gets columns of one shape.
         self._columns = {
             name: grown(
-                old, shape if name in _PAGES else shape[1:], _PADDING.get(name, 0)
+                column, shape if name in _PAGES else shape[1:], _PADDING.get(name, 0)
             )
-            for name, old in self._columns.items()
+            for name, column in self._columns.items()
         }
         self._n_cells = grown(self._n_cells, (capacity,), 0)
 
@@ -180,9 +180,9 @@ def grown(
     old: npt.NDArray[_Scalar], shape: tuple[int, ...], padding: int
 ) -> npt.NDArray[_Scalar]:
     """Return a larger copy of an array, with `padding` in the new indices."""
-    new = np.full(shape, padding, old.dtype)
-    new[tuple(slice(length) for length in old.shape)] = old
-    return new
+    larger = np.full(shape, padding, old.dtype)
+    larger[tuple(slice(length) for length in old.shape)] = old
+    return larger
 
 
 def _page_sizes(cells: Iterable[HostCell]) -> frozenset[int]:
@@ -222,14 +222,16 @@ def _counted(cell: HostCell) -> tuple[int, ...]:
 
 
 def _paired(threads: Sequence[int]) -> int:
-    """Return the most CPUs to be had as t >= 2 threads of each core that has them."""
-    n_cores = best = 0
+    """Return the most CPUs, if t >= 2 threads of each core that has t are used."""
+    n_cores = most = 0
     for n_threads in range(max(threads, default=0), 1, -1):
         n_cores += threads.count(n_threads)
-        best = max(best, n_threads * n_cores)
-    return best
+        most = max(most, n_threads * n_cores)
+    return most
 
 
 def _counted_pages(cell: HostCell, n_sizes: int) -> list[tuple[int, int, int]]:
-    pages = sorted((p.size_kb, p.free_kb, p.total_kb) for p in cell.pages)
+    pages = sorted(
+        (entry.size_kb, entry.free_kb, entry.total_kb) for entry in cell.pages
+    )
     return pages + [(0, 0, 0)] * (n_sizes - len(pages))

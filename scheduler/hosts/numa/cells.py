@@ -24,12 +24,12 @@ class Pages(NamedTuple):
 
     @property
     def free_kb(self) -> int:
-        """What is neither used nor reserved, KiB."""
+        """Memory in pages that are neither used nor reserved, KiB."""
         return (self.total - self.used - self.reserved) * self.size_kb
 
     @property
     def total_kb(self) -> int:
-        """All pages, KiB."""
+        """Memory in all pages, KiB."""
         return self.total * self.size_kb
 
 
@@ -42,16 +42,16 @@ class CellHardware:
     cpus, pcpus : tuple of int
         CPUs for floating guests and for pinning, as reported.
     siblings : tuple of tuple of int
-        CPUs by the core they are threads of, as reported.
+        The CPUs of each core: its threads, as reported.
     physnets, is_tunneled
-        The networks near to it; none and False where it declares none.
+        The networks near to the cell; none and False where the cell declares none.
     cpu_mask, pcpu_mask : int
-        The same CPUs, as bits.
+        `cpus` and `pcpus`, as bits.
     cores : tuple of int
         The threads of each core as bits; where the report names no cores, each CPU
-        for pinning is one.
+        for pinning is a core.
     n_threads : int
-        Threads of its largest core, at least 1.
+        Threads of the cell's largest core, at least 1.
     """
 
     id: int
@@ -69,7 +69,7 @@ class CellHardware:
     _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Computed once: it is long, and many cells have the same hardware.
+        # The hash is computed once: it takes long, and many cells share their hardware.
         cpus = (self.id, self.cpus, self.pcpus, self.siblings, self.memory_mb)
         networks = (self.socket, self.physnets, self.is_tunneled)
         object.__setattr__(self, "_hash", hash((cpus, networks)))
@@ -85,16 +85,16 @@ class CellHardware:
 
 @dataclass(frozen=True, slots=True)
 class HostCell:
-    """One cell, and what is used of it.
+    """One cell of a host, and what guests use of it.
 
     Attributes
     ----------
     cpu_usage : int
-        Floating guest CPUs.
+        The number of guest CPUs that float on the cell.
     memory_usage : int
-        MiB.
+        Memory of guests, MiB.
     pinned : int
-        Host CPUs that guests are pinned to, as bits.
+        Host CPUs that guests hold, pinned or for their emulators or idle, as bits.
     """
 
     hardware: CellHardware
@@ -124,23 +124,24 @@ class HostCell:
         return min((pages.size_kb for pages in self.pages), default=None)
 
     def changed_by(self, cell: FittedCell, sign: int) -> HostCell:
-        """Return the cell after a guest's cell has come (1) or gone (-1)."""
+        """Return the cell with a guest's cell added (`sign` 1) or removed (-1)."""
         guest = cell.guest
-        held = _held(cell)
+        held_cpus = _held(cell)
         return replace(
             self,
             cpu_usage=max(0, self.cpu_usage + sign * guest.n_shared),
             memory_usage=max(0, self.memory_usage + sign * guest.memory_mb),
-            pinned=self.pinned | held if sign > 0 else self.pinned & ~held,
+            pinned=self.pinned | held_cpus if sign > 0 else self.pinned & ~held_cpus,
             pages=tuple(self._paged(cell, sign)),
         )
 
     def _paged(self, cell: FittedCell, sign: int) -> Iterable[Pages]:
+        """Yield the pages with those of a guest's cell added or removed."""
         size_kb = cell.page_size or self.smallest_page_kb
         for pages in self.pages:
             if pages.size_kb == size_kb:
-                taken = cell.guest.memory_mb * _KIB / size_kb * sign
-                yield pages._replace(used=int(max(0, pages.used + taken)))
+                n_pages = cell.guest.memory_mb * _KIB / size_kb * sign
+                yield pages._replace(used=int(max(0, pages.used + n_pages)))
             else:
                 yield pages
 

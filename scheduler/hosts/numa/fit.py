@@ -18,7 +18,7 @@ from .topology import HostTopology
 
 
 def chosen_sets(n_host_cells: int, n_guest_cells: int) -> list[int]:
-    """Return all choices of so many of a host's cells, as bits."""
+    """Return all choices of `n_guest_cells` of a host's cells, as bits."""
     choices = itertools.combinations(range(n_host_cells), n_guest_cells)
     return [sum(1 << host_cell for host_cell in chosen) for chosen in choices]
 
@@ -30,10 +30,11 @@ class ChosenCells:
     Attributes
     ----------
     ids : ndarray of int64, shape (m, n_chosen)
-        The cells themselves.
+        The chosen cells.
     socket_ids : ndarray of int64, shape (m, n_cells)
-        All cells in the same sockets, padded with NO_CELL; none on a host of which some
-        cell does not report its socket (``_filter_pools_for_socket_affinity``).
+        All cells in the sockets of the chosen cells, padded with NO_CELL; none on a
+        host with a cell that does not report its socket (nova's
+        ``_filter_pools_for_socket_affinity``).
     """
 
     ids: Counts
@@ -41,7 +42,7 @@ class ChosenCells:
 
     @classmethod
     def of(cls, rows: CellRows, chosen: int) -> Self:
-        """Return a choice of cells, a bit each, that is the same on all hosts."""
+        """Return the cells of m hosts that the bits of `chosen` select on each host."""
         ids, sockets = rows["id"], rows["socket"]
         # The bits of a 64th cell do not fit an int64.
         is_chosen = np.array([chosen >> i & 1 == 1 for i in range(ids.shape[1])], bool)
@@ -51,20 +52,20 @@ class ChosenCells:
         return cls(ids[:, is_chosen], np.where(is_near, ids, NO_CELL))
 
     def take(self, indices: npt.NDArray[np.intp]) -> Self:
-        """Return some of the rows."""
+        """Return the choice on the hosts at these indices."""
         return type(self)(self.ids[indices], self.socket_ids[indices])
 
 
 def declaring_cells(host: HostTopology, physnet: str | None) -> int:
-    """Return the cells near to a physical network, None: to tunnels; a bit each."""
-    near = 0
+    """Return, as bits, the cells near to a physical network; None: near to tunnels."""
+    near_cells = 0
     for host_cell, cell in enumerate(host.cells):
         hardware = cell.hardware
         is_near = (
             hardware.is_tunneled if physnet is None else physnet in hardware.physnets
         )
-        near |= is_near << host_cell
-    return near
+        near_cells |= is_near << host_cell
+    return near_cells
 
 
 def cells_in_order(
@@ -82,10 +83,10 @@ def cells_in_order(
     devices_per_cell : mapping
         Free PCI devices by cell id.
     wants_devices : bool
-        Whether the guest asks for any: cells with devices are then tried first, else
-        last.
+        Whether the guest requests devices: cells with devices are then tried first,
+        otherwise last.
     is_packed : bool
-        Try cells first that are in use.
+        Whether cells that are in use are tried first.
     """
     host_cells = list(range(len(host.cells)))
     if len(host_cells) <= len(guest.cells):
@@ -110,8 +111,8 @@ def first_permutation(
     """Return the host cell of each guest cell; None: the guest does not fit.
 
     The answer is that of nova's ``numa_fit_instance_to_host``: the first of all
-    permutations of the host's cells. The time is bound by the number of sets of cells,
-    not of permutations.
+    permutations of the host's cells. The number of sets of cells bounds the time, not
+    the number of permutations.
 
     Parameters
     ----------
@@ -120,23 +121,23 @@ def first_permutation(
     host_cells : sequence of int
         The host cells in the order in which they are tried.
     is_allowed : callable
-        Return whether the guest may have these host cells, as bits.
+        Returns whether the guest may have these host cells, as bits.
     """
-    # What remains to be found depends on the set of host cells in use, not on their
-    # order: a set from which nothing was found is not entered again.
-    dead: set[int] = set()
+    # Whether the remaining guest cells fit depends on the set of host cells in use, not
+    # on their order: a set with which the search failed is not tried again.
+    failed_sets: set[int] = set()
 
     def search(index: int, used: int) -> tuple[int, ...] | None:
-        if used in dead:
+        if used in failed_sets:
             return None
         if index == len(masks) and is_allowed(used):
             return ()
         for host_cell in host_cells if index < len(masks) else ():
             if masks[index] & ~used & 1 << host_cell:
-                later = search(index + 1, used | 1 << host_cell)
-                if later is not None:
-                    return (host_cell, *later)
-        dead.add(used)
+                later_cells = search(index + 1, used | 1 << host_cell)
+                if later_cells is not None:
+                    return (host_cell, *later_cells)
+        failed_sets.add(used)
         return None
 
     return search(0, 0) if masks and all(masks) else None

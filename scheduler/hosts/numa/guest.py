@@ -23,13 +23,13 @@ class Limits:
 
     @classmethod
     def read(cls, limits: NUMATopologyLimits) -> Self:
-        """Read the object that a selection carries."""
+        """Read the NUMATopologyLimits of a selection."""
         ratios = limits.cpu_allocation_ratio, limits.ram_allocation_ratio
         return cls(*ratios, Networks.read(limits))
 
     @property
     def ratios(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """The ratios of CPUs and memory, arrays of one."""
+        """The ratios of CPUs and memory, two arrays of one element."""
         return (
             np.array([self.cpu_allocation_ratio]),
             np.array([self.ram_allocation_ratio]),
@@ -38,14 +38,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class FittedCell:
-    """A guest's cell on the cell of a host that it got.
+    """A guest's cell on the host's cell that was chosen for it.
 
     Attributes
     ----------
     page_size : int or None
-        KiB; None: none was asked for.
+        KiB; None: the guest requests no page size.
     pins : tuple of (int, int)
-        Guest CPU and host CPU.
+        Pairs of a guest CPU and the host CPU that it is pinned to.
     reserved : frozenset of int
         Host CPUs for the emulator.
     idle : frozenset of int
@@ -62,11 +62,11 @@ class FittedCell:
 
 @dataclass(frozen=True, slots=True)
 class FittedGuest:
-    """A guest on the cells of a host, in the order of its own."""
+    """A guest on the cells of a host, in the order of the guest's cells."""
 
     cells: tuple[FittedCell, ...]
 
     @property
     def cell_ids(self) -> tuple[int, ...]:
-        """The host cells by id."""
+        """The ids of the host cells."""
         return tuple(cell.host_cell_id for cell in self.cells)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which cells of many hosts does each cell of a guest fit?
 
-Whether one cell fits another is a matter of counts. The rules are those of nova's
-``_numa_fit_instance_cell``, but with nothing left behind by an earlier try; a single
-host is an array of one. `pinning` then chooses the CPUs.
+Counts decide whether a guest's cell fits a host's cell. The rules are those of nova's
+``_numa_fit_instance_cell``, except that an earlier attempt leaves no state behind. A
+single host is an array of one. `pinning` then chooses the CPUs.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Ratios = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 _KIB: Final = 1024
 _ALL: Final = (1 << 64) - 1
-#: Kinds of guest cells of which all choices are tried: 6 have 63.
+#: The most kinds of guest cells of which all choices are tried: 6 kinds have 63.
 _MAX_GROUPS: Final = 6
 
 
 def fitting_cells(
     rows: CellRows, guest: Guest, ratios: Ratios | None
 ) -> list[CellMasks]:
-    """Return on which of each host's cells each cell of a guest fits, if alone.
+    """Return on which cells of each host each cell of a guest fits alone.
 
     Parameters
     ----------
@@ -50,14 +50,15 @@ def fitting_cells(
 
     Returns
     -------
-    list of ndarray of uint64, shape (m,), one a cell of the guest
-        Bit j: it fits the host's cell j. Cells that ask for the same share one array.
+    list of ndarray of uint64, shape (m,), one for each cell of the guest
+        Bit j: the guest's cell fits the host's cell j. Guest cells with equal requests
+        share one array.
     """
     masks: list[CellMasks] = [np.empty(0, np.uint64)] * len(guest.cells)
-    for same in guest.groups:
-        cell, n_reserved = guest.cells[same[0]], guest.reserved(same[0])
+    for indices in guest.groups:
+        cell, n_reserved = guest.cells[indices[0]], guest.reserved(indices[0])
         mask = _bits(_fits(rows, cell, n_reserved, ratios), rows)
-        for index in same:
+        for index in indices:
             masks[index] = mask
     return masks
 
@@ -67,8 +68,8 @@ def can_be_placed(
 ) -> Mask:
     """Return on which hosts each cell of a guest can have a cell of its own.
 
-    Hall's condition: any choice of guest cells fits, together, at least as many cells
-    of the host. Cells that ask for the same count as one choice.
+    Hall's condition must hold: any choice of guest cells fits, together, at least as
+    many cells of the host. Only choices with all cells of equal requests are tried.
 
     Parameters
     ----------
@@ -83,29 +84,31 @@ def can_be_placed(
     """
     groups = guest.groups
     usable = np.uint64(_ALL if within is None else within)
-    apart = [masks[same[0]] & usable for same in groups]
-    fits = _are_enough(apart, len(masks))
+    group_masks = [masks[indices[0]] & usable for indices in groups]
+    fits = _are_enough(group_masks, len(masks))
     if len(groups) > _MAX_GROUPS:
-        at = np.flatnonzero(fits)
-        fits[at] = _matched(np.stack([mask[at] for mask in apart], axis=1), guest)
+        rows = np.flatnonzero(fits)
+        fits[rows] = _matched(
+            np.stack([mask[rows] for mask in group_masks], axis=1), guest
+        )
         return fits
     for size in range(1, len(groups)):
         for chosen in itertools.combinations(range(len(groups)), size):
             n_cells = sum(len(groups[group]) for group in chosen)
-            fits &= _are_enough([apart[group] for group in chosen], n_cells)
+            fits &= _are_enough([group_masks[group] for group in chosen], n_cells)
     return fits
 
 
 def _are_enough(masks: Sequence[CellMasks], n_cells: int) -> Mask:
-    """Return where the masks have, together, so many host cells, shape (m,)."""
-    enough: Mask = np.bitwise_count(np.bitwise_or.reduce(masks)) >= n_cells
-    return enough
+    """Return where the masks together have `n_cells` host cells, shape (m,)."""
+    are_enough: Mask = np.bitwise_count(np.bitwise_or.reduce(masks)) >= n_cells
+    return are_enough
 
 
 def _matched(masks: CellMasks, guest: Guest) -> Mask:
-    """Return the same for guests with too many kinds of cells for Hall's condition.
+    """Return `can_be_placed` for a guest with more than `_MAX_GROUPS` kinds of cells.
 
-    Hosts of a cloud are much alike: each distinct row of masks is evaluated once.
+    Many hosts of a cloud are equal: each distinct row of masks is evaluated once.
 
     Parameters
     ----------
@@ -114,7 +117,9 @@ def _matched(masks: CellMasks, guest: Guest) -> Mask:
     rows, row_of = np.unique(masks, axis=0, return_inverse=True)
     groups = guest.groups
     fits = [
-        _has_matching([row[group] for group, same in enumerate(groups) for _ in same])
+        _has_matching(
+            [row[group] for group, indices in enumerate(groups) for _ in indices]
+        )
         for row in rows.tolist()
     ]
     return np.array(fits, bool)[row_of.reshape(-1)]
@@ -138,9 +143,10 @@ def _has_matching(masks: Sequence[int]) -> bool:
 
 
 def _bits(fits: Mask, rows: CellRows) -> CellMasks:
+    """Return a mask of shape (m, n_cells) as bits, without the padding of a host."""
     columns = np.arange(fits.shape[1])
-    there = fits & (columns < rows.n_cells[:, None])
-    bits: CellMasks = (there.astype(np.uint64) << columns.astype(np.uint64)).sum(
+    fits_cell = fits & (columns < rows.n_cells[:, None])
+    bits: CellMasks = (fits_cell.astype(np.uint64) << columns.astype(np.uint64)).sum(
         axis=1, dtype=np.uint64
     )
     return bits
@@ -161,6 +167,7 @@ def _fits(
 
 
 def _is_within(cells: CellRows, guest: GuestCell, ratios: Ratios) -> Mask:
+    """Return where the overcommit limits allow a cell, shape (m, n_cells)."""
     cpu_ratio, ram_ratio = (ratio[:, None] for ratio in ratios)
     n_cpus = cells["cpu_usage"] + guest.n_shared
     memory_mb = cells["memory_usage"] + guest.memory_mb
@@ -170,34 +177,36 @@ def _is_within(cells: CellRows, guest: GuestCell, ratios: Ratios) -> Mask:
 
 
 def _has_memory(cells: CellRows, guest: GuestCell) -> Mask:
-    """Return where there is memory for a cell, and in pages of the size it asks for.
+    """Return where a cell's memory fits, in pages of the size that the cell requests.
 
-    Without a page size, a pinned one needs it free; a floating one may share it, but
-    not with itself.
+    Without a page size, a pinned cell needs free memory; a floating cell may share
+    memory with other guests, and so only needs as much as there is in total.
     """
     if guest.page_size is not None:
         return chosen_pages(cells, guest) > 0
     amount = "free" if guest.is_pinned else "total"
-    plain = "free_memory_mb" if guest.is_pinned else "memory_mb"
-    smallest, kib = cells["size_kb"][:, :, 0], cells[f"{amount}_kb"][:, :, 0]
-    of_pages = _in_pages(cells, smallest, kib, guest.memory_mb * _KIB)
-    enough: Mask = np.where(smallest > 0, of_pages, cells[plain] >= guest.memory_mb)
-    return enough
+    column = "free_memory_mb" if guest.is_pinned else "memory_mb"
+    smallest_kb, amounts_kb = cells["size_kb"][:, :, 0], cells[f"{amount}_kb"][:, :, 0]
+    fits_pages = _in_pages(cells, smallest_kb, amounts_kb, guest.memory_mb * _KIB)
+    has_memory: Mask = np.where(
+        smallest_kb > 0, fits_pages, cells[column] >= guest.memory_mb
+    )
+    return has_memory
 
 
 def _in_pages(
     cells: CellRows, sizes_kb: Counts, amounts_kb: Counts, memory_kb: int
 ) -> Mask:
-    """Return where memory fits, and is a whole number of pages."""
+    """Return where memory fits into pages, and is a whole number of pages."""
     fits: Mask = (amounts_kb >= memory_kb) & (sizes_kb > 0)
-    for size_kb in cells.page_sizes:  # few; cheaper than a division for each page
+    for size_kb in cells.page_sizes:  # few sizes: cheaper than a division for each cell
         if memory_kb % size_kb:
             fits &= sizes_kb != size_kb
     return fits
 
 
 def chosen_pages(cells: CellRows, guest: GuestCell) -> Counts:
-    """Return the largest page size that a cell asks for and fits, KiB; 0: none.
+    """Return the largest page size that a cell requests and fits, KiB; 0: none.
 
     Returns
     -------
@@ -218,10 +227,10 @@ def chosen_pages(cells: CellRows, guest: GuestCell) -> Counts:
 def _can_pin(cells: CellRows, guest: GuestCell, n_reserved: int) -> Mask:
     """Return where CPUs can be pinned under the cell's thread policy.
 
-    nova reserves no CPU beside a cell that pins none, and then rejects it. Isolated
-    CPUs of cores with threads need all CPUs to be for pinning and floating alike, as
-    under nova's old ``vcpu_pin_set``: elsewhere Placement has not counted the idle
-    threads (nova's bug 1889633).
+    nova reserves no CPU for the emulator with a cell that pins no CPU, and then rejects
+    the cell. To isolate CPUs of cores with threads, all of a cell's CPUs must serve
+    both pinned and floating guests, as under nova's old ``vcpu_pin_set``: otherwise
+    Placement has not counted the idle threads (nova's bug 1889633).
     """
     n_pinned = len(guest.pcpus)
     n_all = n_pinned + n_reserved

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All NUMA cells of a host: as its compute reports them, checked, and written."""
+"""All NUMA cells of a host: read from its compute's report, checked, and written."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ...decoding import loads
 from .cells import CellHardware, Cpus, HostCell, Pages, cpus_of, mask_of
 from .guest import FittedGuest
 
-#: A choice of cells is a 64-bit word.
+#: A choice of cells is a 64-bit word, a bit for each cell.
 _MAX_CELLS: Final = 64
-#: Each is a column for all hosts; no architecture has as many.
+#: Each page size is a column for all hosts; no architecture has as many.
 _MAX_PAGE_SIZES: Final = 16
-#: CPUs are bits; Linux knows 8192 at most.
+#: CPUs are bits of an integer; Linux knows 8192 CPUs at most.
 _MAX_CPU: Final = 2**16 - 1
 #: The product of two amounts has to fit an int64.
 _MAX_AMOUNT: Final = 2**31 - 1
-#: Texts in the cache: some kilobytes each, and many hosts report the same.
+#: The most texts in the cache: a text has some kilobytes, and many hosts report it.
 _MAX_TEXTS: Final = 1024
 
 _encode: Final = msgspec.json.encode
@@ -64,9 +64,9 @@ def _fields_of_cells(value: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _fields_of_old_cell(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a cell from before there were objects.
+    """Return the fields of a cell that was reported before nova had objects.
 
-    nova's ``from_legacy_object``.
+    The same as nova's ``from_legacy_object``.
     """
     memory = cell.get("mem") or {}
     return {
@@ -90,9 +90,9 @@ def _checked(cells_read: Iterator[HostCell]) -> tuple[HostCell, ...]:
 
 
 def _refuse_duplicates(what: str, numbers: Iterable[int]) -> None:
-    listed = list(numbers)
-    if len(set(listed)) < len(listed):
-        number, count = Counter(listed).most_common(1)[0]
+    all_numbers = list(numbers)
+    if len(set(all_numbers)) < len(all_numbers):
+        number, count = Counter(all_numbers).most_common(1)[0]
         raise ValueError(f"{count} {what} {number}")
 
 
@@ -113,7 +113,7 @@ def _cell(data: Mapping[str, Any]) -> HostCell:
     )
 
 
-#: Fields that are long and never change; encoded, they are a key of the cache.
+#: Fields of a cell that are long and never change: their JSON is a key of a cache.
 _LONG_FIELDS: Final = ("pcpuset", "siblings", "network_metadata")
 
 
@@ -124,7 +124,7 @@ def _hardware(
     socket: SupportsInt | str | None,
     encoded: bytes,
 ) -> CellHardware:
-    """Return one object for equal hardware: hosts of a cloud are much alike."""
+    """Return one shared object for equal hardware, which many hosts have."""
     cpuset, pcpuset, siblings, metadata = loads(encoded)
     networks = (metadata or {}).get("nova_object.data", {})
     return CellHardware(
@@ -154,7 +154,7 @@ def _pages(data: Mapping[str, Any]) -> Pages:
 
 @functools.lru_cache(4096)
 def _counted(size_kb: SupportsInt | str, *counts: SupportsInt | str) -> Pages:
-    """Return one object for equal pages: hosts of a cloud are much alike."""
+    """Return one shared object for equal pages, which many hosts have."""
     return Pages(_between(1, size_kb, _MAX_AMOUNT), *map(_amount, counts))
 
 
@@ -177,7 +177,7 @@ def _check_cpus(cpus: Cpus) -> None:
 
 
 def _socket(value: SupportsInt | str | None) -> int | None:
-    # Linux reports -1 for unknown; to nova that is a socket, too.
+    # Linux reports -1 for an unknown socket, which nova treats as a socket.
     return None if value is None else _between(-1, value, _MAX_AMOUNT)
 
 
@@ -193,9 +193,9 @@ def _between(least: int, value: SupportsInt | str, most: int) -> int:
 
 
 def write_cells(cells: Iterable[HostCell]) -> str:
-    """Return the JSON text that computes report, as of `to_object`, but faster."""
-    written = {"cells": list(map(_written_cell, cells))}
-    return _encode(_written(NUMATopology, written)).decode()
+    """Return the JSON text that computes report: that of `to_object`, but faster."""
+    data = {"cells": list(map(_written_cell, cells))}
+    return _encode(_written(NUMATopology, data)).decode()
 
 
 def _written_cell(cell: HostCell) -> dict[str, Any]:
@@ -204,14 +204,16 @@ def _written_cell(cell: HostCell) -> dict[str, Any]:
         "cpu_usage": cell.cpu_usage,
         "memory_usage": cell.memory_usage,
         "pinned_cpus": cpus_of(cell.pinned),
-        "mempages": [_written(NUMAPagesTopology, p._asdict()) for p in cell.pages],
+        "mempages": [
+            _written(NUMAPagesTopology, pages._asdict()) for pages in cell.pages
+        ],
     }
     return _written(NUMACell, data)
 
 
 @functools.lru_cache(4096)
 def _written_hardware(hardware: CellHardware) -> Mapping[str, Any]:
-    written: dict[str, Any] = {
+    data: dict[str, Any] = {
         "id": hardware.id,
         "cpuset": sorted(hardware.cpus),
         "pcpuset": sorted(hardware.pcpus),
@@ -224,11 +226,12 @@ def _written_hardware(hardware: CellHardware) -> Mapping[str, Any]:
             "physnets": sorted(hardware.physnets),
             "tunneled": hardware.is_tunneled,
         }
-        written["network_metadata"] = _written(NetworkMetadata, networks)
-    return written
+        data["network_metadata"] = _written(NetworkMetadata, networks)
+    return data
 
 
 def _written(kind: type[WireObject], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the primitive of a versioned object with this data."""
     return {
         "nova_object.name": kind.__name__,
         "nova_object.namespace": "nova",
@@ -244,7 +247,7 @@ def to_object(cells: Iterable[HostCell]) -> NUMATopology:
 
 def _cell_object(cell: HostCell) -> NUMACell:
     hardware = cell.hardware
-    written = NUMACell(
+    numa_cell = NUMACell(
         id=hardware.id,
         cpuset=set(hardware.cpus),
         pcpuset=set(hardware.pcpus),
@@ -257,10 +260,10 @@ def _cell_object(cell: HostCell) -> NUMACell:
         mempages=[NUMAPagesTopology(**pages._asdict()) for pages in cell.pages],
     )
     if hardware.physnets or hardware.is_tunneled:
-        written.network_metadata = NetworkMetadata(
+        numa_cell.network_metadata = NetworkMetadata(
             physnets=set(hardware.physnets), tunneled=hardware.is_tunneled
         )
-    return written
+    return numa_cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,22 +280,22 @@ class HostTopology:
         ----------
         value : str, mapping or NUMATopology
             JSON text of ``compute_nodes.numa_topology``; the same decoded, also in the
-            form from before there were objects; or the object.
+            form of before nova had objects; or the object.
 
         Raises
         ------
         ValueError
-            If it is none of these, or is not valid; the message says why.
+            The value is none of these, or is not valid; the message says why.
         """
         return cls(read_cells(value))
 
     @property
     def has_threads(self) -> bool:
-        """Whether some core has more than one thread."""
+        """Whether a core of the host has more than one thread."""
         return any(cell.hardware.n_threads > 1 for cell in self.cells)
 
     def bits_of(self, ids: Collection[int]) -> int:
-        """Return the cells of these ids, a bit each."""
+        """Return the cells of these ids, as bits."""
         return sum(1 << i for i, cell in enumerate(self.cells) if cell.id in ids)
 
     def with_guest(self, guest: FittedGuest) -> HostTopology:

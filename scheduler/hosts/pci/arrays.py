@@ -22,7 +22,7 @@ from ..numa import grown
 from .pools import HostPools, Pool, PoolKind, are_split
 
 #: Keys of a spec that Placement matches, or that are matched by provider. nova intends
-#: the last for pools only, but shares one list (``PciDeviceStats.ignored_spec_tags``).
+#: the last key for pools only, but has one list (``PciDeviceStats.ignored_spec_tags``).
 _IGNORED: Final = frozenset({"resource_class", "traits", "rp_uuids", "rp_uuid"})
 
 
@@ -32,10 +32,11 @@ class Match(NamedTuple):
     Attributes
     ----------
     matches : bool
-        It has all that one of the specs asks for.
+        The devices have all properties that one of the specs requests.
     is_usable : bool
-        It is not special, or the specs ask for what it is. Special are PFs, VDPA and
-        remote-managed devices, and devices that can, or cannot, be live-migrated.
+        The devices are not special, or the specs request such special devices. Special
+        are PFs, VDPA and remote-managed devices, and devices that can, or cannot, be
+        live-migrated.
     """
 
     matches: bool
@@ -49,7 +50,7 @@ def match_request(request: PciRequest, kind: PoolKind) -> Match:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What specs ask for, prepared to be compared with many kinds."""
+    """What specs request, prepared to be compared with many kinds of pools."""
 
     specs: tuple[Items, ...]
     allows_pf: bool
@@ -58,8 +59,11 @@ class _Wanted:
     live_migratable: str | None
 
     def match(self, kind: PoolKind) -> Match:
-        has = dict(kind.items)
-        return Match(any(_has_all(has, s) for s in self.specs), self._allow(has))
+        properties = dict(kind.items)
+        return Match(
+            any(_has_all(properties, spec) for spec in self.specs),
+            self._allow(properties),
+        )
 
     def _allow(self, properties: Mapping[str, Value]) -> bool:
         dev_type = properties.get("dev_type")
@@ -75,16 +79,18 @@ class _Wanted:
 
 @functools.lru_cache(512)
 def _wanted(specs: tuple[Items, ...]) -> _Wanted:
-    read = [dict(spec) for spec in specs]
-    movable = {spec.get("live_migratable") for spec in read}
+    spec_dicts = [dict(spec) for spec in specs]
+    migratable_values = {spec.get("live_migratable") for spec in spec_dicts}
     return _Wanted(
         # A spec's count is a text, which never equals a pool's count.
         specs=tuple(_comparable(spec) for spec in specs if "count" not in dict(spec)),
-        allows_pf=any(spec.get("dev_type") == "type-PF" for spec in read),
-        allows_vdpa=any(spec.get("dev_type") == "vdpa" for spec in read),
-        allows_remote_managed=any(_is_true(spec, "remote_managed") for spec in read),
+        allows_pf=any(spec.get("dev_type") == "type-PF" for spec in spec_dicts),
+        allows_vdpa=any(spec.get("dev_type") == "vdpa" for spec in spec_dicts),
+        allows_remote_managed=any(
+            _is_true(spec, "remote_managed") for spec in spec_dicts
+        ),
         live_migratable=next(
-            (value for value in ("true", "false") if movable == {value}), None
+            (value for value in ("true", "false") if migratable_values == {value}), None
         ),
     )
 
@@ -103,13 +109,14 @@ def _lowered(value: Value) -> Value:
 
 
 def _has_all(properties: Mapping[str, Value], spec: Items) -> bool:
-    return all(_answers(properties.get(key), wanted) for key, wanted in spec)
+    return all(_equals(properties.get(key), wanted) for key, wanted in spec)
 
 
-def _answers(present: Value, wanted: Value) -> bool:
-    """Compare as nova's ``pci_device_prop_match``: lists by subset, texts in any case.
+def _equals(present: Value, wanted: Value) -> bool:
+    """Return whether a property equals the requested value.
 
-    An absent property equals None.
+    As in nova's ``pci_device_prop_match``, a list equals each list of some of its
+    items, a text equals it in any case, and an absent property equals None.
     """
     if isinstance(present, tuple) and isinstance(wanted, tuple):
         return all(item in present for item in wanted)
@@ -196,7 +203,7 @@ class PoolRows:
         answers = self.kinds.map_values(
             ("PciRequest", request.specs), _matcher(request), np.int8
         )
-        # NO_KIND, -1, finds the last one.
+        # NO_KIND, -1, finds the last element.
         by_kind = np.append(answers, np.int8(0))
         matches = by_kind.take(self.kind.T, mode="wrap").T
         return (matches & _MATCHES).view(bool), matches == _MATCHES | _IS_USABLE
@@ -214,6 +221,8 @@ def take_rows(
 
 
 def _matcher(request: PciRequest) -> Callable[[PoolKind], int]:
+    """Return a function that returns `match_request` of a kind as bits."""
+
     def match(kind: PoolKind) -> int:
         answer = match_request(request, kind)
         return _MATCHES * answer.matches | _IS_USABLE * answer.is_usable
@@ -226,9 +235,9 @@ class PoolArrays:
 
     One thread adds rows at a time; any thread may read rows at the same time.
 
-    A row takes 20 bytes for each pool that the host with the most has, and a byte. Each
-    kind and each provider that occurs is stored once for all rows: about 0.2 kB a
-    provider. The capacity is up to twice the number of rows.
+    A row has room for as many pools as the host with the most: 20 bytes for each pool,
+    and one byte. Each kind and each provider that occurs is stored once for all rows, a
+    provider in about 0.2 kB. The capacity is up to twice the number of rows.
     """
 
     def __init__(self, n_pools: int = 0, n_hosts: int = 0) -> None:
@@ -249,30 +258,30 @@ class PoolArrays:
 
     @property
     def n_known(self) -> int:
-        """How many providers have a code; a change gives unknown ones a code."""
+        """How many providers have a code; once it grows, unknown ones may have one."""
         return len(self._providers)
 
     def provider_codes(self, uuids: Sequence[str | None]) -> Codes:
         """Return the codes of resource providers, NO_PROVIDER for None.
 
-        UNKNOWN_PROVIDER stands for one that no pool has.
+        A provider that no pool has gets UNKNOWN_PROVIDER.
         """
         codes = map(self._providers.get, uuids, itertools.repeat(UNKNOWN_PROVIDER))
         return np.fromiter(codes, np.int32, len(uuids))
 
     def extend(self, values: Sequence[HostPools]) -> None:
-        """Add a row for each of these, in their order."""
-        n = self._n + len(values)
-        self._reserve(n, max((len(value.pools) for value in values), default=0))
-        added = np.arange(self._n, n)
-        rows = np.repeat(added, [len(value.pools) for value in values])
+        """Add a row for the pools of each host, in their order."""
+        end = self._n + len(values)
+        self._reserve(end, max((len(value.pools) for value in values), default=0))
+        new_rows = np.arange(self._n, end)
+        rows = np.repeat(new_rows, [len(value.pools) for value in values])
         indices = [i for value in values for i in range(len(value.pools))]
         pools = [pool for value in values for pool in value.pools]
-        written = np.array([*map(self._values, pools)], np.int64).reshape(-1, 4)
-        for name, column in zip(_COLUMNS, written.T, strict=True):
+        columns = np.array([*map(self._values, pools)], np.int64).reshape(-1, 4)
+        for name, column in zip(_COLUMNS, columns.T, strict=True):
             self._columns[name][indices, rows] = column
-        self._has_split[added] = [are_split(value.pools) for value in values]
-        self._n = n
+        self._has_split[new_rows] = [are_split(value.pools) for value in values]
+        self._n = end
 
     def _values(self, pool: Pool) -> tuple[int, int, int, int]:
         """Return the values of a pool, in the order of the columns."""

@@ -32,7 +32,7 @@ class PoolKind:
     _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Computed once: it is long, and many pools are of the same kind.
+        # The hash is computed once: it takes long, and many pools share their kind.
         object.__setattr__(self, "_hash", hash(self.items))
 
     def __hash__(self) -> int:
@@ -40,7 +40,7 @@ class PoolKind:
 
     @property
     def numa_node(self) -> int | None:
-        """The NUMA node that the devices are at; None: they are at none, or unknown."""
+        """The NUMA node of the devices; None: they have none, or it is unknown."""
         node = dict(self.items).get("numa_node")
         return node if isinstance(node, int) else None
 
@@ -56,10 +56,10 @@ class Pool:
     Attributes
     ----------
     rp_uuid : str or None
-        The resource provider that stands for the devices in Placement; None: none does.
+        The resource provider of the devices; None: Placement does not track them.
     index : int
-        Its index in the sorted report: a pool that was used up and is given back
-        returns there.
+        The pool's index in the sorted report: a pool that was used up returns to it
+        when its devices are given back.
     """
 
     kind: PoolKind
@@ -69,12 +69,12 @@ class Pool:
 
     @property
     def n_keys(self) -> int:
-        """How many keys nova's flat form has: pools with fewer come first."""
+        """How many keys nova's flat form has: pools with fewer keys come first."""
         return n_keys(self.kind, self.rp_uuid)
 
     @property
     def order(self) -> tuple[int, int]:
-        """What pools of a host are sorted by."""
+        """The sort key of the pools of a host."""
         return self.n_keys, self.index
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,7 +96,8 @@ def n_keys(kind: PoolKind, rp_uuid: str | None) -> int:
 
 _FIELDS: Final = ("product_id", "vendor_id", "numa_node", "count")
 _MAX_COUNT: Final = 2**31 - 1
-#: Texts in the cache: some kilobytes each; a poll reads most of them again.
+#: The most texts in the cache: a text has some kilobytes; a poll reads most of them
+#: again.
 _MAX_TEXTS: Final = 1024
 
 _encode: Final = msgspec.json.encode
@@ -137,6 +138,7 @@ def _flat_pools(value: object) -> Iterable[dict[str, Any]]:
 
 
 def _of_object(primitive: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the flat pools of the primitive of a PciDevicePoolList."""
     try:
         pools = primitive["nova_object.data"]["objects"]
         return [_flattened(pool["nova_object.data"]) for pool in pools]
@@ -152,6 +154,7 @@ def _flattened(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_old(pool: object) -> dict[str, Any]:
+    """Return a flat pool in the form of before nova had objects."""
     if not isinstance(pool, Mapping):
         raise ValueError(f"A PCI pool is {type(pool).__name__}, not a mapping")
     return {"numa_node": None, **pool}
@@ -170,7 +173,7 @@ def _fields(index: int, flat: dict[str, Any]) -> _Fields:
 
 @functools.lru_cache(2**14)
 def _kind(encoded: bytes) -> PoolKind:
-    """Return one object for equal kinds: hosts of a cloud are much alike."""
+    """Return one shared object for equal kinds, which many hosts have."""
     flat = loads(encoded)
     if flat.get("numa_node") is not None:
         # Linux reports -1 for a device without a node.
@@ -196,7 +199,7 @@ def _text(value: object) -> str | None:
     raise TypeError(f"{value!r} is not a text")
 
 
-#: What was taken of a host's pools: each with the count that was taken of it.
+#: The pools of a host that devices were taken from, with the counts that were taken.
 TakenPools = tuple[Pool, ...]
 
 
@@ -204,8 +207,8 @@ TakenPools = tuple[Pool, ...]
 class HostPools:
     """The pools of one host, in the order in which they are consumed.
 
-    That is nova's: the fewest properties first (``PciDeviceStats.__init__``), then as
-    reported.
+    The order is nova's: the fewest properties first (``PciDeviceStats.__init__``), then
+    as reported.
     """
 
     pools: tuple[Pool, ...] = ()
@@ -218,13 +221,13 @@ class HostPools:
         ----------
         value : str, mapping, list of mapping, PciDevicePoolList or None
             JSON text of ``compute_nodes.pci_stats``; the primitive of a
-            PciDevicePoolList, or the object; flat pools, or a single one, from before
-            there were objects (nova's ``from_pci_stats``).
+            PciDevicePoolList, or the object; flat pools, or a single one, of before
+            nova had objects (nova's ``from_pci_stats``).
 
         Raises
         ------
         ValueError
-            If the value has none of these forms.
+            The value has none of these forms.
         """
         pools = read_pools(value)
         return cls(pools) if pools else NO_POOLS
@@ -247,7 +250,7 @@ class HostPools:
         return [pool.to_dict() for pool in self.pools]
 
     def with_free(self, counts: Iterable[int], is_there: Iterable[bool]) -> HostPools:
-        """Return the same pools with other counts, without those that are gone."""
+        """Return the same pools with other counts, without those that are not there."""
         changed = zip(self.pools, counts, is_there, strict=True)
         return HostPools(
             tuple(
@@ -258,9 +261,14 @@ class HostPools:
         )
 
     def minus(self, left: HostPools) -> TakenPools:
-        """Return what was taken where these pools were left, to be given to `plus`."""
-        counts = {(p.kind, p.rp_uuid, p.index): p.count for p in left.pools}
-        remaining = [(p, counts.get((p.kind, p.rp_uuid, p.index))) for p in self.pools]
+        """Return what was taken of these pools if `left` remains; see `plus`."""
+        counts = {
+            (pool.kind, pool.rp_uuid, pool.index): pool.count for pool in left.pools
+        }
+        remaining = [
+            (pool, counts.get((pool.kind, pool.rp_uuid, pool.index)))
+            for pool in self.pools
+        ]
         return tuple(
             replace(pool, count=pool.count - (count or 0))
             for pool, count in remaining
@@ -270,12 +278,14 @@ class HostPools:
     def plus(self, taken: TakenPools) -> HostPools:
         """Return the pools after devices were given back."""
         pools = list(self.pools)
-        for back in taken:
-            at = _index_of(pools, back)
-            if at is None:
-                bisect.insort(pools, back, key=lambda pool: pool.order)
+        for taken_pool in taken:
+            index = _index_of(pools, taken_pool)
+            if index is None:
+                bisect.insort(pools, taken_pool, key=lambda pool: pool.order)
             else:
-                pools[at] = replace(pools[at], count=pools[at].count + back.count)
+                pools[index] = replace(
+                    pools[index], count=pools[index].count + taken_pool.count
+                )
         return HostPools(tuple(pools))
 
     def describe(self) -> str:
@@ -287,14 +297,16 @@ NO_POOLS: Final = HostPools()
 
 
 def _index_of(pools: list[Pool], back: Pool) -> int | None:
-    """Return the index of the pool that devices return to; None: it is not there.
+    """Return the position of the pool that devices return to; None: it is not there.
 
-    Of equal pools it is the one at their index. A newer report can have them at another
-    index, which then is some other pool's.
+    Of equal pools, devices return to the one with the index of their own pool. A newer
+    report can have their pool at another index, and a different pool at theirs.
     """
-    here = next((i for i, pool in enumerate(pools) if pool.index == back.index), None)
-    if here is None or _are_alike(pools[here], back):
-        return here
+    position = next(
+        (i for i, pool in enumerate(pools) if pool.index == back.index), None
+    )
+    if position is None or _are_alike(pools[position], back):
+        return position
     return next((i for i, pool in enumerate(pools) if _are_alike(pool, back)), None)
 
 

@@ -43,12 +43,14 @@ class PciDeviceStats:
         provider_mapping: Mapping[str, Sequence[str]] | None,
         numa_cells: Sequence[InstanceNUMACell] | None = None,
     ) -> bool:
-        """Return whether all requests can be met, near to these cells if any."""
-        read = [PciRequest.read(request) for request in requests]
-        providers = [providers_of(request, provider_mapping) for request in read]
+        """Return whether all requests can be met, near to these cells if given."""
+        pci_requests = [PciRequest.read(request) for request in requests]
+        providers = [
+            providers_of(request, provider_mapping) for request in pci_requests
+        ]
         cells = self._chosen(numa_cells) if numa_cells else None
         rows, codes = single_pools(self._pools, providers)
-        return bool(supported(rows, read, codes, cells)[0])
+        return bool(supported(rows, pci_requests, codes, cells)[0])
 
     def _chosen(self, numa_cells: Sequence[InstanceNUMACell]) -> ChosenCells:
         ids = [cell.id for cell in numa_cells]

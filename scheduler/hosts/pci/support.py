@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which hosts have the PCI devices that a guest asks for, and what do they have left?
+"""Which hosts have the PCI devices that a guest requests, and which devices remain?
 
 The rules are those of nova's ``PciDeviceStats``, for many hosts at once; a single host
 is an array of one.
@@ -31,7 +31,8 @@ from .pools import HostPools
 
 Counts = npt.NDArray[np.int64]
 #: The providers of a request's devices, one a device, shape (m, n); NO_PROVIDER pads.
-#: Where a host has none, or instead of the array None, any pool may give the devices.
+#: For a host without providers, or if None replaces the array, any pool may give the
+#: devices.
 Providers = Codes | None
 
 
@@ -71,7 +72,7 @@ def supported(
 def supported_alone(rows: PoolRows, requests: Sequence[PciRequest]) -> Mask:
     """Return which hosts can meet each request by itself, wherever the devices are.
 
-    Those that cannot, cannot meet them together or near to a guest either.
+    Other hosts cannot meet the requests together, or near to a guest, either.
 
     Returns
     -------
@@ -88,40 +89,45 @@ def supported_alone(rows: PoolRows, requests: Sequence[PciRequest]) -> Mask:
 class FreeDevices:
     """The free devices of each pool, and the pools that are still there.
 
-    Both of shape (m, n_pools). A pool that gave its last device is removed.
+    `count` and `is_there` have the shape (m, n_pools). A pool that gave its last device
+    is removed.
     """
 
     count: Counts
     is_there: Mask
 
     def has_split(self, rows: PoolRows) -> Mask:
-        """Return whether some provider is that of several pools, shape (m,)."""
+        """Return on which hosts several pools have the same provider, shape (m,)."""
         has_split = rows.has_split.copy()
-        at = np.flatnonzero(has_split)
-        codes = take_rows(rows.provider, at)
-        is_one = take_rows(self.is_there, at) & (codes != NO_PROVIDER)
-        # Where there is none, distinct codes are used, so that none are equal.
-        codes = np.where(is_one, codes, UNKNOWN_PROVIDER - np.arange(codes.shape[1]))
+        split_rows = np.flatnonzero(has_split)
+        codes = take_rows(rows.provider, split_rows)
+        has_provider = take_rows(self.is_there, split_rows) & (codes != NO_PROVIDER)
+        # Pools without a provider get distinct codes, so that no two of them are equal.
+        codes = np.where(
+            has_provider, codes, UNKNOWN_PROVIDER - np.arange(codes.shape[1])
+        )
         codes.sort(axis=1)
-        has_split[at] = (codes[:, 1:] == codes[:, :-1]).any(axis=1)
+        has_split[split_rows] = (codes[:, 1:] == codes[:, :-1]).any(axis=1)
         return has_split
 
     def without(self, count: int, order: _Order, shares: _Shares | None) -> Self:
-        """Return what is left after a request for so many devices."""
-        own = self.count * order.usable
-        before = order.before(own)
-        given = np.clip(count - before, 0, own)
-        # nova visits one pool even where no device is asked for.
-        is_asked = before < count if count else order.before(order.usable + 0) == 0
-        gave = order.usable & is_asked
+        """Return the free devices after a request for `count` devices was met."""
+        usable_count = self.count * order.usable
+        count_before = order.before(usable_count)
+        n_given = np.clip(count - count_before, 0, usable_count)
+        # nova visits one pool even if no device is requested.
+        is_visited = (
+            count_before < count if count else order.before(order.usable + 0) == 0
+        )
+        has_given = order.usable & is_visited
         if shares is not None:
-            # nova asks no more: a provider whose pool is not usable gives nothing, and
-            # so fewer devices than were asked for may be taken.
+            # As in nova, a provider whose pool is not usable gives nothing, and no
+            # other pool replaces it: fewer devices than requested may be taken.
             by_share = shares.decide[:, None]
-            given = np.where(by_share, shares.count * order.usable, given)
-            gave = np.where(by_share, order.usable, gave)
-        remaining = self.count - given
-        return type(self)(remaining, self.is_there & ~(gave & (remaining == 0)))
+            n_given = np.where(by_share, shares.count * order.usable, n_given)
+            has_given = np.where(by_share, order.usable, has_given)
+        remaining = self.count - n_given
+        return type(self)(remaining, self.is_there & ~(has_given & (remaining == 0)))
 
 
 def single_pools(
@@ -130,7 +136,9 @@ def single_pools(
     """Return one host's pools as an array of one, with the codes of providers."""
     arrays = PoolArrays(len(pools.pools), 1)
     arrays.extend([pools])
-    codes = [arrays.provider_codes(u)[None, :] if u else None for u in providers]
+    codes = [
+        arrays.provider_codes(uuids)[None, :] if uuids else None for uuids in providers
+    ]
     return arrays.rows(), codes
 
 
@@ -142,10 +150,11 @@ def apply_requests(
     *,
     n_taking: int | None = None,
 ) -> tuple[Mask, FreeDevices]:
-    """Return which hosts meet all requests, and what these leave of their devices.
+    """Return which hosts meet all requests, and the devices that then remain free.
 
-    nova's ``PciDeviceStats.apply_requests``. What is left means nothing for a host that
-    does not meet all requests. The other parameters are those of `supported`.
+    The rule is nova's ``PciDeviceStats.apply_requests``. The free devices of a host
+    that does not meet all requests are undefined. The other parameters are those of
+    `supported`.
 
     Parameters
     ----------
@@ -169,7 +178,8 @@ def apply_requests(
 class _Order:
     """Which pools a request may use, and which of these come last.
 
-    Both of shape (m, n_pools); `last` None: the order is that of the pools.
+    `usable` and `last` have the shape (m, n_pools); `last` None: the order is that of
+    the pools.
     """
 
     usable: Mask
@@ -181,13 +191,15 @@ class _Order:
         Parameters
         ----------
         own : ndarray of int64, shape (m, n_pools)
-            What each pool has, 0 where it is not usable.
+            The devices of each pool, 0 for a pool that is not usable.
         """
         if self.last is None:
             return _sums_before(own)
-        first = own * ~self.last
-        after_all = first.sum(axis=1)[:, None] + _sums_before(own - first)
-        return np.where(self.last, after_all, _sums_before(first))
+        count_of_first = own * ~self.last
+        before_last = count_of_first.sum(axis=1)[:, None] + _sums_before(
+            own - count_of_first
+        )
+        return np.where(self.last, before_last, _sums_before(count_of_first))
 
 
 def _usable(
@@ -221,8 +233,8 @@ def _pools_by_numa_policy(
 ) -> tuple[Mask, Mask | None]:
     """Return the pools that the policy allows, and those of them that come last.
 
-    nova's ``_filter_pools_for_numa_cells``: on hosts where the pools of a stricter
-    policy have enough devices, only these are allowed.
+    The rule is nova's ``_filter_pools_for_numa_cells``: on hosts where the pools of a
+    stricter policy have enough devices, only these are allowed.
     """
     policy = request.numa_policy
     near = _are_at(rows, cells.ids)
@@ -258,7 +270,7 @@ class _Shares:
     count : ndarray of int64, shape (m, n_pools)
         How many devices are assigned from the pool's provider.
     decide : ndarray of bool, shape (m,)
-        Whether the host has any: where it has none, any pool may be used.
+        Whether devices of the host are assigned: otherwise any pool may be used.
     """
 
     count: Counts
@@ -267,21 +279,22 @@ class _Shares:
     @classmethod
     def of(cls, rows: PoolRows, codes: Codes) -> Self:
         count = np.zeros(rows.provider.shape, np.int64, order="F")
-        # Pools without a provider belong to none.
-        for wanted in np.where(codes == NO_PROVIDER, UNKNOWN_PROVIDER, codes).T:
-            count += rows.provider == wanted[:, None]
+        # Padding must not match pools without a provider: these have NO_PROVIDER, too.
+        for provider_code in np.where(codes == NO_PROVIDER, UNKNOWN_PROVIDER, codes).T:
+            count += rows.provider == provider_code[:, None]
         return cls(count, (codes != NO_PROVIDER).any(axis=1))
 
     def are_held_by(self, count: Counts) -> Mask:
-        """Return which pools hold their provider's share, if shares decide."""
-        is_share = (self.count > 0) & (self.count <= count)
-        held: Mask = is_share | ~self.decide[:, None]
-        return held
+        """Return which pools have the devices assigned to them, where shares decide."""
+        has_share = (self.count > 0) & (self.count <= count)
+        are_held: Mask = has_share | ~self.decide[:, None]
+        return are_held
 
 
 def _has_enough(count: Counts, usable: Mask, request: PciRequest) -> Mask:
-    enough: Mask = _sums(count, usable) >= request.count
-    return enough if request.count > 0 else enough & usable.any(axis=1)
+    """Return which hosts have the requested count in usable pools, shape (m,)."""
+    has_enough: Mask = _sums(count, usable) >= request.count
+    return has_enough if request.count > 0 else has_enough & usable.any(axis=1)
 
 
 def _sums(count: Counts, where: Mask) -> Counts:
