@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Notify systemd of the state of the service; see sd_notify(3).
 
-oslo.service's module of this name supports only READY=1.
+oslo.service's module ``systemd`` supports only READY=1.
 """
 
 from __future__ import annotations
