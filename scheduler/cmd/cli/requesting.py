@@ -90,7 +90,7 @@ def request_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def request_document(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request of options, as the HTTP API takes it.
+    """Return the request that options describe, in the form of the HTTP API.
 
     Raises
     ------
@@ -98,8 +98,9 @@ def request_document(options: Mapping[str, Any]) -> dict[str, Any]:
         The flavor lacks its vCPUs or its memory.
     """
     if options["vcpus"] is None or options["ram"] is None:
-        stored = "id_" in {p.name for p in click.get_current_context().command.params}
-        or_stored = "--request, or " if stored else ""
+        parameters = click.get_current_context().command.params
+        takes_stored = "id_" in {parameter.name for parameter in parameters}
+        or_stored = "--request, or " if takes_stored else ""
         raise click.UsageError(f"Pass {or_stored}--vcpus and --ram")
     hints: dict[str, list[str]] = {}
     for key, value in options["hints"]:
@@ -301,12 +302,12 @@ def _select(
 
 
 def _bounded(call: Callable[[], _T], seconds: float) -> _T:
-    """Return the result of a call; it may never end, as while a broker is down.
+    """Return the result of a call that may never end, such as while a broker is down.
 
     Raises
     ------
     TimeoutError
-        It has no result yet.
+        The call has not ended after so many seconds.
     """
     future: Future[_T] = Future()
 
@@ -326,7 +327,7 @@ class _Placement:
     Raises
     ------
     click.ClickException
-        No option names one.
+        No option names a Placement that can be reached.
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -342,7 +343,13 @@ class _Placement:
         self._client = PlacementClient(make_adapter(conf))
 
     def delete(self, uuids: Sequence[str]) -> None:
-        """Delete the allocations of instances; name those that could not be."""
+        """Delete the allocations of instances.
+
+        Raises
+        ------
+        click.ClickException
+            Some could not be deleted; the message names their instances.
+        """
         failed: dict[str, str] = {}
         for instance_uuid in uuids:
             try:
