@@ -16,7 +16,7 @@ from ...clock import utc_text
 from ...display import number, rank_text, request_rows, safe, timestamp, why
 from . import charts, formats
 
-# Headers of every page: nothing is loaded from elsewhere, framed, or kept.
+# Headers of each page, which loads nothing from elsewhere, and is not framed or cached.
 _POLICY: Final = (
     "default-src 'none'",
     "style-src 'self'",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refreshes parts of a page, and names the squares of the heat map. Without it the page
-// shows the same, as of when it was loaded.
+// Refreshes parts of a page, and names the squares of the heat map. Without this script
+// the page shows the state at its loading.
 "use strict";
 
 const heat = document.querySelector("[data-heat]");
@@ -36,7 +36,7 @@ function keysOf(element) {
 function replacePart(id, fresh) {
   const old = document.getElementById(id);
   const made = fresh.getElementById(id);
-  // Nothing is replaced under the reader's hands.
+  // A part that the reader is pointing at or typing in is not replaced.
   if (!old || !made || old.contains(document.activeElement) || old.matches(":hover")) return;
   const known = keysOf(old);
   const open = [...old.querySelectorAll("details")].map((details) => details.open);
