@@ -114,9 +114,11 @@ class Serving:
         return True
 
     def _make_servers(self) -> list[SchedulerRPCServer]:
+        claims = PeersEndpoint(self._scheduler, self._peers.origin)
+        deletions = DeletionEndpoint(self._scheduler.parts.source)
         endpoints = [
-            PeersEndpoint(self._scheduler, self._peers.origin),
-            DeletionEndpoint(self._scheduler.parts.source),
+            claims,
+            deletions,
             *self._scheduler.source_endpoints,
             IgnoredReports(),
         ]

@@ -98,8 +98,9 @@ def request_document(options: Mapping[str, Any]) -> dict[str, Any]:
         The flavor lacks its vCPUs or its memory.
     """
     if options["vcpus"] is None or options["ram"] is None:
-        parameters = click.get_current_context().command.params
-        takes_stored = "id_" in {parameter.name for parameter in parameters}
+        takes_stored = "id_" in {
+            parameter.name for parameter in click.get_current_context().command.params
+        }
         or_stored = "--request, or " if takes_stored else ""
         raise click.UsageError(f"Pass {or_stored}--vcpus and --ram")
     hints: dict[str, list[str]] = {}
