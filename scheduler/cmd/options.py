@@ -62,6 +62,7 @@ def copy_options(argv: Sequence[str], *confs: cfg.ConfigOpts) -> cfg.ConfigOpts:
 def _registered(
     *confs: cfg.ConfigOpts,
 ) -> dict[tuple[str | None, str], tuple[cfg.Opt, bool]]:
+    """Return each option by group and dest, and whether the command line takes it."""
     return {
         (group, opt.dest): (opt, is_cli)
         for conf in confs
@@ -159,15 +160,16 @@ class Options:
         self._now, self.settings = values, new_conf
         return prepared
 
-    def _keep_immutable(self, new: cfg.ConfigOpts, values: _Values) -> None:
+    def _keep_immutable(self, new_conf: cfg.ConfigOpts, values: _Values) -> None:
         """Override the options that need a restart with their current values."""
         for (group, name), option in values.items():
             at_start = self._at_start.get((group, name), option)
             if not option.opt.mutable and at_start.value != option.value:
                 option_group = None if group == "DEFAULT" else group
-                new.set_override(option.opt.dest, at_start.value, option_group)
+                new_conf.set_override(option.opt.dest, at_start.value, option_group)
 
     def _log_change(self, key: tuple[str, str], now: _Option) -> None:
+        """Log the change of an option since the last reload, or since the start."""
         before = (self._now if now.opt.mutable else self._at_start).get(key, now)
         if now.value == before.value:
             return
@@ -181,7 +183,7 @@ class Options:
 
 
 def _describe_change(opt: cfg.Opt, before: object, now: object) -> str:
-    """Return a change as text: of a list, only the added and removed entries."""
+    """Return a change as text: for a list, its added and removed entries, if any."""
     if is_secret(opt):
         return f" from {HIDDEN} to {HIDDEN}"
     if isinstance(before, list) and isinstance(now, list):
@@ -199,6 +201,7 @@ def _describe_change(opt: cfg.Opt, before: object, now: object) -> str:
 
 
 def _values(conf: cfg.ConfigOpts) -> _Values:
+    """Return each option with its value, by group and name."""
     return {
         (group or "DEFAULT", opt.name): _Option(
             opt, (conf[group] if group else conf)[dest]

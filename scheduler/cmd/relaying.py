@@ -41,7 +41,9 @@ _DESCRIPTION: Final = (
     "many schedulers read. Of several relays one writes and the others wait. SIGHUP "
     "reads the source again; SIGTERM stops."
 )
+#: Seconds between two steps of the relay, unless a signal arrives.
 _TICK_S: Final = 0.1
+#: Threads that serve metrics and probes.
 _THREADS: Final = 2
 #: Seconds between polls if [moorage] refresh_interval is 0: a scheduler would then poll
 #: before each decision.

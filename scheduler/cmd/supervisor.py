@@ -129,12 +129,14 @@ class Supervisor:
                 notify(SystemdState.READY, self._state())
 
     def _fork_due(self) -> None:
+        """Fork each worker that has no process and need not wait any longer."""
         now = time.monotonic()
         for slot in self._slots:
             if not slot.pid and slot.due_at <= now:
                 self._fork(slot)
 
     def _until_due_s(self) -> float | None:
+        """Return the seconds until a worker must be forked; None: none must be."""
         due_times = [slot.due_at for slot in self._slots if not slot.pid]
         return max(0.0, min(due_times) - time.monotonic()) if due_times else None
 
@@ -154,6 +156,7 @@ class Supervisor:
     def _become_worker(
         self, slot: _WorkerSlot, ready_fd: int, report_fd: int
     ) -> NoReturn:
+        """Run as a worker in the forked process, and end it."""
         status = 1
         try:
             for fd in (
@@ -181,6 +184,7 @@ class Supervisor:
             end(status)
 
     def _record_ready(self, readable: set[int]) -> None:
+        """Record which workers serve; notify systemd once all of them do."""
         for slot in self._slots:
             if slot.ready_fd in readable:
                 slot.is_ready = bool(os.read(slot.ready_fd, 1))
@@ -194,6 +198,7 @@ class Supervisor:
         return f"{len(self._slots)} workers serve"
 
     def _replace_dead(self) -> None:
+        """Set the time at which each worker that has died is replaced."""
         now = time.monotonic()
         for slot, pid, status in self._reap():
             is_quick = now - slot.began_at < _QUICK_S
@@ -229,6 +234,7 @@ class Supervisor:
                 os.kill(slot.pid, number)
 
     def _stop(self) -> int:
+        """Stop the workers, kill them after the timeout, and return the exit status."""
         notify(SystemdState.STOPPING)
         LOG.info("Stopping; workers finish the requests in progress")
         self._send(signal.SIGTERM)

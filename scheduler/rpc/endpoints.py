@@ -179,6 +179,7 @@ def _from_dicts(
     request_spec: dict[str, Any] | None,
     filter_properties: dict[str, Any] | None,
 ) -> RequestSpec:
+    """Return the request of a client of RPC 4.0 to 4.2."""
     if request_spec is None:
         raise InvalidRequest(
             "select_destinations: neither spec_obj nor request_spec is given"

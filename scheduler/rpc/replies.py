@@ -115,6 +115,7 @@ class LateReplies:
                 missing.add(reply.queue)
 
     def _is_done(self, reply: LateReply) -> bool:
+        """Send a reply; return False if its queue is still missing."""
         try:
             return reply.send()
         except Exception:  # the broker's library may raise anything
@@ -260,6 +261,7 @@ class _SendAttempts:
         self._may_have_arrived = False
 
     def send(self, connection: Any, queue: str, body: object) -> None:
+        """Send the reply, and mark the answer by what is known of its arrival."""
         _reconnect_if_closed(connection)
         link = _link(connection)
         self._answer.mark_sending()
@@ -316,6 +318,7 @@ def _link(connection: Any) -> Any:
 
 
 def _is_gone(link: Any) -> bool:
+    """Return whether an AMQP connection is closed, or there is none."""
     sock = getattr(link, "sock", None)
     if sock is None or sock.fileno() < 0:
         return True

@@ -272,6 +272,7 @@ class SchedulerRPCServer(RPCServer):  # type: ignore[misc]
         self._late.add(reply)
 
     def _is_full(self) -> bool:
+        """Return whether all threads are busy while the listener fetches messages."""
         size: int = self.conf.executor_thread_pool_size
         return self._n_under_way >= size and self.listener.is_taking
 

@@ -327,6 +327,7 @@ class Answers:
         return self.explainer.capacity(list(chosen.values()))
 
     def _recent_flavors(self) -> list[FlavorRequest]:
+        """Return the flavors of the newest stored requests."""
         recent = self.store.page(DecisionQuery(limit=MAX_DECISIONS)).decisions
         stored = (decision.request for decision in recent)
         return requests_of_decisions(
@@ -338,6 +339,7 @@ class Answers:
         return dataclasses.asdict(self.explainer.hosts(after=after, limit=limit))
 
     def _short(self, stored: StoredDecision) -> dict[str, Any]:
+        """Return a decision as the lists of decisions show it."""
         record, limit_s = stored.record, self.explainer.max_view_age_s
         return {
             "id": str(stored.id),
@@ -408,6 +410,7 @@ def _base64(data: bytes) -> str:
 
 
 def _whole(stored: StoredDecision) -> dict[str, Any]:
+    """Return a decision with its funnel, scores, claims and request."""
     try:
         request = stored.request
     except InvalidRequest:  # of another version: the rest is shown

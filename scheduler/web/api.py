@@ -140,6 +140,7 @@ def _arguments(path: str) -> dict[str, Any]:
 
 
 def _converted(name: str, text: str, schema: Mapping[str, Any]) -> object:
+    """Return the value of a parameter, of the type that its schema names."""
     value: object = text
     if schema["type"] == "boolean":
         if text not in ("true", "false"):

@@ -79,6 +79,7 @@ def _check_placement(conf: cfg.ConfigOpts) -> CheckResult:
 
 
 def _retries(files: FileOptions) -> CheckResult:
+    """Check that Placement does not retry claims by itself."""
     value = files.get("placement", _RETRY_COUNT)
     if value == "1":
         return CheckResult.success(_RETRIES, f"{_RETRY_COUNT} is 1.")
@@ -152,6 +153,7 @@ class _Databases:
         self._engines.dispose()
 
     def _outcome(self, name: str, work: TimedCall) -> CheckResult:
+        """Return the result of a check, or a failure that describes its error."""
         try:
             return work.result(self._limit_s)
         except ModuleNotFoundError as e:
@@ -169,6 +171,7 @@ class _Databases:
             return CheckResult.failure(name, f"It cannot be read: {why}")
 
     def _read_api(self) -> CheckResult:
+        """Read cells and aggregates from the API database, and keep them."""
         with _connected(self._engines.api()) as connection:
             directory = DirectoryReader(self._local).read(connection, time.time())
         self._aggregates = directory.aggregates

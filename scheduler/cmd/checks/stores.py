@@ -86,6 +86,8 @@ def _store_finding(
     files: FileOptions,
     unavailable: Callable[[str, str], CheckResult],
 ) -> CheckResult:
+    """Check one store; `unavailable` makes the result if it cannot be reached."""
+
     def check() -> CheckResult:
         if store.check():
             return CheckResult.success(name, f"{store.name} can be read.")

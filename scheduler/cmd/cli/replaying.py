@@ -261,17 +261,21 @@ class _Replays:
 
 
 def _require_known(conf: cfg.ConfigOpts, settings: Sequence[Setting]) -> None:
+    """Raise ClickException unless each setting is that of a registered option."""
     from ...conf import registered_opts
     from ..checks.option_table import unknown_option
 
-    known = {(group or "DEFAULT", opt.dest) for group, opt, _ in registered_opts(conf)}
+    registered = {
+        (group or "DEFAULT", opt.dest) for group, opt, _ in registered_opts(conf)
+    }
     for group, option, _ in settings:
-        if (group, option) not in known:
-            why = unknown_option((group, option), known)
+        if (group, option) not in registered:
+            why = unknown_option((group, option), registered)
             raise click.ClickException(f"--set {group}.{option}: {why}")
 
 
 def _request_of(stored: StoredDecision) -> RequestSpec | None:
+    """Return the request of a decision; raise ClickException if it is unreadable."""
     from ...errors import InvalidRequest
 
     try:

@@ -103,11 +103,13 @@ def score_bars(hosts: Sequence[Mapping[str, Any]]) -> ScoreBars | None:
 
 
 def _weighted(host: Mapping[str, Any], i: int) -> float:
+    """Return the part of a host's weight that weigher `i` gave."""
     return float(host["parts"][i]["weighted"] or 0.0)
 
 
-def _sum(host: Mapping[str, Any], used: Sequence[int], sign: int) -> float:
-    return sum(max(0.0, sign * _weighted(host, i)) for i in used)
+def _sum(host: Mapping[str, Any], used_indices: Sequence[int], sign: int) -> float:
+    """Return the sum of a host's parts above 0 or, if `sign` is -1, below 0."""
+    return sum(max(0.0, sign * _weighted(host, i)) for i in used_indices)
 
 
 def _score_bar(
