@@ -168,17 +168,19 @@ class Options:
                 option_group = None if group == "DEFAULT" else group
                 new_conf.set_override(option.opt.dest, at_start.value, option_group)
 
-    def _log_change(self, key: tuple[str, str], now: _Option) -> None:
+    def _log_change(self, key: tuple[str, str], current: _Option) -> None:
         """Log the change of an option since the last reload, or since the start."""
-        before = (self._now if now.opt.mutable else self._at_start).get(key, now)
-        if now.value == before.value:
+        previous = (self._now if current.opt.mutable else self._at_start).get(
+            key, current
+        )
+        if current.value == previous.value:
             return
         level, advice = (
             (logging.INFO, "")
-            if now.opt.mutable
+            if current.opt.mutable
             else (logging.WARNING, "; restart to apply")
         )
-        change = _describe_change(now.opt, before.value, now.value)
+        change = _describe_change(current.opt, previous.value, current.value)
         LOG.log(level, "[%s] %s changed%s%s", *key, change, advice)
 
 

@@ -297,8 +297,8 @@ class Answers:
             flavors = self.explainer.nova_flavors(None if name is None else [name])
         else:
             flavors = self._recent_flavors()
-        chosen = [flavor for flavor in flavors if name in (None, _name(flavor))]
-        if not chosen:
+        matching = [flavor for flavor in flavors if name in (None, _name(flavor))]
+        if not matching:
             among = f" named {excerpt(name)}" if name else ""
             if flavors:
                 among += f" among {len(flavors)}"
@@ -307,7 +307,7 @@ class Answers:
                     f" in the {MAX_DECISIONS} newest stored decisions: pass flavors"
                 )
             raise NotFound(f"There is no flavor{among}")
-        return dataclasses.asdict(self.explainer.capacity(chosen))
+        return dataclasses.asdict(self.explainer.capacity(matching))
 
     def capacity_of(self, names: Collection[str]) -> CapacityReport:
         """Return the capacity of the flavors of these names that are found.
@@ -319,12 +319,12 @@ class Answers:
             flavors = self.explainer.nova_flavors(names)
         except NoFlavors:
             flavors = self._recent_flavors()
-        chosen: dict[str, FlavorRequest] = {}
+        flavor_by_name: dict[str, FlavorRequest] = {}
         for flavor in flavors:
             name = _name(flavor)
             if name is not None and name in names:
-                chosen.setdefault(name, flavor)
-        return self.explainer.capacity(list(chosen.values()))
+                flavor_by_name.setdefault(name, flavor)
+        return self.explainer.capacity(list(flavor_by_name.values()))
 
     def _recent_flavors(self) -> list[FlavorRequest]:
         """Return the flavors of the newest stored requests."""

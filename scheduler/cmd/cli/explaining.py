@@ -127,10 +127,12 @@ def show(console: Console, decision: Answer) -> None:
             console.print(Text(f"Asked of Placement: {query}"))
     instances = decision["instances"]
     if instances:
-        first = instances[0]
-        if any(host["parts"] for host in first["top_hosts"]):
-            title = f"Scores of the best hosts: {safe(first['host'])} was selected"
-            console.print(tables.scores_table(first["top_hosts"], title))
+        first_instance = instances[0]
+        if any(host["parts"] for host in first_instance["top_hosts"]):
+            title = (
+                f"Scores of the best hosts: {safe(first_instance['host'])} was selected"
+            )
+            console.print(tables.scores_table(first_instance["top_hosts"], title))
         console.print(tables.placed_table(decision))
     if decision["claims"]:
         console.print(tables.claims_table(decision["claims"]))

@@ -148,7 +148,7 @@ def select_hosts(
             f"No host has {safe(unknown[0], 50)}; there are "
             f"{', '.join(sorted(known_names))}"
         )
-    chosen = [
+    matching = [
         (host, values)
         for host, values in hosts_with_values
         if all(condition.holds(values) for condition in conditions)
@@ -163,9 +163,9 @@ def select_hosts(
                 return False, value
             return math.isnan(value), 0.0 if math.isnan(value) else sign * value
 
-        is_text = any(isinstance(values.get(name, 0), str) for _, values in chosen)
-        chosen.sort(key=key, reverse=is_descending and is_text)
-    return [host for host, _ in chosen]
+        is_text = any(isinstance(values.get(name, 0), str) for _, values in matching)
+        matching.sort(key=key, reverse=is_descending and is_text)
+    return [host for host, _ in matching]
 
 
 def hosts_csv(hosts: Sequence[Answer]) -> str:

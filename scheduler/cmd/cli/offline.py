@@ -78,9 +78,9 @@ class SnapshotDecisions:
         ]
         if query.newer_than is not None:
             matching.reverse()
-        chosen = matching[: query.limit]
+        decisions = matching[: query.limit]
         return DecisionPage(
-            chosen, chosen[-1].id if 0 < len(chosen) < len(matching) else None
+            decisions, decisions[-1].id if 0 < len(decisions) < len(matching) else None
         )
 
     def view(self, id_: str) -> bytes | None:

@@ -332,10 +332,10 @@ def _show_summary(screen: Console, answer: Answer) -> None:
         ("hosts", "Hosts selected"),
         ("memory_fill", "Their memory used"),
     ):
-        before, after = (answer[name][side] for side in ("recorded", "replayed"))
-        if before is not None or after is not None:
+        recorded, replayed = (answer[name][side] for side in ("recorded", "replayed"))
+        if recorded is not None or replayed is not None:
             screen.print(
-                f"{text}: {_side(before)} then, {_side(after)} now", markup=False
+                f"{text}: {_side(recorded)} then, {_side(replayed)} now", markup=False
             )
 
 

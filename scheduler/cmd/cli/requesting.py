@@ -294,11 +294,13 @@ def _select(
     return [
         {
             "uuid": instance_uuid,
-            "host": chosen.service_host,
-            "node": chosen.nodename,
+            "host": selected.service_host,
+            "node": selected.nodename,
             "alternates": [alternate.service_host for alternate in alternates],
         }
-        for instance_uuid, (chosen, *alternates) in zip(uuids, selections, strict=True)
+        for instance_uuid, (selected, *alternates) in zip(
+            uuids, selections, strict=True
+        )
     ]
 
 

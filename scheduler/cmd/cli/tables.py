@@ -131,19 +131,23 @@ def scores_table(hosts: Sequence[Answer], title: str, *, n_shown: int = 5) -> Ta
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("weigher", no_wrap=True)
     # For further instances of a request, only the chosen host's parts are stored.
-    shown = [host for host in hosts if host["parts"]][:n_shown]
+    shown_hosts = [host for host in hosts if host["parts"]][:n_shown]
     # The nodes of an Ironic service have one host.
-    name = "host" if len({host["host"] for host in shown}) == len(shown) else "node"
-    for host in shown:
+    name = (
+        "host"
+        if len({host["host"] for host in shown_hosts}) == len(shown_hosts)
+        else "node"
+    )
+    for host in shown_hosts:
         table.add_column(cell(host[name]), justify="right")
     n_zero = 0
-    for parts in zip(*(host["parts"] for host in shown), strict=True):
+    for parts in zip(*(host["parts"] for host in shown_hosts), strict=True):
         if any(part["weighted"] != 0 for part in parts):
             table.add_row(cell(parts[0]["name"]), *map(_part, parts))
         else:
             n_zero += 1
     table.add_section()
-    weights = (Text(number(host["weight"]), style="bold") for host in shown)
+    weights = (Text(number(host["weight"]), style="bold") for host in shown_hosts)
     table.add_row("weight", *weights)
     zeros = f"; {n_zero} other weighers: 0" if n_zero else ""
     table.caption = Text(f"weighted part (raw weight){zeros}")

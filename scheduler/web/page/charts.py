@@ -50,9 +50,9 @@ def _least(width: float) -> float:
 def funnel_bar(n_in: int | None, n_out: int, n_most: int) -> Markup:
     """Return a bar of the hosts that a step left, in front of those that entered."""
     scale = _WIDTH / max(1, n_most)
-    before = _rect("lost", 0, _least((n_in or 0) * scale))
+    entered = _rect("lost", 0, _least((n_in or 0) * scale))
     remaining = _rect("left", 0, _least(n_out * scale))
-    return _svg(before + remaining, _WIDTH, _HEIGHT, "")
+    return _svg(entered + remaining, _WIDTH, _HEIGHT, "")
 
 
 def share_bar(share: float | None, width: int = 120) -> Markup:
@@ -89,16 +89,22 @@ def score_bars(hosts: Sequence[Mapping[str, Any]]) -> ScoreBars | None:
 
     Hosts of one decision have the same weighers in the same order.
     """
-    shown = [host for host in hosts if host["parts"]]
-    if not shown:
+    shown_hosts = [host for host in hosts if host["parts"]]
+    if not shown_hosts:
         return None
-    indices = range(len(shown[0]["parts"]))
-    used_indices = [i for i in indices if any(_weighted(host, i) for host in shown)]
+    indices = range(len(shown_hosts[0]["parts"]))
+    used_indices = [
+        i for i in indices if any(_weighted(host, i) for host in shown_hosts)
+    ]
     colors = {i: f"w{min(color, N_COLORS - 1)}" for color, i in enumerate(used_indices)}
-    most_above = max((_sum(host, used_indices, 1) for host in shown), default=0.0)
-    most_below = max((_sum(host, used_indices, -1) for host in shown), default=0.0)
-    bars = [(host, _score_bar(host, colors, most_below, most_above)) for host in shown]
-    names = [(shown[0]["parts"][i]["name"], color) for i, color in colors.items()]
+    most_above = max((_sum(host, used_indices, 1) for host in shown_hosts), default=0.0)
+    most_below = max(
+        (_sum(host, used_indices, -1) for host in shown_hosts), default=0.0
+    )
+    bars = [
+        (host, _score_bar(host, colors, most_below, most_above)) for host in shown_hosts
+    ]
+    names = [(shown_hosts[0]["parts"][i]["name"], color) for i, color in colors.items()]
     return ScoreBars(names, bars, len(indices) - len(used_indices))
 
 

@@ -106,7 +106,7 @@ def decision_file(id_: str, decisions: Sequence[Mapping[str, Any]]) -> str:
     Parameters
     ----------
     decisions : sequence of mapping
-        As the API returns them.
+        The decisions in the form in which the API returns them.
     """
     style = (resources.files(_PACKAGE) / "static" / "page.css").read_text("utf-8")
     return render(

@@ -79,10 +79,12 @@ class _Views:
         """Show how full hosts are, latest decisions, and why hosts were rejected."""
         grouping = forms.text(request.args, "by") or BY_ZONE
         fill = self._answers.explainer.fill(grouping)
-        first = forms.number(request.args, "first")
+        first_group = forms.number(request.args, "first")
         # The script asks for the small parts more often than for the heat map.
         is_small = "small" in request.args
-        shown_groups = () if is_small else fill.groups[first : first + _GROUPS]
+        shown_groups = (
+            () if is_small else fill.groups[first_group : first_group + _GROUPS]
+        )
         layout = HeatLayout.of(sum(len(group.hosts) for group in shown_groups))
         query = DecisionQuery(limit=_LATEST)
         latest, error = _attempt(lambda: self._answers.decisions(query))
@@ -91,8 +93,10 @@ class _Views:
             "cloud.html",
             path="/",
             fill=fill,
-            first=first,
-            next=first + _GROUPS if first + _GROUPS < len(fill.groups) else None,
+            first=first_group,
+            next=first_group + _GROUPS
+            if first_group + _GROUPS < len(fill.groups)
+            else None,
             maps=[(group, heat_maps(group, layout)) for group in shown_groups],
             data=heat_data(shown_groups, layout),
             latest=finite(latest["decisions"]) if latest else [],

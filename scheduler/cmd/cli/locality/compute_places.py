@@ -185,13 +185,13 @@ class ComputePlaces:
             ) from e
         content = _json(answer)
         if answer.status_code >= requests.codes.multiple_choices:
-            what = f"{verb} {url} of nova{f' with {body}' if body else ''}"
+            operation = f"{verb} {url} of nova{f' with {body}' if body else ''}"
             status = answer.status_code
             affects_all = (
                 status in _REFUSES_ALL or status >= requests.codes.server_error
             )
             error = ComputeApiError if affects_all else ComputeApiRefusal
-            raise error(_refusal(what, status, content))
+            raise error(_refusal(operation, status, content))
         try:
             return read(content)
         except (KeyError, TypeError, AttributeError) as e:

@@ -54,8 +54,12 @@ class WantedPlaces:
     @property
     def places(self) -> list[Place]:
         """All places with hosts, by level."""
-        wanted = {place for places in self.of_host.values() for place in places.items()}
-        return sorted(wanted, key=lambda place: (self.levels.index(place[0]), place[1]))
+        unsorted = {
+            place for places in self.of_host.values() for place in places.items()
+        }
+        return sorted(
+            unsorted, key=lambda place: (self.levels.index(place[0]), place[1])
+        )
 
     def where(self, host: str) -> str:
         """Return the line of a host, as errors name it."""
@@ -96,8 +100,8 @@ def read_wanted(path: Path, levels: Sequence[str]) -> WantedPlaces:
 
 def _columns(path: Path, header: Sequence[str], levels: Sequence[str]) -> list[str]:
     """Return the levels of the columns after the first."""
-    first, *columns = header or [""]
-    if first != _HOST or not columns:
+    first_column, *columns = header or [""]
+    if first_column != _HOST or not columns:
         example = ",".join((_HOST, *levels))
         raise ValueError(
             f"{path}, line 1: {','.join(header)}; it must be host and levels, such as "
