@@ -109,7 +109,7 @@ class _Daemon:
             supervisor = Supervisor(
                 n_workers,
                 functools.partial(self._work, folder),
-                # Errors are logged once here, and no worker reloads.
+                # An error is logged once, in this process; no worker reloads then.
                 reload=lambda: self.options.reload(lifecycle.load_plugins) is not None,
                 stop_timeout_s=lambda: self.conf.graceful_shutdown_timeout,
             )
@@ -169,8 +169,8 @@ class _Daemon:
 def _claims_directory(conf: cfg.ConfigOpts) -> Iterator[Path]:
     """Yield the folder for the workers' journals of claims.
 
-    Without the option it is a temporary one, which is removed at the end unless some
-    claims could not be settled.
+    Without ``[moorage] claims_directory`` it is a temporary folder, which is removed at
+    the end unless some claims could not be settled.
     """
     if option := conf.moorage.claims_directory:
         folder = Path(option)
@@ -191,7 +191,7 @@ def _claims_directory(conf: cfg.ConfigOpts) -> Iterator[Path]:
 
 
 def configure(argv: Sequence[str], description: str) -> cfg.ConfigOpts:
-    """Load the options of a daemon, and set up logging as they say.
+    """Load the options of a daemon, and set up logging as these options say.
 
     Parameters
     ----------
@@ -215,8 +215,8 @@ def configure(argv: Sequence[str], description: str) -> cfg.ConfigOpts:
 def _configure_oslo(conf: cfg.ConfigOpts) -> None:
     """Load the files into oslo.config's global object, too.
 
-    oslo's libraries read some options only from there. Moorage's are not registered
-    there: a plugin that imports nova registers nova's options of the same names.
+    oslo's libraries read some options only from there. Moorage's options are not
+    registered there: a plugin that imports nova registers nova's of the same names.
     """
     files = [f"--config-file={path}" for path in conf.config_file]
     cfg.CONF(files, project="moorage")

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""moorage-api as a service: follow hosts and claims as a scheduler, and explain.
+"""moorage-api as a service: follow hosts and claims, and explain decisions.
 
     source of hosts, claims of schedulers ─▶ host table ─▶ explainer ─▶ HTTP API
                                      store of decisions ─────┘
 
-It decides no request of a conductor, and writes no allocation.
+It follows them as a scheduler does, but decides no request of a conductor, and writes
+no allocation.
 """
 
 from __future__ import annotations
@@ -100,12 +101,12 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _embedded_placement(conf: cfg.ConfigOpts) -> EmbeddedPlacement | None:
-    """Return a reader of the schedulers' embedded Placement; None: it is another one.
+    """Return a reader of the schedulers' embedded Placement; None: it is not embedded.
 
     Raises
     ------
     ConfigurationError
-        It is in a process's memory, or its file does not exist yet.
+        The embedded Placement is in a process's memory, or its file does not exist yet.
     """
     if not needs_embedded(conf):
         return None
@@ -122,8 +123,8 @@ def _embedded_placement(conf: cfg.ConfigOpts) -> EmbeddedPlacement | None:
 def _become_reader(conf: cfg.ConfigOpts) -> None:
     """Override the options of tasks that only the schedulers may do.
 
-    These are the service record in nova's database, and the release of unsettled claims
-    of a process that has ended.
+    These tasks are to write the service record to nova's database, and to release the
+    unsettled claims of processes that have ended.
     """
     conf.set_override("register_service", False, group="moorage")
     conf.set_override("claims_directory", None, group="moorage")

@@ -41,7 +41,7 @@ _Values: TypeAlias = Mapping[tuple[str, str], _Option]
 
 
 def copy_options(argv: Sequence[str], *confs: cfg.ConfigOpts) -> cfg.ConfigOpts:
-    """Return the options of some objects, read again from the files.
+    """Return a copy of the options of `confs`, with values read again from the files.
 
     Parameters
     ----------
@@ -53,15 +53,16 @@ def copy_options(argv: Sequence[str], *confs: cfg.ConfigOpts) -> cfg.ConfigOpts:
     oslo_config.cfg.Error
         A file or a value cannot be used; the message names it.
     """
-    copy = cfg.ConfigOpts()
+    conf = cfg.ConfigOpts()
     for (group, _), (opt, is_cli) in _registered(*confs).items():
-        copy.register_opt(opt, group=group, cli=is_cli)
-    return load(argv, conf=copy)
+        conf.register_opt(opt, group=group, cli=is_cli)
+    return load(argv, conf=conf)
 
 
 def _registered(
     *confs: cfg.ConfigOpts,
 ) -> dict[tuple[str | None, str], tuple[cfg.Opt, bool]]:
+    """Return each option by group and dest, and whether the command line takes it."""
     return {
         (group, opt.dest): (opt, is_cli)
         for conf in confs
@@ -71,9 +72,9 @@ def _registered(
 
 
 def warn_of_unread_options(*confs: cfg.ConfigOpts) -> None:
-    """Log a warning for each option of our groups that no part reads.
+    """Log a warning for each option of Moorage's groups that nothing reads.
 
-    Called once plugins are created, which may register their own options.
+    Called after the plugins were created, as they may register their own options.
     """
     registered = {(group or "DEFAULT", dest) for group, dest in _registered(*confs)}
     unread = unread_options(tuple(FileOptions.of(confs[0])), registered)
@@ -96,7 +97,7 @@ class Options:
     Attributes
     ----------
     result : ReloadResult
-        Of the last reload.
+        The outcome of the last reload.
     settings : oslo_config.cfg.ConfigOpts
         The current options. A reload does not change the object, but replaces it.
 
@@ -119,7 +120,7 @@ class Options:
     def reload(self, prepare: Callable[[cfg.ConfigOpts], T]) -> T | None:
         """Read the files again; return what was prepared with the new options, or None.
 
-        Mutable options take effect. The changes are logged, and which of them need a
+        Mutable options take effect. Each change is logged, and whether it needs a
         restart. If a file or a value is invalid, or `prepare` fails, one error is
         logged, nothing changes, and None is returned.
 
@@ -143,62 +144,66 @@ class Options:
 
     def _reload(self, prepare: Callable[[cfg.ConfigOpts], T]) -> T:
         # oslo.config itself checks the values only after switching to the files.
-        new = copy_options(self._argv, self._conf, self.settings)
-        values = _values(new)
-        self._keep_immutable(new, values)
-        prepared = prepare(new)
+        new_conf = copy_options(self._argv, self._conf, self.settings)
+        values = _values(new_conf)
+        self._keep_immutable(new_conf, values)
+        prepared = prepare(new_conf)
         # A plugin may have registered its own options.
-        values = {**_values(new), **values}
+        values = {**_values(new_conf), **values}
         with _muted(logging.getLogger("oslo_config.cfg")):
             self._conf.mutate_config_files()
         for key, option in values.items():
             self._log_change(key, option)
         if self.result.is_owner:
-            warn_of_unread_options(self._conf, new)
+            warn_of_unread_options(self._conf, new_conf)
         self._at_start = {**values, **self._at_start}
-        self._now, self.settings = values, new
+        self._now, self.settings = values, new_conf
         return prepared
 
-    def _keep_immutable(self, new: cfg.ConfigOpts, values: _Values) -> None:
+    def _keep_immutable(self, new_conf: cfg.ConfigOpts, values: _Values) -> None:
         """Override the options that need a restart with their current values."""
         for (group, name), option in values.items():
             at_start = self._at_start.get((group, name), option)
             if not option.opt.mutable and at_start.value != option.value:
-                where = None if group == "DEFAULT" else group
-                new.set_override(option.opt.dest, at_start.value, where)
+                option_group = None if group == "DEFAULT" else group
+                new_conf.set_override(option.opt.dest, at_start.value, option_group)
 
-    def _log_change(self, key: tuple[str, str], now: _Option) -> None:
-        before = (self._now if now.opt.mutable else self._at_start).get(key, now)
-        if now.value == before.value:
+    def _log_change(self, key: tuple[str, str], current: _Option) -> None:
+        """Log the change of an option since the last reload, or since the start."""
+        previous = (self._now if current.opt.mutable else self._at_start).get(
+            key, current
+        )
+        if current.value == previous.value:
             return
-        level, then = (
+        level, advice = (
             (logging.INFO, "")
-            if now.opt.mutable
+            if current.opt.mutable
             else (logging.WARNING, "; restart to apply")
         )
-        change = _describe_change(now.opt, before.value, now.value)
-        LOG.log(level, "[%s] %s changed%s%s", *key, change, then)
+        change = _describe_change(current.opt, previous.value, current.value)
+        LOG.log(level, "[%s] %s changed%s%s", *key, change, advice)
 
 
 def _describe_change(opt: cfg.Opt, before: object, now: object) -> str:
-    """Return what changed: of a list its entries, unless they are only reordered."""
+    """Return a change as text: for a list, its added and removed entries, if any."""
     if is_secret(opt):
         return f" from {HIDDEN} to {HIDDEN}"
     if isinstance(before, list) and isinstance(now, list):
         added = [entry for entry in now if entry not in before]
         removed = [entry for entry in before if entry not in now]
         parts = (("added", added), ("removed", removed))
-        named = [
+        changes = [
             f"{verb} {', '.join(map(str, entries))}"
             for verb, entries in parts
             if entries
         ]
-        if named:
-            return f": {'; '.join(named)}"
+        if changes:
+            return f": {'; '.join(changes)}"
     return f" from {before} to {now}"
 
 
 def _values(conf: cfg.ConfigOpts) -> _Values:
+    """Return each option with its value, by group and name."""
     return {
         (group or "DEFAULT", opt.name): _Option(
             opt, (conf[group] if group else conf)[dest]
@@ -209,7 +214,7 @@ def _values(conf: cfg.ConfigOpts) -> _Values:
 
 @contextlib.contextmanager
 def _muted(logger: logging.Logger) -> Iterator[None]:
-    """Mute oslo.config's logger, which omits defaults and logs secrets."""
+    """Mute a logger: that of oslo.config omits defaults, and logs secrets."""
     logger.addFilter(_reject)
     try:
         yield

@@ -41,9 +41,12 @@ _DESCRIPTION: Final = (
     "many schedulers read. Of several relays one writes and the others wait. SIGHUP "
     "reads the source again; SIGTERM stops."
 )
+#: Seconds between two steps of the relay, unless a signal arrives.
 _TICK_S: Final = 0.1
+#: Threads that serve metrics and probes.
 _THREADS: Final = 2
-#: Seconds between polls if every decision of a scheduler would begin with one.
+#: Seconds between polls if [moorage] refresh_interval is 0: a scheduler would then poll
+#: before each decision.
 _REFRESH_S: Final = 1.0
 
 
@@ -65,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _source_factory(conf: cfg.ConfigOpts) -> Callable[[], BaseHostSource]:
-    """Return the function that creates the source, once its options were checked.
+    """Check the options of the source; return the function that creates it.
 
     Raises
     ------
@@ -102,7 +105,7 @@ def _source_factory(conf: cfg.ConfigOpts) -> Callable[[], BaseHostSource]:
 
 
 def _serve(conf: cfg.ConfigOpts, make_source: Callable[[], BaseHostSource]) -> None:
-    from ..relay import Relay  # its import needs the library
+    from ..relay import Relay  # its import needs Kafka's client library
 
     signals = Signals((*STOPPING, RELOADING))
     relay = Relay(conf, make_source)

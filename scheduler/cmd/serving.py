@@ -48,8 +48,8 @@ class Serving:
     Parameters
     ----------
     is_deciding : bool
-        Whether it takes requests of conductors; otherwise it receives only what other
-        schedulers and agents publish.
+        Whether this process takes requests of conductors; otherwise it receives only
+        what other schedulers and agents publish.
     """
 
     def __init__(
@@ -114,10 +114,15 @@ class Serving:
         return True
 
     def _make_servers(self) -> list[SchedulerRPCServer]:
-        peers = PeersEndpoint(self._scheduler, self._peers.origin)
+        claims = PeersEndpoint(self._scheduler, self._peers.origin)
         deletions = DeletionEndpoint(self._scheduler.parts.source)
-        own = [peers, deletions, *self._scheduler.source_endpoints, IgnoredReports()]
-        peers = get_server(self._conf, self._transport, own, PEERS_TOPIC)
+        endpoints = [
+            claims,
+            deletions,
+            *self._scheduler.source_endpoints,
+            IgnoredReports(),
+        ]
+        peers = get_server(self._conf, self._transport, endpoints, PEERS_TOPIC)
         if not self._is_deciding:
             return [peers]
         requests = get_server(
@@ -129,43 +134,45 @@ class Serving:
         return [requests, peers]
 
     def stop(self) -> bool:
-        """Stop serving, and finish the requests in progress, as far as time allows.
+        """Stop serving; finish the requests in progress, within a time limit.
+
+        The limit is `manager_shutdown_timeout`.
 
         Returns
         -------
         bool
-            Whether all were finished; otherwise some still run in their threads.
+            Whether all requests were finished; otherwise some still run in threads.
         """
-        began = time.monotonic()
+        began_at = time.monotonic()
         LOG.info("Stopping; finishing the requests in progress first")
         self._stopping.set()
-        # It may wait for an unreachable broker without a time limit.
+        # Closing may wait for an unreachable broker without a time limit.
         closing = threading.Thread(target=self._close, name="closing", daemon=True)
         closing.start()
         limit_s = self._conf.manager_shutdown_timeout
         while closing.is_alive():
             closing.join(_POLL_S)
-            passed_s = time.monotonic() - began
-            if passed_s > limit_s or (passed_s > _BROKER_S and not self.n_under_way):
+            elapsed_s = time.monotonic() - began_at
+            if elapsed_s > limit_s or (elapsed_s > _BROKER_S and not self.n_under_way):
                 break
-        if n_left := self.n_under_way:
+        if n_unfinished := self.n_under_way:
             LOG.error(
                 "%d requests are not finished within manager_shutdown_timeout, %d s: "
                 "their answers are lost, and their claims may have to be released",
-                n_left, limit_s,
+                n_unfinished, limit_s,
             )  # fmt: skip
-        return not n_left
+        return not n_unfinished
 
     def _close(self) -> None:
         # In parallel: each server takes up to a second to stop.
-        stops = [
+        threads = [
             threading.Thread(target=self._try, args=(server.stop,), daemon=True)
             for server in self._servers
         ]
-        for stop in stops:
-            stop.start()
-        for stop in stops:
-            stop.join()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         for server in self._servers:
             self._try(server.wait)
         self._try(self._watch.stop)
@@ -198,18 +205,19 @@ def serve(
     telemetry : ProcessTelemetry
         Its readiness probe fails while the process stops.
     lifeline : int, optional
-        A file descriptor that becomes readable when the parent has ended: stop then.
+        A file descriptor that becomes readable when the parent process has ended, which
+        stops this process, too.
 
     Returns
     -------
     bool
-        As `Serving.stop`.
+        Whether all requests were finished; see `Serving.stop`.
     """
     scheduler.status.show_reloads(options.result)
     started, is_ready = serving.start(), False
-    also = () if lifeline is None else (lifeline,)
+    lifelines = () if lifeline is None else (lifeline,)
     while True:
-        received, closed = signals.wait(None if is_ready else _POLL_S, also=also)
+        received, closed = signals.wait(None if is_ready else _POLL_S, also=lifelines)
         if closed:
             LOG.error("The parent process has ended; stopping")
         if closed or received & STOPPING:

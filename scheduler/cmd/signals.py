@@ -39,32 +39,33 @@ class Signals:
     def wait(
         self, timeout_s: float | None = None, *, also: Collection[int] = ()
     ) -> tuple[set[int], set[int]]:
-        """Wait for a signal, or until a file descriptor is readable.
+        """Wait for a signal, or until one of the file descriptors `also` is readable.
 
         Returns
         -------
         tuple of (set of int, set of int)
-            The signals received, and the readable file descriptors.
+            The signals received, and the readable file descriptors; both are empty
+            after the timeout.
         """
         readable, _, _ = select.select([self._read, *also], [], [], timeout_s)
         received = os.read(self._read, _MAX_READ) if self._read in readable else b""
         return set(received), {fd for fd in readable if fd != self._read}
 
     def close(self) -> None:
-        """Close the pipe, after a forked process has inherited it."""
+        """Close the pipe; called in a forked process that has inherited it."""
         os.close(self._read)
         os.close(self._write)
 
 
 def _ignore(number: int, frame: object) -> None:
-    """Do nothing: with a handler, the number is written to the pipe."""
+    """Do nothing: a signal is written to the pipe only if it has a Python handler."""
 
 
 @contextlib.contextmanager
 def signals_blocked() -> Iterator[None]:
     """Block all signals; they are delivered afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)

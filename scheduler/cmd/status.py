@@ -15,7 +15,7 @@ from oslo_service import backend  # noqa: E402 - the filter has to be there firs
 
 #: The command that lists suspected orphans; `upgrade check` is oslo.upgradecheck's.
 ORPHANS = "orphans"
-#: The status of a program that SIGPIPE ends: 128 plus its number.
+#: The exit status of a program that SIGPIPE ends: 128 plus the signal's number.
 _PIPE_CLOSED = 141
 
 

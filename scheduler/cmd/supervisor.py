@@ -23,7 +23,8 @@ from .systemd import SystemdState, notify
 
 LOG = logging.getLogger(__name__)
 
-#: A worker that dies sooner is replaced after a delay, which doubles each time.
+#: A worker that dies within so many seconds of its start is replaced after a delay,
+#: which doubles each time.
 _QUICK_S: Final = 10.0
 _LONGEST_DELAY_S: Final = 30.0
 
@@ -37,9 +38,10 @@ class Worker:
     Attributes
     ----------
     number : int
-        0 for the first worker, and so on; a replacement has its predecessor's.
+        0 for the first worker, 1 for the second, and so on; a worker that replaces
+        another has the other's number.
     is_first : bool
-        Whether it replaces no earlier process.
+        Whether the worker replaces no earlier process.
     signals : Signals
         The signals of the worker.
     lifeline : int
@@ -72,7 +74,7 @@ class _WorkerSlot:
 class Supervisor:
     """Forks workers, replaces those that die, and forwards signals.
 
-    The workers share the memory of the parent process, as far as it is not written to.
+    The workers share the pages of the parent process's memory that nobody writes to.
     The parent must have no threads and no connections.
 
     Parameters
@@ -100,14 +102,15 @@ class Supervisor:
         self._stop_timeout_s = stop_timeout_s
         self._slots = [_WorkerSlot(number) for number in range(n_workers)]
         self._signals = Signals((*_WORKER_SIGNALS, REPORTING, signal.SIGCHLD))
-        # Its other end is closed, and so becomes readable, when this process ends.
+        # `_alive` is closed when this process ends: `_lifeline`, the other end, becomes
+        # readable in the workers.
         self._lifeline, self._alive = os.pipe()
         self._was_ready = False
 
     def run(self) -> int:
         """Supervise until a signal to stop; return the exit status.
 
-        1 if a worker had to be killed, or failed.
+        The status is 1 if a worker had to be killed, or failed; otherwise 0.
         """
         while True:
             self._fork_due()
@@ -126,14 +129,16 @@ class Supervisor:
                 notify(SystemdState.READY, self._state())
 
     def _fork_due(self) -> None:
+        """Fork each worker that has no process and need not wait any longer."""
         now = time.monotonic()
         for slot in self._slots:
             if not slot.pid and slot.due_at <= now:
                 self._fork(slot)
 
     def _until_due_s(self) -> float | None:
-        due = [slot.due_at for slot in self._slots if not slot.pid]
-        return max(0.0, min(due) - time.monotonic()) if due else None
+        """Return the seconds until a worker must be forked; None: none must be."""
+        due_times = [slot.due_at for slot in self._slots if not slot.pid]
+        return max(0.0, min(due_times) - time.monotonic()) if due_times else None
 
     def _fork(self, slot: _WorkerSlot) -> None:
         slot.n_begun += 1
@@ -151,9 +156,14 @@ class Supervisor:
     def _become_worker(
         self, slot: _WorkerSlot, ready_fd: int, report_fd: int
     ) -> NoReturn:
+        """Run as a worker in the forked process, and end it."""
         status = 1
         try:
-            for fd in (self._alive, ready_fd, *(p.ready_fd for p in self._slots)):
+            for fd in (
+                self._alive,
+                ready_fd,
+                *(other.ready_fd for other in self._slots),
+            ):
                 if fd >= 0:
                     os.close(fd)
             self._signals.close()
@@ -174,6 +184,7 @@ class Supervisor:
             end(status)
 
     def _record_ready(self, readable: set[int]) -> None:
+        """Record which workers serve; notify systemd once all of them do."""
         for slot in self._slots:
             if slot.ready_fd in readable:
                 slot.is_ready = bool(os.read(slot.ready_fd, 1))
@@ -187,6 +198,7 @@ class Supervisor:
         return f"{len(self._slots)} workers serve"
 
     def _replace_dead(self) -> None:
+        """Set the time at which each worker that has died is replaced."""
         now = time.monotonic()
         for slot, pid, status in self._reap():
             is_quick = now - slot.began_at < _QUICK_S
@@ -204,8 +216,8 @@ class Supervisor:
         for slot in self._slots:
             if not (pid := slot.pid):
                 continue
-            died, status = os.waitpid(pid, os.WNOHANG)
-            if died:
+            dead_pid, status = os.waitpid(pid, os.WNOHANG)
+            if dead_pid:
                 self._close_ready(slot)
                 slot.pid = 0
                 yield slot, pid, os.waitstatus_to_exitcode(status)
@@ -222,18 +234,19 @@ class Supervisor:
                 os.kill(slot.pid, number)
 
     def _stop(self) -> int:
+        """Stop the workers, kill them after the timeout, and return the exit status."""
         notify(SystemdState.STOPPING)
         LOG.info("Stopping; workers finish the requests in progress")
         self._send(signal.SIGTERM)
         limit_s = self._stop_timeout_s()
-        until = time.monotonic() + limit_s if limit_s else None
+        deadline = time.monotonic() + limit_s if limit_s else None
         statuses: list[int] = []
         while any(slot.pid for slot in self._slots):
-            left_s = until - time.monotonic() if until else None
-            if left_s is not None and left_s <= 0:
+            remaining_s = deadline - time.monotonic() if deadline else None
+            if remaining_s is not None and remaining_s <= 0:
                 self._kill(limit_s)
-                until = left_s = None
-            self._signals.wait(left_s)
+                deadline = remaining_s = None
+            self._signals.wait(remaining_s)
             statuses += [status for _, _, status in self._reap()]
         return 1 if any(statuses) else 0
 

@@ -29,21 +29,22 @@ def run(argv: Sequence[str]) -> int:
     Parameters
     ----------
     argv : sequence of str
-        Without the program and the command: ``--config-file`` and ``--config-dir``.
+        The options after the command: ``--config-file`` and ``--config-dir``.
 
     Returns
     -------
     int
-        0: there is none. 1: there are some. 2: the folder is unreadable.
+        0: there are no suspected orphans. 1: there are some. 2: an option is missing or
+        invalid, or the folder cannot be read.
     """
     try:
         conf = load(list(argv), description=DESCRIPTION)
-        option = conf.moorage.claims_directory
-        if not option:
+        folder = conf.moorage.claims_directory
+        if not folder:
             raise cfg.Error(
                 "[moorage] claims_directory is not set: orphans are in the log only"
             )
-        entries = list(suspected_in(Path(option)))
+        entries = list(suspected_in(Path(folder)))
     except (cfg.Error, OSError) as e:
         print(f"moorage-status orphans: {one_line(e)}", file=sys.stderr)
         return 2

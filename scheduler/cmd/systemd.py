@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Notify systemd of the state of the service; see sd_notify(3).
 
-oslo.service's module of this name supports only READY=1.
+oslo.service's module ``systemd`` supports only READY=1.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _notify(*lines: str) -> None:
     # "@" stands for the first byte of an abstract socket's name.
     address = f"\0{path[1:]}" if path.startswith("@") else path
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
-            s.sendto("\n".join(lines).encode(), address)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify_socket:
+            notify_socket.sendto("\n".join(lines).encode(), address)
     except OSError as e:
         LOG.warning("Notifying systemd of %s failed: %s", lines[0], e)

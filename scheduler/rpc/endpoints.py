@@ -43,10 +43,10 @@ class DestinationSelector(Protocol):
 
 
 class SchedulerEndpoint:
-    """Serves the scheduler's methods, in every form since 4.0.
+    """Serves the scheduler's methods, in every form since version 4.0.
 
-    A method's context is the request context, the dict of the wire. A cast may also
-    arrive as a call: it returns None.
+    The `context` of a method is the request context: the dict that was sent. A method
+    for casts returns None, which is sent if a client calls it.
     """
 
     target = oslo_messaging.Target(version="4.5")
@@ -71,9 +71,9 @@ class SchedulerEndpoint:
         oslo_messaging.ExpectedException
             It holds NoValidHost: at least one instance fits nowhere.
         NoValidHost
-            As nova's class of that name, for nearly all other errors; see `as_nova`.
+            In the form of nova's class, for nearly all other errors; see `as_nova`.
         AllocationUpdateFailed
-            As nova's class of that name: a consumer has other allocations.
+            In the form of nova's class: a consumer has other allocations.
         """
         try:
             if spec_obj is None:
@@ -91,18 +91,24 @@ class SchedulerEndpoint:
             # Like oslo_messaging.expected_exceptions, which hides the signature.
             raise oslo_messaging.ExpectedException() from None
         except Exception as e:
-            # oslo.messaging's server logs both, with their tracebacks.
+            # oslo.messaging's server logs the new error and `e`, with tracebacks.
             raise as_nova(e) from e
 
     def update_aggregates(
         self, context: object, aggregates: Aggregate | AggregateList | list[Aggregate]
     ) -> None:
         """Store the current state of aggregates."""
-        several = [aggregates] if isinstance(aggregates, Aggregate) else aggregates
-        _check(several, list | tuple | AggregateList, "aggregates: a list of Aggregate")
-        for aggregate in several:
+        aggregate_list = (
+            [aggregates] if isinstance(aggregates, Aggregate) else aggregates
+        )
+        _check(
+            aggregate_list,
+            list | tuple | AggregateList,
+            "aggregates: a list of Aggregate",
+        )
+        for aggregate in aggregate_list:
             _check(aggregate, Aggregate, "aggregates: each an Aggregate")
-        for aggregate in several:
+        for aggregate in aggregate_list:
             self._scheduler.table.put_aggregate(HostAggregate.of(aggregate))
 
     def delete_aggregate(self, context: object, aggregate: Aggregate) -> None:
@@ -116,14 +122,17 @@ class SchedulerEndpoint:
         """Add instances to a host."""
         _check(host_name, str, "host_name: a text")
         _check(instance_info, InstanceList, "instance_info: an InstanceList")
-        described = {i.uuid: properties_of_instance(i) for i in instance_info}
+        properties_by_uuid = {
+            instance.uuid: properties_of_instance(instance)
+            for instance in instance_info
+        }
         self._scheduler.table.add_instances(
             host_name,
-            list(described),
+            list(properties_by_uuid),
             {
-                uuid: description
-                for uuid, description in described.items()
-                if description is not None
+                uuid: properties
+                for uuid, properties in properties_by_uuid.items()
+                if properties is not None
             },
         )
 
@@ -147,6 +156,7 @@ class SchedulerEndpoint:
 
 
 def _check(value: object, kind: type | UnionType, wanted: str) -> None:
+    """Raise InvalidRequest, which says what is wanted, for a value of another type."""
     if not isinstance(value, kind):
         raise InvalidRequest(f"{wanted} is needed, not {type(value).__name__}")
 
@@ -169,6 +179,7 @@ def _from_dicts(
     request_spec: dict[str, Any] | None,
     filter_properties: dict[str, Any] | None,
 ) -> RequestSpec:
+    """Return the request of a client of RPC 4.0 to 4.2."""
     if request_spec is None:
         raise InvalidRequest(
             "select_destinations: neither spec_obj nor request_spec is given"
@@ -179,7 +190,7 @@ def _from_dicts(
     try:
         return RequestSpec.from_primitives(context, request_spec, properties)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as e:
-        # The dicts are not validated, down to texts that are not JSON.
+        # The dicts are not validated: they may even have invalid JSON in their texts.
         raise InvalidRequest(
             "request_spec and filter_properties cannot be read as those of RPC 4.0: "
             f"{type(e).__name__}: {shortened(str(e))}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchange claims between the schedulers of one cloud.
 
-They are fan-out casts on Moorage's own topic. A scheduler that misses one learns of the
-instance a little later, once its host reports it.
+Claims are fan-out casts on Moorage's own topic. A scheduler that misses a cast learns
+of the instance a little later, when a report of its host includes it.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class PeersEndpoint:
     def instances_reserved(
         self, context: object, origin: str, claims: list[dict[str, Any]]
     ) -> None:
-        """Apply reservations, and those that are withdrawn; since version 1.1."""
+        """Apply reservations and withdrawals of reservations; since version 1.1."""
         self.instances_claimed(context, origin, claims)
 
 
 class Peers:
-    """Publishes claims to other schedulers, in its own thread: no decision waits.
+    """Publishes claims to other schedulers in its own thread, so no decision waits.
 
     Attributes
     ----------

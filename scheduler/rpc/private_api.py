@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The private API of oslo.messaging in use, and the effects if it is missing.
+"""The private API of oslo.messaging that Moorage uses, and the effects without it.
 
 ``setup.cfg`` names the tested versions; other versions may lack some of this API. There
-is no public API for these purposes, and none of it is needed to answer a request.
+is no public API for these purposes. Requests are answered without it, too.
 """
 
 from __future__ import annotations
@@ -107,11 +107,15 @@ def missing_of(api: PrivateApi) -> Sequence[str]:
         cls = getattr(importlib.import_module(api.module), api.cls)
     except (AttributeError, ImportError):
         return api.names
-    known = set(dir(cls))
+    attributes = set(dir(cls))
     for base in inspect.getmro(cls):
         for method in filter(callable, vars(base).values()):
-            # Attributes of instances are known to the methods that assign them.
+            # An instance's attributes are found in the methods that assign them.
             if isinstance(function := inspect.unwrap(method), FunctionType):
-                steps = dis.get_instructions(function)
-                known.update(s.argval for s in steps if s.opname == "STORE_ATTR")
-    return [name for name in api.names if name not in known]
+                instructions = dis.get_instructions(function)
+                attributes.update(
+                    instruction.argval
+                    for instruction in instructions
+                    if instruction.opname == "STORE_ATTR"
+                )
+    return [name for name in api.names if name not in attributes]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Track replies: whether one was sent, may have been sent, or was not sent.
 
-A reply whose caller's queue is missing is sent again by one thread for all of them. A
-queue is missing briefly while a broker fails over, and permanently once its caller is
-gone. oslo.messaging waits for it in the thread that served the call: the restart of a
+One thread retries all replies whose callers' queues are missing. A queue is missing
+briefly while a broker fails over, and permanently after its caller has ended.
+oslo.messaging waits for a queue in the thread that served the call: the restart of a
 conductor with many outstanding calls would block all threads.
 """
 
@@ -25,7 +25,7 @@ import oslo_messaging
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds between two attempts.
+#: Seconds between two attempts to send the waiting replies.
 _EVERY_S: Final = 0.5
 #: Maximum number of waiting replies; the oldest one is dropped for a new one.
 _MAX_WAITING: Final = 1000
@@ -40,11 +40,12 @@ class LateReply:
     queue : str
         The caller's queue.
     limit_s : float
-        Seconds for which it is retried; its caller waits no longer.
+        Seconds for which the reply is retried; its caller waits no longer.
     send : callable
-        Sends it and returns True; False: its queue is missing. An error is final.
+        Sends the reply and returns True, or False if the queue is missing. A reply is
+        not retried after an error.
     close : callable
-        Called once, when it has been sent or dropped.
+        Called once, when the reply has been sent or dropped.
     """
 
     queue: str
@@ -68,16 +69,19 @@ class LateReplies:
     def add(self, reply: LateReply) -> None:
         """Add a reply to retry."""
         with self._changed:
-            # The oldest expire: the thread that may be sending them drops them.
-            n_over = max(0, len(self._waiting) + 1 - _MAX_WAITING)
-            self._waiting.update(dict.fromkeys(list(self._waiting)[:n_over], -math.inf))
+            # The oldest replies expire at once. The thread may be sending one of them:
+            # only the thread drops replies.
+            n_dropped = max(0, len(self._waiting) + 1 - _MAX_WAITING)
+            self._waiting.update(
+                dict.fromkeys(list(self._waiting)[:n_dropped], -math.inf)
+            )
             self._waiting[reply] = time.monotonic() + reply.limit_s
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="moorage late replies", daemon=True
                 )
                 self._thread.start()
-        if n_over:
+        if n_dropped:
             LOG.warning(
                 "%d replies wait for missing queues; dropping the oldest", _MAX_WAITING
             )
@@ -99,9 +103,10 @@ class LateReplies:
             self._try(waiting)
 
     def _try(self, replies: Iterable[LateReply]) -> None:
+        """Try to send replies, once for each missing queue; drop expired replies."""
         missing: set[str] = set()
         for reply in replies:
-            # Checked first: its caller has stopped waiting, and uses no claim.
+            # The deadline comes first: a caller that has timed out uses no claim.
             if time.monotonic() >= self._waiting.get(reply, 0.0):
                 self._drop(reply)
             elif reply.queue not in missing and self._is_done(reply):
@@ -110,6 +115,7 @@ class LateReplies:
                 missing.add(reply.queue)
 
     def _is_done(self, reply: LateReply) -> bool:
+        """Send a reply; return False if its queue is still missing."""
         try:
             return reply.send()
         except Exception:  # the broker's library may raise anything
@@ -127,15 +133,15 @@ class LateReplies:
     def _end(self, reply: LateReply) -> bool:
         """Remove a reply; return whether this call removed it."""
         with self._changed:
-            is_mine = self._waiting.pop(reply, None) is not None
-        if is_mine:
+            is_removed = self._waiting.pop(reply, None) is not None
+        if is_removed:
             try:
                 reply.close()
             except Exception:  # the other replies are still to be sent
                 LOG.exception("Claims of an expired reply cannot be released")
             with self._changed:
                 self._changed.notify_all()
-        return is_mine
+        return is_removed
 
 
 #: The poll events of a socket whose peer has closed the connection.
@@ -173,7 +179,8 @@ class TrackedMessage:
 
     With the rabbit driver, each attempt is tracked: the driver retries forever while
     the broker is away, and for 60 s while a queue is missing, then drops the reply
-    silently. Here it stops at the first attempt without a queue: `send` retries.
+    silently. With this class it stops at the first attempt without a queue, and `send`
+    may be called again.
     Private names are accessed defensively; with other drivers a reply counts as sent
     once sending begins. A failure is not tracked: no claim depends on it.
 
@@ -199,7 +206,7 @@ class TrackedMessage:
 
     @property
     def timeout_s(self) -> float:
-        """Seconds for which the caller waits without a heartbeat; or inf."""
+        """Seconds for which the caller waits without a heartbeat; inf: unknown."""
         timeout_s = getattr(self._message, "client_timeout", None)
         return math.inf if timeout_s is None else float(timeout_s)
 
@@ -220,6 +227,7 @@ class TrackedMessage:
         return True
 
     def _track(self, attempts: _SendAttempts | None) -> None:
+        """Wrap the driver's method that sends the reply; None: a failure is sent."""
         send = getattr(self._message, "_send_reply", None)
         if send is None:
             if attempts is not None:
@@ -227,9 +235,11 @@ class TrackedMessage:
             return
 
         def tracked(connection: Any, *args: object, **kwargs: object) -> None:
-            link = connection if attempts is None else _Connection(connection, attempts)
+            wrapped = (
+                connection if attempts is None else _Connection(connection, attempts)
+            )
             try:
-                send(link, *args, **kwargs)
+                send(wrapped, *args, **kwargs)
             except oslo_messaging.MessageUndeliverable as e:
                 raise _QueueMissingError from e
 
@@ -251,6 +261,7 @@ class _SendAttempts:
         self._may_have_arrived = False
 
     def send(self, connection: Any, queue: str, body: object) -> None:
+        """Send the reply, and mark the answer by what is known of its arrival."""
         _reconnect_if_closed(connection)
         link = _link(connection)
         self._answer.mark_sending()
@@ -307,6 +318,7 @@ def _link(connection: Any) -> Any:
 
 
 def _is_gone(link: Any) -> bool:
+    """Return whether an AMQP connection is closed, or there is none."""
     sock = getattr(link, "sock", None)
     if sock is None or sock.fileno() < 0:
         return True

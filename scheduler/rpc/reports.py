@@ -34,10 +34,10 @@ def connect_agents(
 
 
 class MarksDeleted(Protocol):
-    """A source of hosts, which locates instances."""
+    """The part of a source of hosts that receives the deletions of instances."""
 
     def mark_deleted(self, instance_uuids: Iterable[str]) -> None:
-        """Remember that these instances were deleted for good."""
+        """Record that these instances were deleted for good."""
 
 
 class DeletionEndpoint:
@@ -49,7 +49,7 @@ class DeletionEndpoint:
         self._source = source
 
     def instances_deleted(self, context: object, instance_uuids: object) -> None:
-        """Remember instances that were deleted, or whose request was given up."""
+        """Record instances that were deleted, or will never be built."""
         try:
             self._source.mark_deleted(read_uuids(instance_uuids))
         except ValueError as e:
@@ -59,7 +59,7 @@ class DeletionEndpoint:
 class IgnoredReports:
     """Ignores the reports of agents if the source of hosts does not use them.
 
-    It must be the last endpoint, so that a source's own one takes precedence.
+    It must be the last endpoint, so that the endpoint of a source takes precedence.
     """
 
     target = oslo_messaging.Target(namespace=NAMESPACE, version="1.0")
@@ -92,7 +92,7 @@ class AgentAPI:
         )
 
     def report_wanted(self, topic: str, server: str, node_uuid: str) -> bool:
-        """Request a whole report of a node from the agent that listens there.
+        """Request a whole report of a node from the agent that serves this topic.
 
         Return whether the broker accepted the request.
         """

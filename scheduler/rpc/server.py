@@ -70,16 +70,16 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]
         Raises
         ------
         oslo_messaging.ExpectedException
-            It holds the error to answer: InvalidRequest for a malformed message (its
-            version, its method, its arguments' names or types; unreadable objects), as
-            NoValidHost if it is a request for destinations (see `as_nova`); or another
-            deliberate error.
+            It holds the error to answer: InvalidRequest if the message is malformed
+            (version, method, names or types of arguments, unreadable objects), or
+            another deliberate error. In the answer to a request for destinations, a
+            SchedulerError has nova's class (see `as_nova`).
         """
         try:
             self._check(incoming.message)
             return super().dispatch(incoming)
         except MalformedObject as e:
-            # The path to the error may have texts as long as the limits allow.
+            # The error names the path to the wrong part, whose keys may be long.
             failure: Exception = InvalidRequest(shortened(str(e), _MAX_CHARS))
         except ConfigurationError:
             raise  # an operator needs the traceback
@@ -158,7 +158,7 @@ def _log(incoming: Any, failure: Exception) -> None:
 #: Seconds after which another message is fetched although no thread is free: the broker
 #: closes a connection without heartbeats, by default after 60 s.
 _MAX_WAIT_S: Final = 20.0
-#: Seconds between two checks whether a server whose threads are all busy must stop.
+#: Seconds between two checks whether a server without a free thread must stop.
 _STOP_CHECK_S: Final = 0.05
 
 
@@ -173,7 +173,7 @@ def get_server(
     """Return a server for a topic and for this host's own queue of it.
 
     It dispatches in threads, ``executor_thread_pool_size`` of them, and sends the
-    heartbeats that a call monitor waits for. The caller starts, stops and waits.
+    heartbeats that a call monitor waits for. The caller starts and stops the server.
 
     Parameters
     ----------
@@ -191,17 +191,17 @@ def get_server(
 def start_all(servers: Iterable[SchedulerRPCServer]) -> Exception | None:
     """Start servers; if one fails, stop the others, and return its error.
 
-    None of them can be started again then.
+    After an error, none of the servers can be started again.
     """
-    begun: list[SchedulerRPCServer] = []
+    started: list[SchedulerRPCServer] = []
     try:
         for server in servers:
             server.start()
-            begun.append(server)
+            started.append(server)
     except Exception as e:  # a driver's library raises errors of its own, too
-        for server in begun:
+        for server in started:
             for close in (server.stop, server.wait):
-                with contextlib.suppress(Exception):  # the same
+                with contextlib.suppress(Exception):  # a driver's library, too
                     close()
         return e
     return None
@@ -244,9 +244,9 @@ class SchedulerRPCServer(RPCServer):  # type: ignore[misc]
             self._n_under_way += 1
         future = self._work_executor.submit(self._process_incoming, incoming)
         future.add_done_callback(self._served)
-        until = time.monotonic() + _MAX_WAIT_S
+        deadline = time.monotonic() + _MAX_WAIT_S
         with self._changed:
-            while self._is_full() and time.monotonic() < until:
+            while self._is_full() and time.monotonic() < deadline:
                 self._changed.wait(_STOP_CHECK_S)
 
     def _process_incoming(self, incoming: Sequence[Any]) -> None:
@@ -272,6 +272,7 @@ class SchedulerRPCServer(RPCServer):  # type: ignore[misc]
         self._late.add(reply)
 
     def _is_full(self) -> bool:
+        """Return whether all threads are busy while the listener fetches messages."""
         size: int = self.conf.executor_thread_pool_size
         return self._n_under_way >= size and self.listener.is_taking
 
@@ -282,7 +283,7 @@ class SchedulerRPCServer(RPCServer):  # type: ignore[misc]
 
 
 class _Listener:
-    """Wraps a listener, and closes its connection when it stops: replies use others.
+    """Wraps a listener, and closes its connection, which no reply uses, at the stop.
 
     The broker then requeues unprocessed messages at once. Private names are accessed
     defensively, as other drivers lack them.
@@ -295,7 +296,7 @@ class _Listener:
 
     @property
     def is_taking(self) -> bool:
-        """Whether it fetches messages; True if the driver does not say."""
+        """Whether the listener fetches messages; True if the driver does not say."""
         shutdown = getattr(self._poll, "_shutdown", None)
         return shutdown is None or not shutdown.is_set()
 
@@ -304,8 +305,8 @@ class _Listener:
 
     def stop(self) -> None:
         self._listener.stop()
-        # While it closes, messages that arrive would be acknowledged, but never
-        # processed.
+        # While the connection closes, messages that arrive would be acknowledged, but
+        # never processed.
         connection = getattr(self._poll, "conn", None)
         for consumer in getattr(connection, "_consumers", ()):
             consumer.callback = _ignore_message

@@ -29,14 +29,14 @@ _STOP_S: Final = 5.0
 
 
 class CapacityGauge(Collector):
-    """Compute the capacity of flavors in a thread, and export the newest.
+    """Computes the capacity of flavors in a thread, and exports the last result.
 
     Parameters
     ----------
     names : collection of str
         The names of the flavors.
     compute : callable
-        Returns the capacity of the flavors of these names that it finds.
+        Takes names of flavors; returns the capacity of the flavors that exist.
     """
 
     def __init__(
@@ -94,8 +94,8 @@ class CapacityGauge(Collector):
             self._report = None
             raise
         if report is not None:
-            known = {flavor.flavor for flavor in report.flavors}
-            missing = [name for name in self._names if name not in known]
+            existing = {flavor.flavor for flavor in report.flavors}
+            missing = [name for name in self._names if name not in existing]
             if missing:
                 problem = f"{_OPTION}: no flavor is named {', '.join(missing)}"
         if problem:
@@ -108,8 +108,8 @@ class CapacityGauge(Collector):
 def _numbers(report: CapacityReport) -> Iterator[tuple[str, str, int]]:
     """Yield flavor, zone and number of instances, also for full zones."""
     for flavor in report.flavors:
-        of_zones = Counter(dict.fromkeys(report.zones, 0))
+        n_in_zone = Counter(dict.fromkeys(report.zones, 0))
         for place in flavor.places:
-            of_zones[place.zone] += place.n_instances
-        for zone, number in of_zones.items():
+            n_in_zone[place.zone] += place.n_instances
+        for zone, number in n_in_zone.items():
             yield flavor.flavor, zone, number

@@ -47,19 +47,19 @@ _BUCKETS_S: Final = (
     10.0, 30.0,
 )  # fmt: skip
 
-#: Of a host; one that is forced down is down.
+#: The states of a host; one that is forced down counts as down.
 _HOST_STATES: Final = ("up", "down", "disabled")
 
 
 class Metrics:
-    """Count what one process does; render the sum of all processes.
+    """Counts what one process does; renders the sum of all processes.
 
     Parameters
     ----------
     status : SchedulerStatus
-        Its decisions are counted from now on.
+        The status of the scheduler whose decisions are counted.
     folder : str or None
-        Where several processes store their metrics; None: there is only one.
+        Where several processes store their metrics; None: there is only one process.
     collectors : iterable of Collector
         Metrics of this process alone.
 
@@ -118,7 +118,7 @@ class Metrics:
 
 
 def _check_import() -> None:
-    # The kind of value that was chosen has no public name.
+    # No public name shows whether prometheus_client stores its values in files.
     if not values.ValueClass._multiprocess:  # noqa: SLF001
         raise ConfigurationError(
             "[telemetry] http_port: prometheus_client was imported too early for the "
@@ -140,8 +140,8 @@ def _remove_dead_processes(folder: str) -> None:
 class _Pending:
     """Counts of decisions since the last flush.
 
-    Adding to plain numbers takes 5 µs; prometheus_client's counters, in a file for
-    several processes, would take a decision 100 µs.
+    Adding a decision to these numbers takes 5 µs; adding it to prometheus_client's
+    counters, which are in a file for several processes, would take 100 µs.
     """
 
     def __init__(self) -> None:
@@ -210,7 +210,7 @@ class _DecisionMetrics:
         )
         # Exported from the start, so that the first one is an increase from 0.
         self._decisions.add(dict.fromkeys(Outcome, 0))
-        self._claims.add(dict.fromkeys((r.value for r in ClaimResult), 0))
+        self._claims.add(dict.fromkeys((result.value for result in ClaimResult), 0))
         self._claims.add({FAILED: 0, RELEASED: 0, OUTDATED: 0, COLLIDED: 0})
 
     def count(self, record: DecisionRecord) -> None:
@@ -346,7 +346,7 @@ def _providers_age_s(status: SchedulerStatus) -> float:
 
 
 class _Gauge(NamedTuple):
-    """A gauge of each process; `mode`: how those of several are combined."""
+    """A gauge of each process; `mode`: how the values of several are combined."""
 
     name: str
     mode: Literal["livesum", "livemax", "livemin"]
@@ -447,5 +447,10 @@ class _LabelledCounter:
 
     def set_total(self, counts: Mapping[str, int]) -> None:
         """Set the counts, by label, to totals that another part counts."""
-        self.add({k: max(0, count - self._total[k]) for k, count in counts.items()})
+        self.add(
+            {
+                label: max(0, count - self._total[label])
+                for label, count in counts.items()
+            }
+        )
         self._total = Tally(counts)

@@ -14,7 +14,7 @@ LOG = logging.getLogger(__name__)
 
 
 def listen_for_telemetry(conf: cfg.ConfigOpts) -> socket.socket | None:
-    """Listen on ``[telemetry] http_port``; None: it is not set.
+    """Return a socket that listens on ``[telemetry] http_port``; None: it is not set.
 
     Raises
     ------

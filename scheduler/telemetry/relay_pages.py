@@ -24,7 +24,7 @@ class RelayMetrics(Collector):
         self._status = status
 
     def collect(self) -> Iterable[Metric]:
-        """Return the role, and what was written."""
+        """Return the relay's role, its number of hosts, and the written messages."""
         status = self._status
         yield GaugeMetricFamily(
             "moorage_relay_leader",

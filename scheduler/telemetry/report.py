@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A report of the state of a process, on SIGUSR2.
 
-It has the name and the folder (``[oslo_reports] log_dir``) of the Guru Meditation
-Report of oslo.reports. That one shows the options of the process-wide object, where
-ours are not registered, collects everything inside a signal handler, and has one set of
-sections for all schedulers of a process.
+Its file has the name and the folder (``[oslo_reports] log_dir``) of oslo.reports' Guru
+Meditation Report. oslo.reports is not used: it shows the options of the process-wide
+object, in which Moorage's are not registered, collects everything inside a signal
+handler, and has one set of sections for all schedulers of a process.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def write_on_signal(
             target=_write_or_log, args=(status, program), name="report", daemon=True
         ).start()
 
-    before = signal.signal(SIGNAL, start)
-    return lambda: _restore(before)
+    previous = signal.signal(SIGNAL, start)
+    return lambda: _restore(previous)
 
 
-def _restore(before: object) -> None:
-    signal.signal(SIGNAL, before)  # type: ignore[arg-type]  # as signal() returned it
+def _restore(previous: object) -> None:
+    signal.signal(SIGNAL, previous)  # type: ignore[arg-type]  # as signal() returned it
 
 
 def _write_or_log(status: SchedulerStatus, program: str) -> None:
@@ -75,7 +75,7 @@ def write(status: SchedulerStatus, program: str = SCHEDULER) -> Path | None:
     Returns
     -------
     Path or None
-        None: stderr.
+        The file; None: the report went to stderr.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def write(status: SchedulerStatus, program: str = SCHEDULER) -> Path | None:
     now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d%H%M%S")
     path = Path(folder) / f"{program}_gurumeditation_{now}_{os.getpid()}"
     try:
-        # It contains host names.
+        # Other users must not read it: it contains host names.
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640)
         with open(fd, "w", encoding="utf-8") as file:
             file.write(text)
@@ -141,8 +141,8 @@ def _cache(status: SchedulerStatus) -> Iterator[str]:
 
 def _decisions(status: SchedulerStatus) -> Iterator[str]:
     for record in status.decisions.newest(_N_DECISIONS):
-        at = datetime.datetime.fromtimestamp(record.started_at, datetime.UTC)
-        yield f"{at.isoformat('T', 'milliseconds')} {record.summary()}"
+        started_at = datetime.datetime.fromtimestamp(record.started_at, datetime.UTC)
+        yield f"{started_at.isoformat('T', 'milliseconds')} {record.summary()}"
 
 
 def _threads(_status: SchedulerStatus) -> Iterator[str]:
@@ -160,9 +160,9 @@ def _options(status: SchedulerStatus) -> Iterator[str]:
     for group, opt, _ in registered_opts(conf):
         values = conf[group] if group else conf
         by_group[group or "DEFAULT"][opt.dest] = _value(values, opt)
-    for name, values_of in sorted(by_group.items()):
+    for name, group_values in sorted(by_group.items()):
         yield f"[{name}]"
-        yield from (f"  {dest} = {values_of[dest]}" for dest in sorted(values_of))
+        yield from (f"  {dest} = {group_values[dest]}" for dest in sorted(group_values))
 
 
 def _value(values: Mapping[str, object], opt: cfg.Opt) -> object:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The telemetry of a process: HTTP port, report on SIGUSR2, tracing.
 
-Several workers serve one port: the process that forks them binds it, each of them
-accepts some of the connections, and any of them can render the sum of all. So there is
+Several workers serve one port: the process that forks them binds the port, each worker
+accepts some of the connections, and any worker can render the sum of all. So there is
 one address to scrape and to probe, whatever the number of workers.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-#: Passes the folder of several processes to prometheus_client.
+#: The environment variable with the folder in which processes store their metrics.
 VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 #: Seconds for which the metrics of a worker that is not scraped may be stale.
 _REFRESH_EVERY_S: Final = 5.0
@@ -45,7 +45,7 @@ _THREADS: Final = 4
 
 
 class Telemetry:
-    """Prepare telemetry in the parent process; its workers then serve it.
+    """Prepares telemetry in the parent process; its workers then serve it.
 
     Created in the main thread before plugins are loaded: one of them may import
     prometheus_client, which must know by then whether there are several processes.
@@ -57,7 +57,7 @@ class Telemetry:
     Attributes
     ----------
     port : int or None
-        The port that is listened on; None: none.
+        The port of metrics and probes; None: the option is not set.
 
     Raises
     ------
@@ -70,8 +70,8 @@ class Telemetry:
         self.port: int | None = None
         with contextlib.ExitStack() as stack:
             # The signal's default would end a process that is not ready to report.
-            before = signal.signal(report.SIGNAL, signal.SIG_IGN)
-            stack.callback(signal.signal, report.SIGNAL, before or signal.SIG_DFL)
+            previous = signal.signal(report.SIGNAL, signal.SIG_IGN)
+            stack.callback(signal.signal, report.SIGNAL, previous or signal.SIG_DFL)
             if self._is_traced:
                 tracing.check()
             self._listening = listen_for_telemetry(conf)
@@ -102,17 +102,17 @@ class Telemetry:
         ConfigurationError
             The metrics of several workers cannot be summed.
         """
-        served = ProcessTelemetry(status)
+        telemetry = ProcessTelemetry(status)
         try:
             if self._is_traced:
-                served.on_stop(tracing.set_up())
-            served.on_stop(report.write_on_signal(status))
+                telemetry.on_stop(tracing.set_up())
+            telemetry.on_stop(report.write_on_signal(status))
             if self._listening is not None:
-                served.serve_http(self._listening)
+                telemetry.serve_http(self._listening)
         except BaseException:
-            served.stop()
+            telemetry.stop()
             raise
-        return served
+        return telemetry
 
 
 class ProcessTelemetry:
@@ -195,7 +195,7 @@ class ProcessTelemetry:
 def _share_folder() -> Callable[[], None]:
     """Store the metrics of this process and of those that it forks in one folder.
 
-    Called before anything imports prometheus_client, which then reads the variable. A
+    Called before anything imports prometheus_client, which then reads `VARIABLE`. A
     folder that the environment names already is used, and is not removed.
 
     Returns
@@ -207,10 +207,10 @@ def _share_folder() -> Callable[[], None]:
         return lambda: None  # its creator removes it
     folder = tempfile.mkdtemp(prefix="moorage-metrics-")
     os.environ[VARIABLE] = folder
-    owner = os.getpid()
+    owner_pid = os.getpid()
 
     def remove() -> None:
-        if os.getpid() == owner:
+        if os.getpid() == owner_pid:
             os.environ.pop(VARIABLE, None)
             shutil.rmtree(folder, ignore_errors=True)
 

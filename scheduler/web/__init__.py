@@ -4,8 +4,8 @@
     client ─▶ server (waitress) ─▶ access ─┬▶ api (Flask) ─▶ answers ─▶ explain, store
     browser ─▶                             └▶ page ──────────▲
 
-It runs in a process of its own, moorage-api: no explanation runs where requests are
-decided.
+The server runs in its own process, moorage-api: no explanation runs in a process that
+decides requests.
 """
 
 from .access import is_open, make_access

@@ -24,7 +24,7 @@ Access = Callable[["WSGIApplication"], "WSGIApplication"]
 
 _MIN_TOKEN: Final = 16
 _ADMIN: Final = "admin"
-#: Paths without authentication: orchestrators have no token. They show no details.
+#: Paths without authentication, as orchestrators have no token; they show no details.
 _PROBES: Final = frozenset({"/healthz", "/readyz"})
 
 
@@ -41,7 +41,7 @@ def make_access(conf: cfg.ConfigOpts) -> Access:
         token = _read_token(options.token_file)
         session = TokenSession(token)
         return lambda app: _except_probes(
-            app, with_login(app, lambda a: _with_token(a, token), session)
+            app, with_login(app, lambda inner: _with_token(inner, token), session)
         )
     if options.auth == "keystone":
         keystone = _keystone(conf)
@@ -60,6 +60,8 @@ def is_open(conf: cfg.ConfigOpts) -> bool:
 
 
 def _except_probes(app: WSGIApplication, checked: WSGIApplication) -> WSGIApplication:
+    """Return an application that answers probes by `app`, the others by `checked`."""
+
     def served(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
         is_probe = environ["PATH_INFO"] in _PROBES
         return (app if is_probe else checked)(environ, respond)
@@ -78,8 +80,9 @@ def is_loopback(address: str) -> bool:
 def _local_only(app: WSGIApplication) -> WSGIApplication:
     """Refuse requests with a foreign name in the header Host, and those of other sites.
 
-    A web page whose name was made to mean 127.0.0.1 could read the API otherwise, and
-    any web page could have its reader's browser ask for dry runs. Links still work.
+    Otherwise a web page whose host name resolves to 127.0.0.1 (DNS rebinding) could
+    read the API, and any web page could make its reader's browser request dry runs.
+    Links of other sites still work.
     """
 
     def checked(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
@@ -134,9 +137,9 @@ def _read_token(path: str | None) -> bytes:
 
 def _with_token(app: WSGIApplication, token: bytes) -> WSGIApplication:
     def checked(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
-        given = environ.get("HTTP_X_AUTH_TOKEN") or _bearer(environ)
+        sent_token = environ.get("HTTP_X_AUTH_TOKEN") or _bearer(environ)
         # WSGI decodes headers as Latin-1.
-        if hmac.compare_digest(given.encode("latin-1", "replace"), token):
+        if hmac.compare_digest(sent_token.encode("latin-1", "replace"), token):
             return app(environ, respond)
         text = "X-Auth-Token must have the token of [web] token_file"
         return _refuse(respond, HTTPStatus.UNAUTHORIZED, text)

@@ -32,11 +32,12 @@ from ..request import set_field
 from ..sources.base import NoFlavors
 from .specs import notes_on, read_flavor, read_request
 
-#: The view of the present state, among the ids of stored ones.
+#: The id that stands for the view of the present state, not for a stored view.
 NOW: Final = "now"
-#: Decisions of one request or instance that are returned whole.
+#: Maximum number of whole decisions in an answer, and of instances in a short
+#: decision.
 MAX_WHOLE: Final = 20
-#: Recent decisions; the capacity is computed for their flavors.
+#: The newest decisions whose flavors the capacity is computed for.
 MAX_DECISIONS: Final = 200
 #: Concurrent reads of the store, and seconds that a further read waits for one to end.
 _MAX_READS: Final = 3
@@ -66,10 +67,10 @@ class _BoundedReads:
     Attributes
     ----------
     free : threading.BoundedSemaphore
-        Counts the reads that may begin.
+        Acquired by each read.
     wait_s : float or None
-        Seconds until the reader gives up, from `since_s` on; the read continues in its
-        own thread until the database's timeout. None: it waits for the database's.
+        Seconds after `since_s` for which a caller waits; the read then continues in its
+        own thread until the database's timeout. None: the caller waits until then, too.
     """
 
     store: ReadsDecisions
@@ -92,23 +93,23 @@ class _BoundedReads:
                 return read()
             finally:
                 self.free.release()
-        late = StoreUnavailable(
+        timeout_error = StoreUnavailable(
             f"The store of decisions did not answer within {self.wait_s:g} s"
         )
         if time.monotonic() >= self.since_s + self.wait_s:
-            raise late
+            raise timeout_error
         self._begin()
         reading: Future[_T] = Future()
         threading.Thread(
             target=self._complete, args=(reading, read), daemon=True, name="store read"
         ).start()
-        left_s = max(0.0, self.since_s + self.wait_s - time.monotonic())
+        remaining_s = max(0.0, self.since_s + self.wait_s - time.monotonic())
         try:
-            return reading.result(left_s)
+            return reading.result(remaining_s)
         except FutureTimeout:
             if reading.done():  # it has just ended, or has raised a timeout itself
                 return reading.result()
-            raise late from None
+            raise timeout_error from None
 
     def _complete(self, reading: Future[_T], read: Callable[[], _T]) -> None:
         try:
@@ -147,19 +148,19 @@ class Answers:
         max_reads: int = _MAX_READS,
     ) -> None:
         self.explainer = explainer
-        self._given_store: _BoundedReads | None = None
+        self._store: _BoundedReads | None = None
         if store is not None:
             free = threading.BoundedSemaphore(max_reads)
-            self._given_store = _BoundedReads(store, free)
+            self._store = _BoundedReads(store, free)
 
     def within(self, wait_s: float) -> Answers:
         """Return answers that wait for the store until `wait_s` seconds from now."""
-        other = copy.copy(self)
-        if self._given_store is not None:
-            other._given_store = dataclasses.replace(  # noqa: SLF001 - its own class
-                self._given_store, wait_s=wait_s, since_s=time.monotonic()
+        bounded = copy.copy(self)
+        if self._store is not None:
+            bounded._store = dataclasses.replace(  # noqa: SLF001 - its own class
+                self._store, wait_s=wait_s, since_s=time.monotonic()
             )
-        return other
+        return bounded
 
     @property
     def store(self) -> ReadsDecisions:
@@ -170,11 +171,11 @@ class Answers:
         NotFound
             No decision is stored.
         """
-        if self._given_store is None:
+        if self._store is None:
             raise NotFound(
                 "No decision is stored: [moorage] decision_store_connection is empty"
             )
-        return self._given_store
+        return self._store
 
     def decisions(self, query: DecisionQuery) -> dict[str, Any]:
         """Return a page of decisions in short, and the id to continue after."""
@@ -201,7 +202,8 @@ class Answers:
         Parameters
         ----------
         id_ : str or None
-            A request id or an instance: those of it; None: those of the query.
+            A request id or an instance, whose decisions are returned; None: those of
+            the query.
         """
         if id_ is None:
             page = self.store.page(query)
@@ -240,12 +242,12 @@ class Answers:
         """
         spec, context, notes = self._request(body)
         verdicts = self.explainer.why_not(context, spec, host)
-        then = None
+        past_host = None
         if "stored" in body:
-            then = PastHost.of_record(self._find(body["stored"])[0].record, host)
+            past_host = PastHost.of_record(self._find(body["stored"])[0].record, host)
         return {
             "nodes": [verdict.to_dict() for verdict in verdicts],
-            "then": None if then is None else then.to_dict(),
+            "then": None if past_host is None else past_host.to_dict(),
             "notes": notes,
         }
 
@@ -261,7 +263,8 @@ class Answers:
         Parameters
         ----------
         body : mapping
-            With ``count``, if any: instances, in place of those of a stored request.
+            With ``count``, if any: the number of instances, which replaces that of a
+            stored request.
         """
         spec, context, notes = self._request(body)
         if "count" in body:
@@ -283,17 +286,19 @@ class Answers:
         Parameters
         ----------
         body : mapping
-            With ``flavors``, or ``from``; ``name``, if any, chooses some.
+            With ``flavors`` or ``from``; ``name``, if any, restricts the flavors.
         """
         name = body.get("name")
         if "flavors" in body:
-            flavors = [request_of_flavor(read_flavor(f)) for f in body["flavors"]]
+            flavors = [
+                request_of_flavor(read_flavor(flavor)) for flavor in body["flavors"]
+            ]
         elif body.get("from") == "nova":
             flavors = self.explainer.nova_flavors(None if name is None else [name])
         else:
             flavors = self._recent_flavors()
-        chosen = [f for f in flavors if name in (None, _name(f))]
-        if not chosen:
+        matching = [flavor for flavor in flavors if name in (None, _name(flavor))]
+        if not matching:
             among = f" named {excerpt(name)}" if name else ""
             if flavors:
                 among += f" among {len(flavors)}"
@@ -302,7 +307,7 @@ class Answers:
                     f" in the {MAX_DECISIONS} newest stored decisions: pass flavors"
                 )
             raise NotFound(f"There is no flavor{among}")
-        return dataclasses.asdict(self.explainer.capacity(chosen))
+        return dataclasses.asdict(self.explainer.capacity(matching))
 
     def capacity_of(self, names: Collection[str]) -> CapacityReport:
         """Return the capacity of the flavors of these names that are found.
@@ -314,14 +319,15 @@ class Answers:
             flavors = self.explainer.nova_flavors(names)
         except NoFlavors:
             flavors = self._recent_flavors()
-        chosen: dict[str, FlavorRequest] = {}
+        flavor_by_name: dict[str, FlavorRequest] = {}
         for flavor in flavors:
             name = _name(flavor)
             if name is not None and name in names:
-                chosen.setdefault(name, flavor)
-        return self.explainer.capacity(list(chosen.values()))
+                flavor_by_name.setdefault(name, flavor)
+        return self.explainer.capacity(list(flavor_by_name.values()))
 
     def _recent_flavors(self) -> list[FlavorRequest]:
+        """Return the flavors of the newest stored requests."""
         recent = self.store.page(DecisionQuery(limit=MAX_DECISIONS)).decisions
         stored = (decision.request for decision in recent)
         return requests_of_decisions(
@@ -333,6 +339,7 @@ class Answers:
         return dataclasses.asdict(self.explainer.hosts(after=after, limit=limit))
 
     def _short(self, stored: StoredDecision) -> dict[str, Any]:
+        """Return a decision as the lists of decisions show it."""
         record, limit_s = stored.record, self.explainer.max_view_age_s
         return {
             "id": str(stored.id),
@@ -354,6 +361,7 @@ class Answers:
         }
 
     def _find(self, id_: str) -> list[StoredDecision]:
+        """Return the decisions of a request id or, if there are none, an instance."""
         for spelling in dict.fromkeys((id_, id_.lower())):  # UUIDs have no case
             queries = (
                 DecisionQuery(request_id=spelling),
@@ -402,9 +410,10 @@ def _base64(data: bytes) -> str:
 
 
 def _whole(stored: StoredDecision) -> dict[str, Any]:
+    """Return a decision with its funnel, scores, claims and request."""
     try:
         request = stored.request
-    except InvalidRequest:  # of another version: all else is shown
+    except InvalidRequest:  # of another version: the rest is shown
         request = None
     return {
         "id": str(stored.id),

@@ -26,7 +26,7 @@ from .statuses import describe
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
-#: Bytes of a body.
+#: Maximum number of bytes of a body.
 _MAX_BODY: Final = 256 * 1024
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
@@ -35,7 +35,7 @@ def make_app(answers: Answers) -> Flask:
     """Return the application, without access control: see `make_access`."""
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = _MAX_BODY
-    app.register_error_handler(HTTPException, _of_http)
+    app.register_error_handler(HTTPException, _http_failed)
     app.register_error_handler(Exception, _failed)
     app.register_blueprint(make_page(answers))
     _add_stored(app, answers)
@@ -44,7 +44,7 @@ def make_app(answers: Answers) -> Flask:
 
 
 def _add_stored(app: Flask, answers: Answers) -> None:
-    """Add the paths of what is stored."""
+    """Add the paths of stored decisions and views."""
 
     @app.get("/v1/decisions")
     def decisions() -> Response:
@@ -68,7 +68,7 @@ def _add_stored(app: Flask, answers: Answers) -> None:
 
 
 def _add_questions(app: Flask, answers: Answers) -> None:
-    """Add the paths of the present hosts and providers, and of the document."""
+    """Add the paths that ask about present hosts and providers, and the document."""
 
     @app.post("/v1/why-not")
     def why_not() -> Response:
@@ -117,7 +117,7 @@ def _query(args: Mapping[str, Any]) -> DecisionQuery:
 
 
 def _arguments(path: str) -> dict[str, Any]:
-    """Return the query's parameters as their schemas want them, with defaults.
+    """Return the query's parameters, converted to their schemas' types, with defaults.
 
     Raises
     ------
@@ -125,7 +125,11 @@ def _arguments(path: str) -> dict[str, Any]:
         A parameter is unknown, repeated or invalid.
     """
     schemas = PARAMETERS[path]
-    arguments = {n: s["default"] for n, s in schemas.items() if "default" in s}
+    arguments = {
+        name: schema["default"]
+        for name, schema in schemas.items()
+        if "default" in schema
+    }
     for name, values in request.args.lists():
         if name not in schemas:
             raise InvalidRequest(f"There is no parameter {name[:50]!r} of {path}")
@@ -136,6 +140,7 @@ def _arguments(path: str) -> dict[str, Any]:
 
 
 def _converted(name: str, text: str, schema: Mapping[str, Any]) -> object:
+    """Return the value of a parameter, of the type that its schema names."""
     value: object = text
     if schema["type"] == "boolean":
         if text not in ("true", "false"):
@@ -158,9 +163,9 @@ def _body(path: str) -> dict[str, Any]:
     Raises
     ------
     UnsupportedMediaType
-        Its Content-Type is not JSON.
+        The Content-Type is not JSON.
     InvalidRequest
-        It is not JSON, or does not match the schema.
+        The body is not JSON, or does not match the schema.
     """
     if not request.is_json:
         raise UnsupportedMediaType(
@@ -192,7 +197,7 @@ def _with_integers(value: Any) -> Any:  # noqa: ANN401 - JSON
     return value
 
 
-# -- what it gets ------------------------------------------------------------------
+# -- what a client receives --------------------------------------------------------
 
 
 def _answer(data: object, status: int = HTTPStatus.OK) -> Response:
@@ -204,10 +209,10 @@ def _error(text: str, status: int) -> Response:
     return _answer({"error": text}, status)
 
 
-def _of_http(error: HTTPException) -> Response:
+def _http_failed(error: HTTPException) -> Response:
     if not request.path.startswith("/v1/"):
         return failed(error)
-    response = _error(_said_of(error), error.code or 500)
+    response = _error(_describe_http(error), error.code or 500)
     # The header Allow of a 405 names the methods.
     for name, value in error.get_headers():
         if name == "Allow":
@@ -215,8 +220,8 @@ def _of_http(error: HTTPException) -> Response:
     return response
 
 
-def _said_of(error: HTTPException) -> str:
-    """Return the text of an error; it names what the client sent."""
+def _describe_http(error: HTTPException) -> str:
+    """Return the text of an error, which names what the client sent."""
     path = excerpt(request.path)
     if isinstance(error, MethodNotAllowed):
         return f"{path} takes {' or '.join(sorted(error.valid_methods or ()))} only"
@@ -233,7 +238,7 @@ def _failed(error: Exception) -> Response:
 
 
 def make_web_server(conf: cfg.ConfigOpts, app: WSGIApplication) -> WebServer:
-    """Return a server that listens already.
+    """Return a server whose port is already listened on.
 
     Parameters
     ----------

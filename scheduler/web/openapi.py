@@ -102,7 +102,7 @@ def _request_body(properties: Schema, required: list[str]) -> Schema:
     }
 
 
-#: The number of instances, for the stored one.
+#: The number of instances to ask about, also for a stored request.
 _COUNT_ASKED: Final = {"type": "integer", "minimum": 1, "maximum": 100}
 
 #: Schemas of the bodies of each path.
@@ -111,7 +111,7 @@ BODIES: Final[dict[str, Schema]] = {
     "/v1/dry-run": _request_body({"count": {**_COUNT_ASKED, "default": 1}}, []),
 }
 
-#: Flavors whose capacity is asked for at once.
+#: Maximum number of flavors whose capacity is asked for at once.
 _MAX_FLAVORS: Final = 200
 BODIES["/v1/closest"] = _request_body({"count": _COUNT_ASKED}, [])
 BODIES["/v1/capacity"] = {
@@ -149,8 +149,8 @@ _PLAIN: Final[dict[object, Schema]] = {
 }
 
 
-def _list(of: Schema) -> Schema:
-    return {"type": "array", "items": of}
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
 
 
 def _object(**properties: Schema) -> Schema:
@@ -161,10 +161,10 @@ def _object(**properties: Schema) -> Schema:
     }
 
 
-def _fields(of: type) -> dict[str, Schema]:
+def _fields(cls: type) -> dict[str, Schema]:
     """Return the schemas of the fields of a dataclass by name."""
-    hints = get_type_hints(of)
-    return {field.name: _schema(hints[field.name]) for field in dataclasses.fields(of)}
+    hints = get_type_hints(cls)
+    return {field.name: _schema(hints[field.name]) for field in dataclasses.fields(cls)}
 
 
 def _schema(kind: Any) -> Schema:  # noqa: ANN401 - an annotation
@@ -173,18 +173,18 @@ def _schema(kind: Any) -> Schema:  # noqa: ANN401 - an annotation
         return _PLAIN[kind]
     if dataclasses.is_dataclass(kind):
         return _object(**_fields(cast("type", kind)))
-    origin, of = get_origin(kind), get_args(kind)
+    origin, arguments = get_origin(kind), get_args(kind)
     if origin is None:
         return _TEXT  # an enum
     if origin in (Union, types.UnionType):
-        return {"anyOf": [_schema(option) for option in of]}
+        return {"anyOf": [_schema(option) for option in arguments]}
     if issubclass(origin, Mapping):
-        return {"type": "object", "additionalProperties": _schema(of[1])}
-    if origin is tuple and of[-1] is not Ellipsis:
-        parts = [_schema(item) for item in of]
+        return {"type": "object", "additionalProperties": _schema(arguments[1])}
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        parts = [_schema(item) for item in arguments]
         entry = parts[0] if all(part == parts[0] for part in parts) else {}
-        return {**_list(entry), "minItems": len(of), "maxItems": len(of)}
-    return _list(_schema(of[0]))
+        return {**_list(entry), "minItems": len(arguments), "maxItems": len(arguments)}
+    return _list(_schema(arguments[0]))
 
 
 _TEXTS: Final = _list(_TEXT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build a conductor's RequestSpec from a request in JSON, as operators write it."""
+"""Build a RequestSpec like a conductor's from JSON that an operator has written."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def read_request(document: Mapping[str, Any]) -> RequestSpec:
     Raises
     ------
     InvalidRequest
-        A value is not one of nova's.
+        nova has no such property of an image, or no such value of one.
     """
     flavor = read_flavor(document["flavor"])
     return RequestSpec(
@@ -118,7 +118,7 @@ _COMPUTED: Final = ("hw:numa_", "hw:mem_page_size", "hw:cpu_policy", "pci_passth
 
 
 def notes_on(document: Mapping[str, Any]) -> list[str]:
-    """Return what a request of a document lacks that nova's API would add."""
+    """Return notes on what nova's API would add to the request of a document."""
     specs = document["flavor"].get("extra_specs", {})
     names = sorted(name for name in specs if name.startswith(_COMPUTED))
     if not names:
@@ -148,7 +148,7 @@ def check(document: object, schema: Mapping[str, Any], name: str = "the body") -
     Parameters
     ----------
     name : str
-        Of the document as a whole.
+        The name of the whole document, for errors without a path.
     """
     validator = jsonschema.Draft202012Validator(schema)
     error = next(iter(validator.iter_errors(document)), None)
@@ -161,7 +161,7 @@ def check(document: object, schema: Mapping[str, Any], name: str = "the body") -
 def _named(document: Any, path: Sequence[str | int]) -> str:  # noqa: ANN401 - JSON
     """Return the name of the part of a document at a path, such as a flavor's.
 
-    In a list, a name says more than the index in the path.
+    In a list, a name is clearer than the index in the path.
     """
     name = None
     for key in path:

@@ -14,7 +14,7 @@ from .option_table import Key
 
 #: Parts of the names of options whose values are URLs that may have passwords.
 _URL_PARTS: Final = ("connection", "transport_url")
-#: A shorter text would also match parts of other words.
+#: A secret with fewer characters is not replaced: it would match parts of other words.
 _MIN_LENGTH: Final = 4
 
 
@@ -35,12 +35,12 @@ class FileOptions:
 
     @classmethod
     def of(cls, conf: cfg.ConfigOpts) -> FileOptions:
-        """Read the files that options were loaded from."""
+        """Read the files that `conf` was loaded from."""
         return cls(config_files(conf))
 
     def __iter__(self) -> Iterator[Key]:
         """Yield the options that are set, sorted, [DEFAULT] first."""
-        return iter(sorted(self._values, key=lambda k: (k[0] != "DEFAULT", k)))
+        return iter(sorted(self._values, key=lambda key: (key[0] != "DEFAULT", key)))
 
     def __contains__(self, key: Key) -> bool:
         return key in self._values
@@ -75,13 +75,14 @@ def _passwords(value: str) -> Iterator[str]:
     """Yield the possible passwords in a URL, which may name several servers."""
     _, _, address = value.partition("://")
     for server in address.split("/")[0].split(","):
-        userinfo, at, _ = server.rpartition("@")
+        userinfo, at_sign, _ = server.rpartition("@")
         _, colon, password = userinfo.partition(":")
-        if at and colon:
+        if at_sign and colon:
             yield from (password, unquote(password))
 
 
 def _read(path: str) -> Mapping[Key, list[str]]:
+    """Return the texts of each option of a file, in the order of the file."""
     sections: dict[str, dict[str, list[str]]] = {}
     try:
         cfg.ConfigParser(path, sections).parse()

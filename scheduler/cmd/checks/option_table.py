@@ -48,30 +48,30 @@ STRICT: Final = frozenset(
 
 
 def unknown_option(key: Key, registered: Collection[Key]) -> str:
-    """Return that no part reads an option, with the name that may be meant."""
+    """Return a text that says that nothing reads an option, with a similar name."""
     group, option = key
-    known = {
+    known_names = {
         name
         for (in_group, name), treated in TREATMENTS.items()
         if in_group == group and treated.treatment is not Treatment.REMOVED
     }
-    known |= {name for in_group, name in registered if in_group == group}
-    close = difflib.get_close_matches(option, known, n=1)
-    guess = f" Did you mean {close[0]}?" if close else ""
+    known_names |= {name for in_group, name in registered if in_group == group}
+    similar_names = difflib.get_close_matches(option, known_names, n=1)
+    guess = f" Did you mean {similar_names[0]}?" if similar_names else ""
     return f"Neither nova 34 nor Moorage has such an option.{guess}"
 
 
 def unread_options(
     keys: Collection[Key], registered: Collection[Key]
 ) -> Mapping[Key, str]:
-    """Return why each option of our groups that is unknown or removed is not read.
+    """Return why each unknown or removed option of the groups `STRICT` is not read.
 
     Parameters
     ----------
     keys : collection of Key
         The options that are set.
     registered : collection of Key
-        Those that a part of the service, or one of its plugins, reads.
+        The options that a part of the service, or one of its plugins, reads.
     """
     unread = {}
     for key in keys:

@@ -31,7 +31,9 @@ from .result import CheckResult, TimedCall
 
 _PLACES: Final = "Places of hosts"
 _FILTER: Final = "LocalityFilter"
+#: Problems that a result names.
 _SHOWN: Final = 20
+#: Characters of the list of empty aggregates in a result.
 _EXCERPT: Final = 1000
 _FILE: Final = "Places in Placement"
 #: Seconds in which Placement has to answer a GET for each aggregate.
@@ -47,18 +49,18 @@ class PlacementMembers:
     Attributes
     ----------
     findings : list of CheckResult
-        About the file and its aggregates.
+        The results about the file of places and its aggregates.
     places : mapping
-        By the name of the root provider, which is mostly that of the host.
+        The places by the name of the root provider, which is mostly the host's name.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, files: FileOptions) -> None:
         self.findings: list[CheckResult] = []
         self.places: OfPlacement = {}
         try:
-            wanted = places_of_conf(conf)
-            if wanted and has_endpoint(conf, "placement"):
-                pending = TimedCall(lambda: self._read(conf, wanted))
+            configured = places_of_conf(conf)
+            if configured and has_endpoint(conf, "placement"):
+                pending = TimedCall(lambda: self._read(conf, configured))
                 self.findings.append(pending.result(_READING_S))
         except ConfigurationError as e:
             why = f"The scheduler would not start: {files.redacted(e)}"
@@ -67,20 +69,22 @@ class PlacementMembers:
             self.findings.append(CheckResult.failure(_FILE, files.redacted(e)))
 
     def _read(
-        self, conf: cfg.ConfigOpts, wanted: Sequence[PlacementPlace]
+        self, conf: cfg.ConfigOpts, configured: Sequence[PlacementPlace]
     ) -> CheckResult:
         client = PlacementClient(make_adapter(conf))
         members = {
             place.aggregate: root_providers(client, place.aggregate).values()
-            for place in wanted
+            for place in configured
         }
-        self.places = places_by_node(wanted, aggregates_of_members(members))
-        empty = [place for place in wanted if not members[place.aggregate]]
-        if empty:
-            names = ", ".join(f"{' '.join(p.place)} ({p.aggregate})" for p in empty)
+        self.places = places_by_node(configured, aggregates_of_members(members))
+        empty_places = [place for place in configured if not members[place.aggregate]]
+        if empty_places:
+            names = ", ".join(
+                f"{' '.join(place.place)} ({place.aggregate})" for place in empty_places
+            )
             text = f"Aggregates without resource providers: {names[:_EXCERPT]}."
             return CheckResult.warning(_FILE, text)
-        text = f"{len(self.places)} resource providers are in {len(wanted)} places."
+        text = f"{len(self.places)} resource providers are in {len(configured)} places."
         return CheckResult.success(_FILE, text)
 
 
@@ -95,9 +99,10 @@ def place_findings(
     Parameters
     ----------
     reported : mapping
-        By host: the places that it reports; hosts of aggregates may be missing.
+        The places that each host reports, by its name; hosts that only aggregates name
+        may be missing.
     of_placement : mapping
-        By host: its places by aggregates of Placement.
+        The places that aggregates of Placement give to each host, by its name.
     """
     levels, aggregates = conf.locality.levels, tuple(aggregates)
     if not levels:
@@ -108,11 +113,13 @@ def place_findings(
             f"[filter_scheduler] enabled_filters lacks {_FILTER}: hints such as "
             f"in_{levels[0]} are ignored.",
         )
-    in_aggregates = itertools.chain.from_iterable(a.hosts for a in aggregates)
-    names = {*reported, *in_aggregates, *of_placement}
+    aggregate_hosts = itertools.chain.from_iterable(
+        aggregate.hosts for aggregate in aggregates
+    )
+    names = {*reported, *aggregate_hosts, *of_placement}
     places = {
         name: places_of_host(
-            (a for a in aggregates if name in a.hosts),
+            (aggregate for aggregate in aggregates if name in aggregate.hosts),
             reported.get(name, ()),
             levels,
             of_placement.get(name, ()),

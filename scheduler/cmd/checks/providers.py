@@ -23,18 +23,19 @@ from .files import FileOptions
 from .result import CheckResult, TimedCall
 
 _HOSTS: Final = "Hosts and providers"
+#: Names that a result lists.
 _SHOWN: Final = 10
 _DATABASE: Final = "Placement's database"
-#: Of 10,000 providers with 50 traits, reading all takes 2 s.
+#: Time limit in seconds: reading 10,000 providers with 50 traits takes 2 s.
 _READING_S: Final = 60.0
-#: The share of root providers that may differ: some are created while this runs.
+#: The share of root providers that may differ: some are created while the check runs.
 _MAX_DIFFERING: Final = 0.1
 
 
 def provider_findings(
     conf: cfg.ConfigOpts, files: FileOptions
 ) -> Iterator[CheckResult]:
-    """Check that the database is readable, and belongs to the same Placement."""
+    """Check that Placement's database is readable, and belongs to [placement]."""
     has_database = bool(conf.placement_database.connection)
     if conf.moorage.candidates == PLACEMENT or not has_endpoint(conf, "placement"):
         return
@@ -81,22 +82,22 @@ def _compare_hosts(conf: cfg.ConfigOpts) -> CheckResult:
     client = PlacementClient(make_adapter(conf))
     sharing = _roots(client, f"?required={MISC_SHARES_VIA_AGGREGATE}")
     roots = _roots(client)
-    missing = sorted(name for uuid, name in names.items() if uuid not in roots)
-    unknown = sorted(
+    without_provider = sorted(name for uuid, name in names.items() if uuid not in roots)
+    without_host = sorted(
         name
         for uuid, name in roots.items()
         if uuid not in names and uuid not in sharing
     )
     problems = []
-    if missing:
+    if without_provider:
         problems.append(
-            f"{len(missing)} of {len(names)} hosts have no resource provider, and get "
-            f"no instance: {_listed(missing)}"
+            f"{len(without_provider)} of {len(names)} hosts have no resource provider, "
+            f"and get no instance: {_listed(without_provider)}"
         )
-    if unknown:
+    if without_host:
         problems.append(
-            f"{len(unknown)} root providers have no host, and their candidates are "
-            f"rejected: {_listed(unknown)}"
+            f"{len(without_host)} root providers have no host, and their candidates "
+            f"are rejected: {_listed(without_host)}"
         )
     if problems:
         return CheckResult.warning(_HOSTS, f"{'; '.join(problems)}.")
@@ -116,15 +117,16 @@ def _check_database(conf: cfg.ConfigOpts) -> CheckResult:
     finally:
         engine.dispose()
     trees = follower.table.view().state.trees
-    own = {str(uuid) for uuid in trees.uuids[trees.parents < 0] if uuid}
+    of_database = {str(uuid) for uuid in trees.uuids[trees.parents < 0] if uuid}
     of_api = _roots(PlacementClient(make_adapter(conf))).keys()
-    differing = len(own ^ of_api)
-    if differing > _MAX_DIFFERING * len(own | of_api):
+    differing = len(of_database ^ of_api)
+    if differing > _MAX_DIFFERING * len(of_database | of_api):
         return CheckResult.failure(
             _DATABASE,
-            f"It has {len(own)} root providers, and Placement's API {len(of_api)}, of "
-            f"which {len(own & of_api)} are the same: [placement_database] connection "
-            "and [placement] name two different Placements.",
+            f"It has {len(of_database)} root providers, and Placement's API "
+            f"{len(of_api)}, of which {len(of_database & of_api)} are the same: "
+            "[placement_database] connection and [placement] name two different "
+            "Placements.",
         )
     return CheckResult.success(
         _DATABASE, f"Readable; it has the API's {len(of_api)} root providers."

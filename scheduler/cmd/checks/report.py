@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Report check results with oslo.upgradecheck: a table or JSON, and a code."""
+"""Report check results with oslo.upgradecheck: a table or JSON, and an exit code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DESCRIPTION: Final = (
 
 
 class _StatusOptions(cfg.ConfigOpts):
-    """Options whose ``--help`` lists all commands: oslo.upgradecheck knows its own."""
+    """Options whose ``--help`` lists all commands, not only oslo.upgradecheck's."""
 
     def __call__(self, *args: Any, **keywords: Any) -> None:  # noqa: ANN401 - as its base
         """Parse a command line."""

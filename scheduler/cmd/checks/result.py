@@ -26,12 +26,12 @@ class CheckResult:
 
     @classmethod
     def warning(cls, name: str, details: str) -> CheckResult:
-        """Return a result of which Moorage runs, but behaves differently."""
+        """Return a result with which Moorage runs, but behaves differently."""
         return cls(name, Code.WARNING, details)
 
     @classmethod
     def failure(cls, name: str, details: str) -> CheckResult:
-        """Return a result of which Moorage does not run, or finds no host."""
+        """Return a result with which Moorage does not run, or finds no host."""
         return cls(name, Code.FAILURE, details)
 
 
@@ -41,7 +41,7 @@ class TimedCall:
     def __init__(self, work: Callable[[], CheckResult]) -> None:
         self._work = work
         self._outcome: Future[CheckResult] = Future()
-        # Not an executor's thread: Python would wait for that at exit.
+        # Not in an executor: Python would wait for its threads at exit.
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
@@ -51,7 +51,13 @@ class TimedCall:
             self._outcome.set_exception(e)
 
     def result(self, timeout_s: float) -> CheckResult:
-        """Return or raise the outcome; TimeoutError if it takes longer."""
+        """Return the result, or raise the error, of the check.
+
+        Raises
+        ------
+        TimeoutError
+            The check has not ended after `timeout_s`.
+        """
         try:
             return self._outcome.result(timeout_s)
         except TimeoutError:

@@ -84,19 +84,19 @@ def run_checks(conf: cfg.ConfigOpts) -> Iterator[CheckResult]:
         A file is unreadable.
     """
     files = FileOptions.of(conf)
-    wrong = {key: why for key in files if (why := _wrong_value(conf, key))}
-    if not _is_any_in(wrong, *_CONNECTED):
-        connected = list(_connected(conf, files))
-        yield from connected
-        if _is_comparable(conf, connected):
+    errors = {key: why for key in files if (why := _wrong_value(conf, key))}
+    if not _is_any_in(errors, *_CONNECTED):
+        findings = list(_connected(conf, files))
+        yield from findings
+        if _is_comparable(conf, findings):
             yield from host_findings(conf, files)
-    if not _is_any_in(wrong, "DEFAULT", *_OF_MESSAGING):
+    if not _is_any_in(errors, "DEFAULT", *_OF_MESSAGING):
         yield broker_finding(conf, files)
-    if not _is_any_in(wrong, "scheduler", "neutron"):
+    if not _is_any_in(errors, "scheduler", "neutron"):
         yield from _network(conf, files)
     for key in files:
-        if key in wrong:
-            yield CheckResult.failure(_name(key), wrong[key])
+        if key in errors:
+            yield CheckResult.failure(_name(key), errors[key])
         elif finding := _option(conf, files, key):
             yield finding
     yield from _misspelt_groups(files)
@@ -116,15 +116,16 @@ def _connected(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[CheckResult
     yield from store_findings(conf, files)
 
 
-def _is_comparable(conf: cfg.ConfigOpts, connected: Collection[CheckResult]) -> bool:
-    """Return whether hosts and providers can be read, as far as the checks found."""
+def _is_comparable(conf: cfg.ConfigOpts, findings: Collection[CheckResult]) -> bool:
+    """Return whether hosts and providers can be read, as far as `findings` show."""
     return has_endpoint(conf, "placement") and not any(
-        finding.code is Code.FAILURE for finding in connected
+        finding.code is Code.FAILURE for finding in findings
     )
 
 
-def _is_any_in(wrong: Mapping[Key, str], *groups: str) -> bool:
-    return any(group in groups for group, _ in wrong)
+def _is_any_in(errors: Mapping[Key, str], *groups: str) -> bool:
+    """Return whether an option with an invalid value is in one of the groups."""
+    return any(group in groups for group, _ in errors)
 
 
 def _name(key: Key) -> str:
@@ -136,6 +137,7 @@ def _name(key: Key) -> str:
 
 
 def _option(conf: cfg.ConfigOpts, files: FileOptions, key: Key) -> CheckResult | None:
+    """Return how an option is treated; None: it is unrelated to the scheduler."""
     if key in _SPECIAL and (finding := _special_result(conf, files, key)):
         return finding
     if (
@@ -172,21 +174,27 @@ def _unknown(key: Key) -> CheckResult:
 
 
 def _auth_sections(conf: cfg.ConfigOpts) -> frozenset[str]:
-    named = (conf[group].auth_section for group in _SERVICES)
-    return frozenset(name for name in named if name)
+    """Return the groups that options auth_section name."""
+    sections = (conf[group].auth_section for group in _SERVICES)
+    return frozenset(name for name in sections if name)
 
 
 def _is_service_option(conf: cfg.ConfigOpts, key: Key) -> bool:
-    """Return whether keystoneauth1 has an option, including those of the auth_type."""
+    """Return whether keystoneauth1, or the plugin of the auth_type, has an option."""
     group, option = key
     if key in _registered() or not conf[group].auth_type:
         return key in _registered()
     try:
-        added = ks_loading.get_auth_plugin_conf_options(conf[group].auth_type)
+        plugin_opts = ks_loading.get_auth_plugin_conf_options(conf[group].auth_type)
     except ks_errors.NoMatchingPlugin:
         return True  # the check of the service reports it
-    names = {opt.name for opt in added}
-    names |= {old.name for opt in added for old in opt.deprecated_opts if old.name}
+    names = {opt.name for opt in plugin_opts}
+    names |= {
+        deprecated.name
+        for opt in plugin_opts
+        for deprecated in opt.deprecated_opts
+        if deprecated.name
+    }
     return option in {name.replace("-", "_") for name in names}
 
 
@@ -204,35 +212,39 @@ def _wrong_value(conf: cfg.ConfigOpts, key: Key) -> str | None:
     group, name = key
     for in_group, opt, _ in registered_opts(conf):
         if (in_group or "DEFAULT", opt.dest) == (group, name):
-            wrong = wrong_value(conf, in_group, opt)
-            return wrong and f"The scheduler would not start: {wrong}"
+            error = wrong_value(conf, in_group, opt)
+            return error and f"The scheduler would not start: {error}"
     return None
 
 
 def _misspelt_groups(files: FileOptions) -> Iterator[CheckResult]:
     """Yield a warning for each unknown group whose name resembles a known one."""
-    known = {group for group, _ in (*list_opts(), *messaging_opts())} - {None}
+    known_groups = {group for group, _ in (*list_opts(), *messaging_opts())} - {None}
     for group in dict.fromkeys(group for group, _ in files):
-        close = difflib.get_close_matches(group, known, n=1, cutoff=_MIN_SIMILARITY)
-        if close and group not in known:
+        similar_groups = difflib.get_close_matches(
+            group, known_groups, n=1, cutoff=_MIN_SIMILARITY
+        )
+        if similar_groups and group not in known_groups:
             yield CheckResult.warning(
-                f"[{group}]", f"This group is not read. Did you mean [{close[0]}]?"
+                f"[{group}]",
+                f"This group is not read. Did you mean [{similar_groups[0]}]?",
             )
 
 
 def _other_options(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[CheckResult]:
-    known = _registered()
-    read = STRICT | _auth_sections(conf) | {*_SERVICES}
+    """Yield one result that counts the options that are unrelated to the scheduler."""
+    registered = _registered()
+    reported_groups = STRICT | _auth_sections(conf) | {*_SERVICES}
     unrelated = Counter(
         group
         for group, option in files
-        if (group, option) not in known
+        if (group, option) not in registered
         and treatment_of(group, option) is None
-        and group not in read
+        and group not in reported_groups
     )
     if unrelated:
         listing = ", ".join(
-            f"{n} of [{group}]" for group, n in sorted(unrelated.items())
+            f"{count} of [{group}]" for group, count in sorted(unrelated.items())
         )
         yield CheckResult.success(
             "Other options", f"Unrelated to the scheduler: {listing}."
@@ -269,7 +281,7 @@ def _source(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult:
 
 
 def _places(conf: cfg.ConfigOpts, of_placement: OfPlacement) -> Iterator[CheckResult]:
-    """Check the places of an inventory file, if that is readable, and of Placement."""
+    """Check the places of the inventory file, if it is readable, and of Placement."""
     if conf.moorage.source != "file" or not conf.moorage.inventory_file:
         if of_placement and conf.moorage.source != "nova_db":
             yield from place_findings(conf, (), {}, of_placement)

@@ -31,7 +31,7 @@ from .files import FileOptions
 from .places import OfPlacement, place_findings
 from .result import CheckResult, TimedCall
 
-#: Time limit in seconds for both requests to Placement.
+#: Time limit in seconds for the check of Placement.
 PLACEMENT_S: Final = 10.0
 
 _PLACEMENT: Final = "Placement"
@@ -79,6 +79,7 @@ def _check_placement(conf: cfg.ConfigOpts) -> CheckResult:
 
 
 def _retries(files: FileOptions) -> CheckResult:
+    """Check that Placement does not retry claims by itself."""
     value = files.get("placement", _RETRY_COUNT)
     if value == "1":
         return CheckResult.success(_RETRIES, f"{_RETRY_COUNT} is 1.")
@@ -98,12 +99,12 @@ def _retries(files: FileOptions) -> CheckResult:
 def database_findings(
     conf: cfg.ConfigOpts, files: FileOptions, of_placement: OfPlacement
 ) -> Iterator[CheckResult]:
-    """Check whether the source nova_db can read the API database and each cell's.
+    """Check whether the source nova_db can read the databases of the API and the cells.
 
     Parameters
     ----------
     of_placement : mapping
-        The places of hosts by aggregates of Placement.
+        The places that aggregates of Placement give to each host.
     """
     if not conf.api_database.connection:
         yield CheckResult.failure(
@@ -120,7 +121,7 @@ def database_findings(
 
 
 class _Databases:
-    """The databases that ``[api_database]`` leads to, each read with a time limit."""
+    """nova's API database and those of its cells, each read with a time limit."""
 
     def __init__(self, conf: cfg.ConfigOpts, files: FileOptions) -> None:
         self._conf = conf
@@ -152,6 +153,7 @@ class _Databases:
         self._engines.dispose()
 
     def _outcome(self, name: str, work: TimedCall) -> CheckResult:
+        """Return the result of a check, or a failure that describes its error."""
         try:
             return work.result(self._limit_s)
         except ModuleNotFoundError as e:
@@ -169,20 +171,22 @@ class _Databases:
             return CheckResult.failure(name, f"It cannot be read: {why}")
 
     def _read_api(self) -> CheckResult:
+        """Read cells and aggregates from the API database, and keep them."""
         with _connected(self._engines.api()) as connection:
             directory = DirectoryReader(self._local).read(connection, time.time())
         self._aggregates = directory.aggregates
         self._cells = tuple(
             cell for cell in directory.cells if "{" not in cell.connection
         )
-        unfilled = [
+        template_cells = [
             cell.name or cell.uuid for cell in directory.cells if "{" in cell.connection
         ]
-        if unfilled:
+        if template_cells:
             return CheckResult.failure(
                 _API,
-                f"The database URLs of the cells {', '.join(unfilled)} are templates, "
-                "which [database] connection does not fill: set it as in nova.conf.",
+                f"The database URLs of the cells {', '.join(template_cells)} are "
+                "templates, which [database] connection does not fill: set it as in "
+                "nova.conf.",
             )
         if not self._cells:
             return CheckResult.failure(
@@ -204,15 +208,17 @@ class _Databases:
                 .select_from(nodes)
                 .where(nodes.c.deleted == 0)
             ).scalar_one()
-            old = read_old_computes(connection)
-        if old and not self._is_ffu:
+            old_computes = read_old_computes(connection)
+        if old_computes and not self._is_ffu:
             return CheckResult.failure(
                 _name(cell),
                 "The scheduler would not start: "
-                f"{describe_old_computes(old)}. {ADVICE}.",
+                f"{describe_old_computes(old_computes)}. {ADVICE}.",
             )
-        if old:
-            return CheckResult.warning(_name(cell), f"{describe_old_computes(old)}.")
+        if old_computes:
+            return CheckResult.warning(
+                _name(cell), f"{describe_old_computes(old_computes)}."
+            )
         if not n_nodes:
             return CheckResult.warning(_name(cell), "It has no compute nodes.")
         return CheckResult.success(_name(cell), f"{n_nodes} compute nodes")

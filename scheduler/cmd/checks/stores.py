@@ -31,7 +31,7 @@ class _Store(Protocol):
 
 
 def broker_finding(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult:
-    """Check whether the broker accepts a message; it goes to no queue of nova's."""
+    """Check whether the broker accepts a message that goes to no queue of nova."""
     try:
         transport = get_transport(conf)
     except ConfigurationError as e:
@@ -86,6 +86,8 @@ def _store_finding(
     files: FileOptions,
     unavailable: Callable[[str, str], CheckResult],
 ) -> CheckResult:
+    """Check one store; `unavailable` makes the result if it cannot be reached."""
+
     def check() -> CheckResult:
         if store.check():
             return CheckResult.success(name, f"{store.name} can be read.")

@@ -31,7 +31,7 @@ def json_option(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def age_s(_context: object, _option: object, text: str | None) -> float | None:
-    """Return the seconds of an age such as 90s, 15m, 6h or 2d; at most since 1970."""
+    """Return the seconds of an age such as 90s, 15m, 6h or 2d, at most since 1970."""
     units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
     if text is None:
         return None
@@ -84,7 +84,7 @@ def print_answer(
         screen = console()
         with screen.capture() as captured:
             show(screen, answer)
-        # Tables are padded to their width, which is of use on a terminal only.
+        # Tables are padded to their width, which only a terminal needs.
         click.echo("\n".join(map(str.rstrip, captured.get().split("\n"))), nl=False)
 
 
@@ -96,5 +96,5 @@ def print_notes(console: Console, notes: Iterable[str]) -> None:
 
 def console() -> Console:
     """Return the console that writes to stdout: a terminal, a file or a pipe."""
-    # A file is not wrapped to the width of the terminal of the command.
+    # Without a width, rich would wrap the lines of a file at that of the terminal.
     return Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)

@@ -95,12 +95,12 @@ def why_not(
 def _verdicts(console: Console, answer: Answer) -> None:
     for verdict in answer["nodes"]:
         _show_verdict(console, verdict, "now")
-    # A server of an earlier release has none.
-    if then := answer.get("then"):
-        console.print(f"\nAt the decision, {timestamp(then['at'])}:")
-        for verdict in then["nodes"]:
+    # A server of an earlier release sends no past state of the host.
+    if past := answer.get("then"):
+        console.print(f"\nAt the decision, {timestamp(past['at'])}:")
+        for verdict in past["nodes"]:
             _show_verdict(console, verdict, "then")
-        console.print(cell(rank_text(then)))
+        console.print(cell(rank_text(past)))
     print_notes(console, answer["notes"])
 
 
@@ -127,10 +127,12 @@ def show(console: Console, decision: Answer) -> None:
             console.print(Text(f"Asked of Placement: {query}"))
     instances = decision["instances"]
     if instances:
-        first = instances[0]
-        if any(host["parts"] for host in first["top_hosts"]):
-            title = f"Scores of the best hosts: {safe(first['host'])} was selected"
-            console.print(tables.scores_table(first["top_hosts"], title))
+        first_instance = instances[0]
+        if any(host["parts"] for host in first_instance["top_hosts"]):
+            title = (
+                f"Scores of the best hosts: {safe(first_instance['host'])} was selected"
+            )
+            console.print(tables.scores_table(first_instance["top_hosts"], title))
         console.print(tables.placed_table(decision))
     if decision["claims"]:
         console.print(tables.claims_table(decision["claims"]))
@@ -155,12 +157,12 @@ def _headline(decision: Answer) -> Text:
 
 def _attachment(attachment: Answer) -> str:
     """Return the places of a volume or port, or why they are not used."""
-    named = f"{safe(attachment['hint'])} {safe(attachment['uuid'])}"
+    label = f"{safe(attachment['hint'])} {safe(attachment['uuid'])}"
     if attachment["problem"]:
         result = "failed" if attachment["level"] else "dropped"
-        return f"{named} {result}: {safe(attachment['detail'], _MAX_DETAIL)}"
+        return f"{label} {result}: {safe(attachment['detail'], _MAX_DETAIL)}"
     places = [safe(f"{level} {name}") for level, name in attachment["places"]]
-    return f"{named}: {listed(places, _MAX_PLACES)}"
+    return f"{label}: {listed(places, _MAX_PLACES)}"
 
 
 def _queries(decision: Answer) -> Iterator[str]:
@@ -180,7 +182,7 @@ def _times(decision: Answer) -> str:
 
 def page(id_: str, decisions: Sequence[Answer]) -> str:
     """Return a self-contained page of HTML on the decisions of a request."""
-    # It imports the API and NumPy, which takes longer than all other commands.
+    # The import loads the API and NumPy, which takes longer than all other commands.
     from ...web import decision_file
 
     return decision_file(id_, decisions)

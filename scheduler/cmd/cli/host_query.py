@@ -102,7 +102,7 @@ class _Condition:
 
 
 def equals(name: str, text: str) -> _Condition:
-    """Return the condition that a text is just this, without patterns."""
+    """Return the condition that a value is exactly this text, without patterns."""
     return _Condition(name, "=", glob.escape(text))
 
 
@@ -130,7 +130,7 @@ def parse_where(text: str) -> list[_Condition]:
     Raises
     ------
     click.BadParameter
-        It is none, or compares a text with < or >.
+        A part is no comparison, or compares a text with < or >.
     """
     return [_parsed(part) for part in _JOINED.findall(text.strip()) or [""]]
 
@@ -164,26 +164,27 @@ def select_hosts(
     Parameters
     ----------
     sort : str or None
-        A name; with ``-`` before it the largest first. Unknown numbers are the last.
+        The name of a value; with ``-`` before it, the largest is the first. Unknown
+        numbers are the last.
 
     Raises
     ------
     click.BadParameter
-        No host has a value of a name.
+        No host has a value of a name that is used.
     """
-    valued = [(host, host_values(host)) for host in hosts]
-    known = {name for _, values in valued for name in values}
-    wanted = {condition.name for condition in conditions}
+    hosts_with_values = [(host, host_values(host)) for host in hosts]
+    known_names = {name for _, values in hosts_with_values for name in values}
+    used_names = {condition.name for condition in conditions}
     if sort:
-        wanted.add(sort.removeprefix("-"))
-    if valued and (unknown := sorted(wanted - known)):
+        used_names.add(sort.removeprefix("-"))
+    if hosts_with_values and (unknown := sorted(used_names - known_names)):
         raise click.BadParameter(
             f"No host has {safe(unknown[0], 50)!r}; "
-            f"there are {', '.join(sorted(known))}"
+            f"there are {', '.join(sorted(known_names))}"
         )
-    chosen = [
+    matching = [
         (host, values)
-        for host, values in valued
+        for host, values in hosts_with_values
         if all(condition.holds(values) for condition in conditions)
     ]
     if sort:
@@ -197,8 +198,8 @@ def select_hosts(
             return False, _text(value)
 
         is_text = name not in NUMBERS
-        chosen.sort(key=key, reverse=is_descending and is_text)
-    return [host for host, _ in chosen]
+        matching.sort(key=key, reverse=is_descending and is_text)
+    return [host for host, _ in matching]
 
 
 def _text(value: str | tuple[str, ...]) -> str:
@@ -218,7 +219,7 @@ def _csv_field(value: Value) -> str | float:
 
 
 def hosts_csv(hosts: Sequence[Answer]) -> str:
-    """Return hosts as CSV with a head: one column a value, numbers unrounded."""
+    """Return hosts as CSV with a header: a column for each value, unrounded."""
     rows = [host_values(host) for host in hosts]
     levels = {name for row in rows for name in row} - {*TEXTS, *NUMBERS}
     columns = [*TEXTS, *sorted(levels), *NUMBERS]

@@ -83,8 +83,8 @@ def hosts(  # noqa: PLR0913 - one parameter an option
     api, after = context.obj.api(), None
     listed: list[Answer] = []
     while True:
-        n_open = limit - len(listed) if limit and not needs_all else _PAGE
-        answer = api.get("hosts", after=after, limit=min(n_open, _PAGE))
+        n_wanted = limit - len(listed) if limit and not needs_all else _PAGE
+        answer = api.get("hosts", after=after, limit=min(n_wanted, _PAGE))
         listed += answer["hosts"]
         after = answer["next"]
         if after is None or (len(listed) == limit and not needs_all):
@@ -141,7 +141,7 @@ def enable(session: CommandSession, host: str, reason: str) -> None:
 
 
 def show_tree(console: Console, answer: Answer) -> None:
-    """Print rooms, rows and racks with their hosts, and what conflicts."""
+    """Print rooms, rows and racks with their hosts, and conflicts of places."""
     from ...locality.conflicts import find_conflicts  # NumPy is slow to import
 
     hosts = answer["hosts"]
@@ -155,11 +155,13 @@ def show_tree(console: Console, answer: Answer) -> None:
     tree = Tree(cell(f"{len(hosts)} hosts"))
     _add_places(tree, hosts, levels[::-1])
     console.print(tree)
-    print_notes(console, find_conflicts({h["node"]: h["places"] for h in hosts}))
+    print_notes(
+        console, find_conflicts({host["node"]: host["places"] for host in hosts})
+    )
 
 
 def _add_places(tree: Tree, hosts: Sequence[Answer], levels: Sequence[str]) -> None:
-    """Add the places of the first level, the largest, and those inside them."""
+    """Add the places of the first level, the largest, and the places inside them."""
     if not levels:
         tree.add(cell(", ".join(sorted(host["node"] for host in hosts))))
         return

@@ -198,7 +198,7 @@ def _list(console: Console, answer: Answer) -> None:
 
 
 def _grouped(api: ApiClient, query: dict[str, Any]) -> Answer:
-    """Return the decisions without a host by cause and flavor, the most first."""
+    """Return the decisions without a host by cause and flavor, most frequent first."""
     groups: dict[tuple[str, str], dict[str, Any]] = {}
     n_read, after = 0, None
     while n_read < _GROUPED:
@@ -236,30 +236,30 @@ def _show_groups(console: Console, answer: Answer) -> None:
         return
     console.print(tables.groups_table(answer["groups"]))
     if not answer["is_complete"]:
-        n = answer["n_decisions"]
+        n_decisions = answer["n_decisions"]
         console.print(
-            f"There are more than these {n:,}: narrow with --from or --since."
+            f"There are more than these {n_decisions:,}: narrow with --from or --since."
         )
 
 
 def _follow(
     api: ApiClient, query: dict[str, Any], listed: Sequence[Answer], *, as_json: bool
 ) -> None:
-    """Print decisions, then those that are stored later, until the output is closed."""
+    """Print decisions, then each that is stored later, until the output is closed."""
     printed: set[str] = set()
     first_at = listed[0]["decided_at"] if listed else 0.0
     query = {**query, "limit": 200}
     while True:
-        new = [
+        new_decisions = [
             decision
             for decision in listed
             if decision["id"] not in printed and decision["decided_at"] >= first_at
         ]
         if as_json:
-            for decision in new:
+            for decision in new_decisions:
                 click.echo(json.dumps(decision))
-        elif new:
-            print_answer(False, {"decisions": new}, _list)
+        elif new_decisions:
+            print_answer(False, {"decisions": new_decisions}, _list)
         printed = {decision["id"] for decision in listed}
         # A worker may store a decision late: read the last seconds again.
         newest = max((decision["decided_at"] for decision in listed), default=0.0)
@@ -272,7 +272,7 @@ def _follow(
 def _output_closes(seconds: float) -> bool:
     """Wait; return whether the reader of the output, such as head, has closed it.
 
-    Without new decisions, no write would notice that.
+    While no decision is stored, no write would fail and show it.
     """
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)

@@ -78,9 +78,9 @@ class SnapshotDecisions:
         ]
         if query.newer_than is not None:
             matching.reverse()
-        chosen = matching[: query.limit]
+        decisions = matching[: query.limit]
         return DecisionPage(
-            chosen, chosen[-1].id if 0 < len(chosen) < len(matching) else None
+            decisions, decisions[-1].id if 0 < len(decisions) < len(matching) else None
         )
 
     def view(self, id_: str) -> bytes | None:
@@ -93,6 +93,7 @@ def _matches(query: DecisionQuery, decision: StoredDecision) -> bool:
 
 
 def _bounds(query: DecisionQuery, decision: StoredDecision) -> Iterator[bool]:
+    """Yield for each bound of a query whether a decision is within it."""
     if query.since_s is not None:
         yield decision.decided_at >= query.since_s
     if query.until_s is not None:
@@ -122,7 +123,7 @@ class _InProcess(BaseAdapter):
     ) -> requests.Response:
         """Return the application's answer."""
         parts = urlsplit(request.url or "")
-        answered = self._client.open(
+        answer = self._client.open(
             parts.path,
             method=request.method,
             query_string=parts.query,
@@ -130,11 +131,11 @@ class _InProcess(BaseAdapter):
             headers=list(request.headers.items()),
         )
         response = requests.Response()
-        response.status_code = answered.status_code
-        response.headers.update(answered.headers)
-        response._content = answered.data  # noqa: SLF001 - as adapters of others do
+        response.status_code = answer.status_code
+        response.headers.update(answer.headers)
+        response._content = answer.data  # noqa: SLF001 - as other adapters do
         response.request, response.url = request, request.url or ""
         return response
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: there is no connection."""

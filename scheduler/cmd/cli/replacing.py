@@ -23,7 +23,7 @@ def require_replaceable(path: Path) -> Path:
     Raises
     ------
     OSError
-        There is something else than a file.
+        The path is that of something else than a regular file.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
@@ -37,7 +37,7 @@ def replace_file(path: Path, text: str, check: Callable[[Path], object]) -> None
     Parameters
     ----------
     check : callable
-        Reads the new file before it replaces the old one; an error of it is raised.
+        Reads the new file before it replaces the old one; its errors are raised.
 
     Raises
     ------
@@ -46,16 +46,16 @@ def replace_file(path: Path, text: str, check: Callable[[Path], object]) -> None
     """
     path = require_replaceable(path)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    new = Path(name)
+    new_path = Path(name)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
-        check(new)
+        check(new_path)
         if path.exists():
-            shutil.copymode(path, new)
+            shutil.copymode(path, new_path)
         else:
-            new.chmod(_MODE)
-        new.replace(path)
+            new_path.chmod(_MODE)
+        new_path.replace(path)
     except BaseException:
-        new.unlink(missing_ok=True)
+        new_path.unlink(missing_ok=True)
         raise

@@ -106,8 +106,8 @@ def replay(
         replayed = replays.of(_stored(session.api(), id_))
         print_answer(as_json, replayed.to_dict(), _show)
         return
-    began = max(0.0, session.api().now() - (since or 0.0))
-    decisions = map(read_record, stored_records(session.api(), limit, since=began))
+    oldest_at = max(0.0, session.api().now() - (since or 0.0))
+    decisions = map(read_record, stored_records(session.api(), limit, since=oldest_at))
     answer = replays.summary(decisions)
     print_answer(as_json, answer, _show_summary)
     if answer["failed"] and answer["failed"] == answer["replayed"]:
@@ -115,7 +115,7 @@ def replay(
 
 
 def past_host(api: ApiClient, id_: str, host: str) -> PastHost:
-    """Return what a host was on the stored view of a decision.
+    """Return the checks and the rank of a host on the stored view of a decision.
 
     Raises
     ------
@@ -175,7 +175,7 @@ class _Replays:
     def prepare(
         self, stored: StoredDecision
     ) -> tuple[ReplayKey, RequestSpec, OfflineParts]:
-        """Return what a decision is made again with.
+        """Return the key, the request and the parts with which a decision is replayed.
 
         Raises
         ------
@@ -185,13 +185,14 @@ class _Replays:
         assert key is not None
         offline = self._parts(key.view)
         if offline is None:
-            self._api.get("views", key.view)  # the API says why
+            self._api.get("views", key.view)  # raises an error with the API's reason
             raise click.ClickException(_NOT_STORED.format(safe(stored.request_id)))
         if request is None:
             raise click.ClickException("The decision was stored without its request")
         return key, request, offline
 
     def _parts(self, view: str) -> OfflineParts | None:
+        """Return the parts of a stored view; None: the API does not have the view."""
         from ...errors import SchedulerError
         from ...views import OfflineParts, StoredView, UnreadableView
 
@@ -200,12 +201,12 @@ class _Replays:
             self._view, self._offline = view, None
             if answer is not None:
                 try:
-                    read = StoredView.decode(b64decode(answer["data"]))
+                    stored_view = StoredView.decode(b64decode(answer["data"]))
                     conf = self._read_options()
-                    self._offline = OfflineParts(read, conf)
+                    self._offline = OfflineParts(stored_view, conf)
                 except (UnreadableView, SchedulerError) as e:
-                    is_other = self._config_files or self._settings
-                    options = " with the options given" if is_other else ""
+                    has_options = self._config_files or self._settings
+                    options = " with the options given" if has_options else ""
                     text = f"The view {view} cannot be used{options}: {e}"
                     raise click.ClickException(text) from e
                 # Plugins have registered their options by now.
@@ -213,7 +214,7 @@ class _Replays:
         return self._offline
 
     def _read_options(self) -> cfg.ConfigOpts:
-        """Return the options of the files; settings count as the last file."""
+        """Return the options of the files, and of the settings as the last file."""
         from ...conf import load
 
         if not (self._config_files or self._settings):
@@ -221,7 +222,10 @@ class _Replays:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "set.conf")
             path.write_text(
-                "".join(f"[{g}]\n{o} = {v}\n" for g, o, v in self._settings)
+                "".join(
+                    f"[{group}]\n{option} = {value}\n"
+                    for group, option, value in self._settings
+                )
             )
             try:
                 conf: cfg.ConfigOpts = read_options([*self._config_files, str(path)])
@@ -237,14 +241,14 @@ class _Replays:
         """
         from ...explain import ReplaySummary
 
-        summary, n_without = ReplaySummary(), 0
+        summary, n_without_view = ReplaySummary(), 0
         for stored in decisions:
             try:
-                n_without += not self._add(summary, stored)
+                n_without_view += not self._add(summary, stored)
             except click.ClickException as e:
                 summary.n_replayed += 1
                 summary.fail(e.message)
-        return {**summary.to_dict(), "without_view": n_without}
+        return {**summary.to_dict(), "without_view": n_without_view}
 
     def _add(self, summary: ReplaySummary, stored: StoredDecision) -> bool:
         """Repeat a decision, and count it; return whether it has a view."""
@@ -257,17 +261,21 @@ class _Replays:
 
 
 def _require_known(conf: cfg.ConfigOpts, settings: Sequence[Setting]) -> None:
+    """Raise ClickException unless each setting is that of a registered option."""
     from ...conf import registered_opts
     from ..checks.option_table import unknown_option
 
-    known = {(group or "DEFAULT", opt.dest) for group, opt, _ in registered_opts(conf)}
+    registered = {
+        (group or "DEFAULT", opt.dest) for group, opt, _ in registered_opts(conf)
+    }
     for group, option, _ in settings:
-        if (group, option) not in known:
-            why = unknown_option((group, option), known)
+        if (group, option) not in registered:
+            why = unknown_option((group, option), registered)
             raise click.ClickException(f"--set {group}.{option}: {why}")
 
 
 def _request_of(stored: StoredDecision) -> RequestSpec | None:
+    """Return the request of a decision; raise ClickException if it is unreadable."""
     from ...errors import InvalidRequest
 
     try:
@@ -281,11 +289,15 @@ def _request_of(stored: StoredDecision) -> RequestSpec | None:
 
 def _show(screen: Console, answer: Answer) -> None:
     replayed = answer["replayed"]
-    where = names(instance["host"] for instance in replayed["instances"])
+    selected_hosts = names(instance["host"] for instance in replayed["instances"])
     if answer["identical"]:
-        what = f"selected {where}" if replayed["instances"] else replayed["outcome"]
+        result = (
+            f"selected {selected_hosts}"
+            if replayed["instances"]
+            else replayed["outcome"]
+        )
         screen.print(
-            f"Identical to the last bit: {what}; funnel, weights and alternates are "
+            f"Identical to the last bit: {result}; funnel, weights and alternates are "
             "those of the decision.",
             markup=False,
         )
@@ -320,10 +332,10 @@ def _show_summary(screen: Console, answer: Answer) -> None:
         ("hosts", "Hosts selected"),
         ("memory_fill", "Their memory used"),
     ):
-        before, after = (answer[name][side] for side in ("recorded", "replayed"))
-        if before is not None or after is not None:
+        recorded, replayed = (answer[name][side] for side in ("recorded", "replayed"))
+        if recorded is not None or replayed is not None:
             screen.print(
-                f"{text}: {_side(before)} then, {_side(after)} now", markup=False
+                f"{text}: {_side(recorded)} then, {_side(replayed)} now", markup=False
             )
 
 

@@ -91,7 +91,7 @@ def request_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def request_document(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request of options, as the HTTP API takes it.
+    """Return the request that options describe, in the form of the HTTP API.
 
     Raises
     ------
@@ -99,8 +99,10 @@ def request_document(options: Mapping[str, Any]) -> dict[str, Any]:
         The flavor lacks its vCPUs or its memory.
     """
     if options["vcpus"] is None or options["ram"] is None:
-        stored = "id_" in {p.name for p in click.get_current_context().command.params}
-        or_stored = "--request, or " if stored else ""
+        takes_stored = "id_" in {
+            parameter.name for parameter in click.get_current_context().command.params
+        }
+        or_stored = "--request, or " if takes_stored else ""
         raise click.UsageError(f"Pass {or_stored}--vcpus and --ram")
     hints: dict[str, list[str]] = {}
     for key, value in options["hints"]:
@@ -297,11 +299,13 @@ def _select(
     return [
         {
             "uuid": instance_uuid,
-            "host": chosen.service_host,
-            "node": chosen.nodename,
+            "host": selected.service_host,
+            "node": selected.nodename,
             "alternates": [alternate.service_host for alternate in alternates],
         }
-        for instance_uuid, (chosen, *alternates) in zip(uuids, selections, strict=True)
+        for instance_uuid, (selected, *alternates) in zip(
+            uuids, selections, strict=True
+        )
     ]
 
 
@@ -317,12 +321,12 @@ def _user() -> str:
 
 
 def _bounded(call: Callable[[], _T], seconds: float) -> _T:
-    """Return the result of a call; it may never end, as while a broker is down.
+    """Return the result of a call that may never end, such as while a broker is down.
 
     Raises
     ------
     TimeoutError
-        It has no result yet.
+        The call has not ended after so many seconds.
     """
     future: Future[_T] = Future()
 
@@ -342,7 +346,7 @@ class _Placement:
     Raises
     ------
     click.ClickException
-        No option names one.
+        No option names a Placement that can be reached.
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -361,7 +365,13 @@ class _Placement:
             raise click.ClickException(str(e)) from e
 
     def delete(self, uuids: Sequence[str]) -> None:
-        """Delete the allocations of instances; name those that could not be."""
+        """Delete the allocations of instances.
+
+        Raises
+        ------
+        click.ClickException
+            Some could not be deleted; the message names their instances.
+        """
         failed: dict[str, str] = {}
         for instance_uuid in uuids:
             try:

@@ -23,7 +23,7 @@ class CommandSession:
     _api: ApiClient | None = None
 
     def api(self) -> ApiClient:
-        """Return a client of the API, or of a snapshot's in this process."""
+        """Return a client of the API; for a snapshot, of an API in this process."""
         if self._api is None and self.snapshot is not None:
             from .offline import offline_api
 

@@ -22,7 +22,7 @@ from .session import CommandSession
 from .stored_records import read_record, stored_records
 from .tables import Answer
 
-#: The first bytes; the last one is the version of the format.
+#: The first bytes of a file, and after them the version of the format.
 _MAGIC: Final = b"moorage snapshot "
 _VERSION: Final = b"\x01"
 _MAX_BYTES: Final = 1 << 30
@@ -36,11 +36,11 @@ class Snapshot(msgspec.Struct, array_like=True):
     taken_at : float
         Seconds since the epoch.
     view : bytes
-        The state then: hosts, providers and options.
+        The state at that time: hosts, providers and options.
     records : list of (id, bytes)
         Decisions with their requests, the newest first.
     views : dict
-        The views of those decisions, by id.
+        The views on which these decisions were made, by the id of the view.
     """
 
     taken_at: float
@@ -84,7 +84,8 @@ def read_snapshot(path: Path) -> Snapshot:
     Raises
     ------
     click.ClickException
-        It is no snapshot, is damaged, or of another version; one line says which.
+        The file is no snapshot, is damaged, or has another version; one line says
+        which.
     """
     try:
         if path.stat().st_size > _MAX_BYTES:
@@ -133,8 +134,8 @@ def snapshot(
     stored = list(stored_records(api, n_decisions))
     records = [(int(record["id"]), b64decode(record["data"])) for record in stored]
     views = _views(api, stored, n_views)
-    taken = Snapshot(api.now(), view, records, views)
-    size = write_snapshot(file, taken)
+    content = Snapshot(api.now(), view, records, views)
+    size = write_snapshot(file, content)
     click.echo(
         f"{file}: {len(records)} decision(s), {len(views)} view(s), "
         f"{size / 1e6:.1f} MB."

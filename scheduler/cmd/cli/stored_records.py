@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions with their requests, as the API has them stored."""
+"""Read stored decisions with their requests from the API."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _PAGE: Final = 200
 def stored_records(
     api: ApiClient, limit: int, *, since: float | None = None
 ) -> Iterator[Answer]:
-    """Yield decisions as the API answers them, the newest first.
+    """Yield the records of decisions in the form of the API, the newest first.
 
     Parameters
     ----------
     since : float, optional
-        Only those not older than this, seconds since the epoch.
+        Only decisions from this time on, seconds since the epoch.
     """
     after = None
     while limit > 0:
@@ -40,12 +40,12 @@ def stored_records(
 
 
 def read_record(record: Answer) -> StoredDecision:
-    """Return a decision.
+    """Return the decision that a record of the API holds.
 
     Raises
     ------
     click.ClickException
-        A newer or broken release wrote it.
+        The record is damaged, or is that of another release.
     """
     from ...decision_store import StoredDecision, UnreadableRecord
 

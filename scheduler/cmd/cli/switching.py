@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Disable and enable hosts in the store or the file of their source.
 
-The other text of a file is not changed.
+Other hosts and comments in the file are not changed.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from .text import safe
 
 
 def edit_inventory(path: Path, host: str, *, disabled: bool, reason: str) -> bool:
-    """Write whether a host is disabled into a file; return whether it was changed.
+    """Write to a file whether a host is disabled; return whether the file was changed.
 
-    The file is replaced as a whole, once the new one was read without a mistake.
+    The file is replaced as a whole, after the new text was read without a mistake.
 
     Raises
     ------
     InventoryError
         The file has mistakes, before or after the edit.
     LookupError
-        It has no such host.
+        The file has no such host.
     OSError
-        It cannot be written.
+        The file cannot be written.
     """
     records = [node.record for node in read_inventory(path).hosts]
     nodes = [record for record in records if record.host == host]
@@ -50,9 +50,9 @@ def edit_inventory(path: Path, host: str, *, disabled: bool, reason: str) -> boo
 
 
 def edited(text: str, host: str, *, disabled: bool, reason: str) -> str:
-    """Return the text of a file, with its comments, with another state of a host."""
+    """Return the text of a file with another state of a host; comments remain."""
     if disabled:
-        # A text of JSON is one of YAML, too.
+        # A string of JSON is also one of YAML.
         text = _with_value(text, host, "disabled_reason", json.dumps(reason))
         return _with_value(text, host, "disabled", "true")
     text = _with_value(text, host, "disabled_reason", "null", is_added=False)
@@ -62,21 +62,24 @@ def edited(text: str, host: str, *, disabled: bool, reason: str) -> str:
 def _with_value(
     text: str, host: str, name: str, value: str, *, is_added: bool = True
 ) -> str:
-    """Return the text of a file with another value of a key of a host.
+    """Return the text of a file with a value set for a key of a host.
 
     Parameters
     ----------
     is_added : bool
-        Whether a host without the key gets it.
+        Whether the key is added to a host that lacks it.
     """
     # From the end of the file, so that earlier positions remain valid.
     for node in reversed(list(_hosts(yaml.compose(text), host))):
-        own = dict(_pairs(node))
-        if name in own:
-            at = own[name]
-            text = f"{text[: at.start_mark.index]}{value}{text[at.end_mark.index :]}"
+        nodes = dict(_pairs(node))
+        if name in nodes:
+            value_node = nodes[name]
+            text = (
+                f"{text[: value_node.start_mark.index]}{value}"
+                f"{text[value_node.end_mark.index :]}"
+            )
         elif is_added:
-            text = _inserted(text, node, own["host"], name, value)
+            text = _inserted(text, node, nodes["host"], name, value)
     return text
 
 
@@ -100,8 +103,8 @@ def _pairs(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node]]:
 def _inserted(
     text: str, node: yaml.MappingNode, after: yaml.Node, name: str, value: str
 ) -> str:
-    """Return the text with a key after the host's name, in the mapping's own style."""
-    [key] = [k for k, v in node.value if v is after]
+    """Return the text with a key after the host's name, in the style of the mapping."""
+    [key] = [key_node for key_node, value_node in node.value if value_node is after]
     end = after.end_mark.index
     if node.flow_style:
         quoted = f'"{name}"' if key.style == '"' else name
@@ -117,7 +120,7 @@ def switch(config_files: Sequence[str], host: str, reason: str, *, off: bool) ->
     Raises
     ------
     click.ClickException
-        The source of hosts keeps it elsewhere, or cannot be written.
+        The source of hosts cannot be written, or disabled hosts are kept elsewhere.
     """
     conf = read_options(config_files)
     if not conf.config_file and not conf.config_dir:
@@ -142,9 +145,9 @@ def switch(config_files: Sequence[str], host: str, reason: str, *, off: bool) ->
 
 
 def _novas_command(host: str, reason: str, *, off: bool) -> str:
-    because = f" --disable-reason {shlex.quote(reason)}" if off else ""
+    reason_option = f" --disable-reason {shlex.quote(reason)}" if off else ""
     state = "--disable" if off else "--enable"
-    command = f"openstack compute service set {state}{because}"
+    command = f"openstack compute service set {state}{reason_option}"
     return (
         "nova keeps which hosts are disabled ([moorage] source = nova_db); run: "
         f"{command} {safe(shlex.quote(host))} nova-compute"
@@ -169,8 +172,8 @@ def _in_store(options: Any, host: str, reason: str, *, off: bool) -> str:  # noq
     store = HostStore(options.store_connection)
     try:
         store.upgrade()
-        known = {record.host for _, record in store.load()}
-        if host not in known:
+        stored_hosts = {record.host for _, record in store.load()}
+        if host not in stored_hosts:
             raise LookupError(f"{store.name} has no host {safe(host)!r}")
         if off:
             store.disable(host, reason, time.time())

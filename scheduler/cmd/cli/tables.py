@@ -16,7 +16,7 @@ from .text import cell, names, number, safe, timestamp, why
 #: An answer of the API: an object of JSON.
 Answer = Mapping[str, Any]
 
-#: Hosts of one decision, or of one claim, and instances, that are named.
+#: Hosts of a decision or claim that are named, and instances that are listed.
 _MAX_HOSTS: Final = 4
 _MAX_PLACED: Final = 20
 #: Characters up to which the names of hosts are not wrapped.
@@ -68,6 +68,7 @@ def decisions_table(decisions: Iterable[Answer]) -> Table:
 
 
 def _first_of(decision: Answer) -> str:
+    """Return the first instance of a decision, and how many more there are."""
     uuids = decision["instance_uuids"]
     if not uuids:
         return f"{decision['n_instances']} instance(s)"
@@ -78,8 +79,10 @@ def _first_of(decision: Answer) -> str:
 def _outcome(decision: Answer) -> Text:
     outcome = decision["outcome"] or "open"
     hosts = decision["hosts"]
-    what = names(hosts[:_MAX_HOSTS]) if hosts else why(decision)
-    text = cell(outcome, _OUTCOMES.get(outcome, "")).append(f": {safe(what)}", "none")
+    hosts_or_reason = names(hosts[:_MAX_HOSTS]) if hosts else why(decision)
+    text = cell(outcome, _OUTCOMES.get(outcome, "")).append(
+        f": {safe(hosts_or_reason)}", "none"
+    )
     if decision.get("is_stale"):
         text.append(f" (host state {decision['view_age_s']:.0f} s old)", "yellow")
     return text
@@ -116,7 +119,7 @@ def funnel_table(record: Answer, title: str = "Hosts left after each step") -> T
         style = "" if step["n_out"] else "bold red"
         n_in = "" if step["n_in"] is None else f"{step['n_in']:,}"
         out = Text(f"{step['n_out']:,}", style=style)
-        instance = step.get("instance", 1)  # a server of an earlier release has none
+        instance = step.get("instance", 1)  # a server of an earlier release lacks it
         of_later = f", instance {instance}" if instance > 1 else ""
         name = cell(f"{step['name']}{of_later}", style)
         table.add_row(name, n_in, out, cell(step["reason"]))
@@ -128,21 +131,25 @@ def scores_table(hosts: Sequence[Answer], title: str, *, n_shown: int = 5) -> Ta
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("weigher", no_wrap=True)
     # For further instances of a request, only the chosen host's parts are stored.
-    shown = [host for host in hosts if host["parts"]][:n_shown]
+    shown_hosts = [host for host in hosts if host["parts"]][:n_shown]
     # The nodes of an Ironic service have one host.
-    name = "host" if len({host["host"] for host in shown}) == len(shown) else "node"
-    for host in shown:
+    name = (
+        "host"
+        if len({host["host"] for host in shown_hosts}) == len(shown_hosts)
+        else "node"
+    )
+    for host in shown_hosts:
         table.add_column(cell(host[name]), justify="right")
-    n_without = 0
-    for parts in zip(*(host["parts"] for host in shown), strict=True):
+    n_zero = 0
+    for parts in zip(*(host["parts"] for host in shown_hosts), strict=True):
         if any(part["weighted"] != 0 for part in parts):
             table.add_row(cell(parts[0]["name"]), *map(_part, parts))
         else:
-            n_without += 1
+            n_zero += 1
     table.add_section()
-    weights = (Text(number(host["weight"]), style="bold") for host in shown)
+    weights = (Text(number(host["weight"]), style="bold") for host in shown_hosts)
     table.add_row("weight", *weights)
-    zeros = f"; {n_without} other weighers: 0" if n_without else ""
+    zeros = f"; {n_zero} other weighers: 0" if n_zero else ""
     table.caption = Text(f"weighted part (raw weight){zeros}")
     table.caption_justify = "left"
     return table
@@ -155,7 +162,7 @@ def _part(part: Answer) -> Text:
 
 def _node(placed: Answer) -> str:
     """Return the compute node of an instance, if its name is not the host's."""
-    node = placed.get("node")  # a server of an earlier release has none
+    node = placed.get("node")  # a server of an earlier release lacks it
     return f" {safe(node)}" if node else ""
 
 
@@ -214,11 +221,13 @@ def hosts_table(hosts: Sequence[Answer]) -> Table:
     """Return the table of compute nodes: state, age, fill, pending claims."""
     right = ("seen", "vCPU", "RAM", "disk", "instances", "claims")
     # Ironic's nodes have other names than their service host.
-    node = ("node",) if any(host["node"] != host["host"] for host in hosts) else ()
+    node_column = (
+        ("node",) if any(host["node"] != host["host"] for host in hosts) else ()
+    )
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     longest = max((len(host["host"]) for host in hosts), default=0)
-    for name in ("host", *node, "zone", "state", *right):
-        # On a narrow terminal amounts wrap, and names stay whole if they are short.
+    for name in ("host", *node_column, "zone", "state", *right):
+        # On a narrow terminal, amounts are wrapped, and short names of hosts are not.
         table.add_column(
             name,
             justify="right" if name in right else "left",
@@ -230,10 +239,10 @@ def hosts_table(hosts: Sequence[Answer]) -> Table:
         is_named = host["node"] != host["host"]
         table.add_row(
             cell(host["host"]),
-            *([cell(host["node"] if is_named else "", "dim")] if node else ()),
+            *([cell(host["node"] if is_named else "", "dim")] if node_column else ()),
             cell(host["zone"]),
             cell(condition, _CONDITIONS.get(condition, "red")).append(
-                # A server of an earlier release has none.
+                # A server of an earlier release sends no reason.
                 f": {safe(reason)}" if (reason := host.get("disabled_reason")) else ""
             ),
             "-" if host["seen_s"] is None else f"{host['seen_s']:.0f} s ago",
@@ -273,8 +282,8 @@ def _plain(value: object) -> str:
         return ", ".join(f"{name} {_plain(entry)}" for name, entry in value.items())
     if isinstance(value, list):
         # A list of pairs, such as a host and its weight: "h2 3; h3 2.25".
-        between = "; " if any(isinstance(entry, list) for entry in value) else " "
-        return between.join(map(_plain, value)) or "-"
+        separator = "; " if any(isinstance(entry, list) for entry in value) else " "
+        return separator.join(map(_plain, value)) or "-"
     if isinstance(value, float):
         return f"{value:.6g}"
     return "-" if value is None else str(value)

@@ -54,7 +54,7 @@ def _show_closest(console: Console, answer: Answer) -> None:
 def _closest_table(answer: Answer) -> Table:
     table = make_table("", "change", "hosts", "zones", "such as", right=("hosts",))
     for group in answer["groups"]:
-        zones = (f"{safe(zone)} {n:,}" for zone, n in group["zones"])
+        zones = (f"{safe(zone)} {n_hosts:,}" for zone, n_hosts in group["zones"])
         table.add_row(
             cell(group["text"]),
             f"{group['n_hosts']:,}",
@@ -111,10 +111,12 @@ def _show_capacity(console: Console, answer: Answer) -> None:
 
 def _capacity_table(answer: Answer) -> Table:
     right = ("vCPU", "RAM", "disk", "instances", "hosts")
-    cells = {place["cell_uuid"] for f in answer["flavors"] for place in f["places"]}
-    cell_ = ("cell",) if len(cells) > 1 else ()
+    cells = {
+        place["cell_uuid"] for flavor in answer["flavors"] for place in flavor["places"]
+    }
+    cell_column = ("cell",) if len(cells) > 1 else ()
     table = make_table(
-        "", "flavor", *right[:3], "zone", *cell_, *right[3:], right=right
+        "", "flavor", *right[:3], "zone", *cell_column, *right[3:], right=right
     )
     for flavor in answer["flavors"]:
         sizes = (
@@ -123,12 +125,12 @@ def _capacity_table(answer: Answer) -> Table:
             f"{flavor['disk_gb']:,} GB",
         )
         total = _instances(flavor), f"{flavor['n_hosts']:,}"
-        empty = ("",) if cell_ else ()
+        empty = ("",) if cell_column else ()
         table.add_row(
             cell(flavor["flavor"] or "-", "bold"), *sizes, "all", *empty, *total
         )
         for place in flavor["places"] if len(flavor["places"]) > 1 else ():
-            in_cell = (cell(place["cell_uuid"], "dim"),) if cell_ else ()
+            in_cell = (cell(place["cell_uuid"], "dim"),) if cell_column else ()
             counts = f"{place['n_instances']:,}", f"{place['n_hosts']:,}"
             table.add_row("", "", "", "", cell(place["zone"]), *in_cell, *counts)
     return table

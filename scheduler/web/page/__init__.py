@@ -3,8 +3,9 @@
 
     answers ─▶ views ─▶ heat_map, charts (SVG) ─▶ templates (Jinja2) ─▶ browser
 
-It is rendered here; the script of ``static/`` only refreshes, and names squares of the
-heat map. A page loads nothing from other servers, and its URL can be sent to others.
+The server renders the page; the script in ``static/`` only refreshes parts of it, and
+names squares of the heat map. A page loads nothing from other servers, and its URL can
+be sent to other users.
 """
 
 from .rendering import decision_file

@@ -16,7 +16,7 @@ from .formats import milliseconds
 N_COLORS: Final = 8
 _WIDTH: Final = 320
 _HEIGHT: Final = 14
-#: The share of a decision's time from which on a step is shown.
+#: The share of a decision's time from which on a step is shown separately.
 _SEEN: Final = 0.01
 #: Steps of a decision that contain others, or are its sum.
 _SUMS: Final = frozenset({"total"})
@@ -43,16 +43,16 @@ def _rect(name: str, x: float, width: float, title: str = "") -> Markup:
 
 
 def _least(width: float) -> float:
-    """Return a width, large enough to be visible."""
+    """Return a width that is large enough to be visible, or 0."""
     return max(width, 1.5) if width > 0 else 0.0
 
 
 def funnel_bar(n_in: int | None, n_out: int, n_most: int) -> Markup:
-    """Return the hosts that a step left, and behind them those that it rejected."""
+    """Return a bar of the hosts that a step left, in front of those that entered."""
     scale = _WIDTH / max(1, n_most)
-    before = _rect("lost", 0, _least((n_in or 0) * scale))
+    entered = _rect("lost", 0, _least((n_in or 0) * scale))
     remaining = _rect("left", 0, _least(n_out * scale))
-    return _svg(before + remaining, _WIDTH, _HEIGHT, "")
+    return _svg(entered + remaining, _WIDTH, _HEIGHT, "")
 
 
 def share_bar(share: float | None, width: int = 120) -> Markup:
@@ -89,32 +89,43 @@ def score_bars(hosts: Sequence[Mapping[str, Any]]) -> ScoreBars | None:
 
     Hosts of one decision have the same weighers in the same order.
     """
-    shown = [host for host in hosts if host["parts"]]
-    if not shown:
+    shown_hosts = [host for host in hosts if host["parts"]]
+    if not shown_hosts:
         return None
-    all_ = range(len(shown[0]["parts"]))
-    used = [i for i in all_ if any(_weighted(host, i) for host in shown)]
-    colors = {i: f"w{min(color, N_COLORS - 1)}" for color, i in enumerate(used)}
-    most = max((_sum(host, used, 1) for host in shown), default=0.0)
-    least = max((_sum(host, used, -1) for host in shown), default=0.0)
-    bars = [(host, _score_bar(host, colors, least, most)) for host in shown]
-    names = [(shown[0]["parts"][i]["name"], color) for i, color in colors.items()]
-    return ScoreBars(names, bars, len(all_) - len(used))
+    indices = range(len(shown_hosts[0]["parts"]))
+    used_indices = [
+        i for i in indices if any(_weighted(host, i) for host in shown_hosts)
+    ]
+    colors = {i: f"w{min(color, N_COLORS - 1)}" for color, i in enumerate(used_indices)}
+    most_above = max((_sum(host, used_indices, 1) for host in shown_hosts), default=0.0)
+    most_below = max(
+        (_sum(host, used_indices, -1) for host in shown_hosts), default=0.0
+    )
+    bars = [
+        (host, _score_bar(host, colors, most_below, most_above)) for host in shown_hosts
+    ]
+    names = [(shown_hosts[0]["parts"][i]["name"], color) for i, color in colors.items()]
+    return ScoreBars(names, bars, len(indices) - len(used_indices))
 
 
 def _weighted(host: Mapping[str, Any], i: int) -> float:
+    """Return the part of a host's weight that weigher `i` gave."""
     return float(host["parts"][i]["weighted"] or 0.0)
 
 
-def _sum(host: Mapping[str, Any], used: Sequence[int], sign: int) -> float:
-    return sum(max(0.0, sign * _weighted(host, i)) for i in used)
+def _sum(host: Mapping[str, Any], used_indices: Sequence[int], sign: int) -> float:
+    """Return the sum of a host's parts above 0 or, if `sign` is -1, below 0."""
+    return sum(max(0.0, sign * _weighted(host, i)) for i in used_indices)
 
 
 def _score_bar(
-    host: Mapping[str, Any], colors: Mapping[int, str], least: float, most: float
+    host: Mapping[str, Any],
+    colors: Mapping[int, str],
+    most_below: float,
+    most_above: float,
 ) -> Markup:
-    scale = _WIDTH / (least + most or 1.0)
-    zero = least * scale
+    scale = _WIDTH / (most_below + most_above or 1.0)
+    zero = most_below * scale
     content, below, above = Markup(""), zero, zero
     for i, color in colors.items():
         value = _weighted(host, i)
@@ -123,7 +134,7 @@ def _score_bar(
         above, below = (above + width, below) if value > 0 else (above, x)
         title = f"{safe(host['parts'][i]['name'])}: {number(value)}"
         content += _rect(color, x, width, title)
-    if least:
+    if most_below:
         content += _rect("zero", zero - 0.5, 1)
     return _svg(content, _WIDTH, _HEIGHT, "")
 
@@ -148,9 +159,9 @@ class TimesBar:
 
 def times_bar(times_ms: Mapping[str, float]) -> TimesBar:
     """Return the picture of the times of a decision."""
-    known = {name: ms for name, ms in times_ms.items() if name not in _SUMS}
-    total = max(times_ms.get("total", 0.0), sum(known.values()))
-    largest = [(n, ms) for n, ms in known.items() if ms >= total * _SEEN][
+    step_times = {name: ms for name, ms in times_ms.items() if name not in _SUMS}
+    total = max(times_ms.get("total", 0.0), sum(step_times.values()))
+    largest = [(name, ms) for name, ms in step_times.items() if ms >= total * _SEEN][
         : N_COLORS - 1
     ]
     steps = [(name, f"w{color}", ms) for color, (name, ms) in enumerate(largest)]
@@ -170,10 +181,10 @@ def claims_line(at_ms: Sequence[float | None], total_ms: float) -> Markup:
     # As wide as `times_bar`, with room for half a circle on each side.
     width, height, room = 2 * _WIDTH, 28, 8
     content = Markup('<path class="axis" d="M0 14H{}"/>').format(width)
-    for order, at in enumerate(at_ms, start=1):
-        if at is None:
+    for order, answered_ms in enumerate(at_ms, start=1):
+        if answered_ms is None:
             continue
-        x = min(1.0, max(0.0, at / (total_ms or 1.0))) * width
+        x = min(1.0, max(0.0, answered_ms / (total_ms or 1.0))) * width
         content += Markup(
             '<circle class="moment" cx="{x}" cy="14" r="8"/>'
             '<text x="{x}" y="18" text-anchor="middle">{order}</text>'
@@ -190,22 +201,30 @@ def minutes_bars(counts: Sequence[tuple[int, int]]) -> Markup:
     Parameters
     ----------
     counts : sequence of (int, int)
-        Those with and without a host, by minute, the oldest first.
+        The decisions with and without a host by minute, the oldest first.
     """
-    most = max((good + bad for good, bad in counts), default=0) or 1
+    most = (
+        max((n_selected + n_refused for n_selected, n_refused in counts), default=0)
+        or 1
+    )
     height, pitch = 48, 5
     content = Markup('<rect class="lost" y="{}" width="{}" height="1"/>').format(
         height - 1, len(counts) * pitch
     )
-    for minute, (good, bad) in enumerate(counts):
+    for minute, (n_selected, n_refused) in enumerate(counts):
         y = height - 1.0
-        for name, n in (("left", good), ("refused", bad)):
-            tall = _least(n / most * (height - 3))
-            y -= tall
-            if tall:
+        for name, count in (("left", n_selected), ("refused", n_refused)):
+            bar_height = _least(count / most * (height - 3))
+            y -= bar_height
+            if bar_height:
                 content += Markup(
                     '<rect class="{}" x="{}" y="{}" width="{}" height="{}"/>'
-                ).format(name, minute * pitch, f"{y:.1f}", pitch - 2, f"{tall:.1f}")
-    good, bad = sum(c[0] for c in counts), sum(c[1] for c in counts)
-    label = f"Decisions by minute: {good:,} with a host, {bad:,} without"
+                ).format(
+                    name, minute * pitch, f"{y:.1f}", pitch - 2, f"{bar_height:.1f}"
+                )
+    n_selected, n_refused = (
+        sum(pair[0] for pair in counts),
+        sum(pair[1] for pair in counts),
+    )
+    label = f"Decisions by minute: {n_selected:,} with a host, {n_refused:,} without"
     return _svg(content, len(counts) * pitch, height, label)

@@ -16,7 +16,7 @@ _KIB: Final = 1024
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
 _DAY_S: Final = 86400
-#: An en dash.
+#: An en dash, shown for a missing value.
 _NONE: Final = "\u2013"
 
 
@@ -85,7 +85,7 @@ def zone_name() -> str:
 
 
 def host_path(host: str | None) -> str | None:
-    """Return the path of a host's page; None: it cannot have one."""
+    """Return the path of a host's page; None: no path can have this name."""
     return _path("hosts", host)
 
 
@@ -102,10 +102,10 @@ def _path(folder: str, name: str | None) -> str | None:
 
 
 def question_path(page: str, **values: str | None) -> str:
-    """Return the path of a page with a query of the values that are given."""
-    given = {
+    """Return the path of a page with a query of the values that are not empty."""
+    query_values = {
         name: value for name, value in values.items()
         if value and len(value) <= _MAX_NAME
     }  # fmt: skip
-    query = urlencode(given, errors="replace")
+    query = urlencode(query_values, errors="replace")
     return f"/{page}?{query}" if query else f"/{page}"

@@ -12,9 +12,9 @@ from ...errors import InvalidRequest, excerpt
 from ..openapi import BODIES, PARAMETERS
 from ..specs import check
 
-#: Choices of the ages of decisions, seconds.
+#: The ages of decisions that the form offers, in seconds.
 AGES: Final = {"15m": 900, "1h": 3600, "6h": 21600, "1d": 86400, "7d": 604800}
-#: Decisions of one page.
+#: The number of decisions on one page.
 PAGE: Final = 50
 _OUTCOMES: Final = {"": None, "refused": True, "selected": False}
 _NUMBERS: Final = {
@@ -47,16 +47,16 @@ def number(args: Args, name: str) -> int:
 
 
 def decision_query(args: Args) -> DecisionQuery:
-    """Return the query of the form of decisions.
+    """Return the query for stored decisions from their form.
 
     Raises
     ------
     InvalidRequest
     """
     schemas = PARAMETERS["/v1/decisions"]
-    given = {name: text(args, name) for name in ("instance", "project", "host")}
-    given["after"] = text(args, "after")
-    for name, value in given.items():
+    fields = {name: text(args, name) for name in ("instance", "project", "host")}
+    fields["after"] = text(args, "after")
+    for name, value in fields.items():
         if value:
             _check(name, value, schemas[name])
     outcome, since = text(args, "outcome"), text(args, "since")
@@ -67,12 +67,12 @@ def decision_query(args: Args) -> DecisionQuery:
     if since and since not in AGES:
         raise InvalidRequest(f"since: {excerpt(since)} is none of {', '.join(AGES)}")
     return DecisionQuery(
-        instance_uuid=given["instance"] or None,
-        project_id=given["project"] or None,
-        host=given["host"] or None,
+        instance_uuid=fields["instance"] or None,
+        project_id=fields["project"] or None,
+        host=fields["host"] or None,
         failed=_OUTCOMES[outcome],
         since_s=now_s() - AGES[since] if since else None,
-        after=int(given["after"]) if given["after"] else None,
+        after=int(fields["after"]) if fields["after"] else None,
         limit=PAGE,
     )
 
@@ -90,7 +90,7 @@ def check_name(label: str, value: str) -> None:
 
 
 def dry_run_body(args: Args) -> dict[str, Any] | None:
-    """Return the body of a dry run; None: nothing is asked yet.
+    """Return the body of a dry run; None: the form is still empty.
 
     Raises
     ------

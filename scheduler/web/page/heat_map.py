@@ -18,7 +18,7 @@ from ...display import safe
 from ...explain import RESOURCES, FillGroup, HostCondition, ResourceFill
 from .formats import percent
 
-#: The shares at which the next shade begins.
+#: The used shares of a resource at which the next shade begins.
 SHADES: Final = (0.2, 0.4, 0.6, 0.8, 0.95)
 #: The width of one map, and the target height of all maps of a resource, pixels.
 _WIDTH: Final = 380
@@ -63,13 +63,13 @@ class HeatLayout:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HeatMap:
-    """One resource of one group.
+    """One resource of one group of hosts, as a picture and in numbers.
 
     Attributes
     ----------
     svg : Markup
     n_full : int
-        Hosts in the last shade.
+        The number of hosts in the last shade.
     lowest, median, highest : float
         Shares over its hosts; NaN: no host has the resource.
     """
@@ -96,10 +96,14 @@ def heat_maps(group: FillGroup, layout: HeatLayout) -> list[HeatMap]:
 def _heat_map(group: FillGroup, resource: str, layout: HeatLayout) -> HeatMap:
     fill = group.resources[resource]
     shares = fill.shares
-    known = shares[np.isfinite(shares)]
-    spread = (known.min(), float(np.median(known)), known.max()) if len(known) else None
+    finite_shares = shares[np.isfinite(shares)]
+    spread = (
+        (finite_shares.min(), float(np.median(finite_shares)), finite_shares.max())
+        if len(finite_shares)
+        else None
+    )
     lowest, median, highest = spread or (math.nan,) * 3
-    n_full = int((known >= SHADES[-1]).sum())
+    n_full = int((finite_shares >= SHADES[-1]).sum())
     label = (
         f"{LABELS[resource]} of {len(shares):,} hosts in {safe(group.label)}: "
         f"{percent(fill.share)} used, median {percent(median)}, "
@@ -124,10 +128,10 @@ def _classes(group: FillGroup, fill: ResourceFill) -> npt.NDArray[np.str_]:
 
 
 def _svg(classes: npt.NDArray[np.str_], layout: HeatLayout, label: str) -> Markup:
-    n, side, pitch = len(classes), layout.side, layout.pitch
-    width = min(n, layout.n_columns) * pitch - (pitch - side)
-    height = -(-n // layout.n_columns) * pitch - (pitch - side)
-    lines = _lines(n, layout)
+    n_hosts, side, pitch = len(classes), layout.side, layout.pitch
+    width = min(n_hosts, layout.n_columns) * pitch - (pitch - side)
+    height = -(-n_hosts // layout.n_columns) * pitch - (pitch - side)
+    lines = _lines(n_hosts, layout)
     # One path a shade: ten thousand elements would take the browser a second.
     paths = Markup("").join(
         Markup('<path class="{}" d="{}"/>').format(
@@ -142,10 +146,10 @@ def _svg(classes: npt.NDArray[np.str_], layout: HeatLayout, label: str) -> Marku
 
 
 @functools.lru_cache(maxsize=8)
-def _lines(n: int, layout: HeatLayout) -> Sequence[str]:
-    """Return a line for each square, as long as it is wide."""
+def _lines(n_hosts: int, layout: HeatLayout) -> Sequence[str]:
+    """Return the SVG path of each square: a line as long as its stroke is wide."""
     side, middle = layout.side, layout.side / 2
-    squares = (divmod(i, layout.n_columns) for i in range(n))
+    squares = (divmod(i, layout.n_columns) for i in range(n_hosts))
     return [
         f"M{column * layout.pitch} {row * layout.pitch + middle:g}h{side}"
         for row, column in squares
@@ -154,7 +158,7 @@ def _lines(n: int, layout: HeatLayout) -> Sequence[str]:
 
 def heat_data(groups: Sequence[FillGroup], layout: HeatLayout) -> Markup:
     """Return the data with which the script names a square, as JSON in an element."""
-    shown = [
+    group_data = [
         {
             "name": group.label,
             "hosts": group.hosts,
@@ -171,7 +175,7 @@ def heat_data(groups: Sequence[FillGroup], layout: HeatLayout) -> Markup:
         "columns": layout.n_columns,
         "labels": [LABELS[name] for name in RESOURCES],
         "conditions": [condition.value for condition in _CONDITIONS],
-        "groups": shown,
+        "groups": group_data,
     }
     text = json.dumps(data, separators=(",", ":"))
     # "</" would end the element, even within a string.

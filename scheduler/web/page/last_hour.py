@@ -17,7 +17,7 @@ from ...errors import SchedulerError
 from ...explain import RejectionCount, count_rejections
 
 _MINUTES: Final = 60
-#: Records that are read; reading one takes 0.1 ms.
+#: Maximum number of records that are read; reading one takes 0.1 ms.
 _MOST: Final = 1000
 #: Seconds for which browsers share one reading.
 _SHARED_S: Final = 5.0
@@ -32,9 +32,10 @@ class HourSummary:
     Attributes
     ----------
     since_s : float
-        From when on decisions were read, seconds since the epoch.
+        The time from which on decisions are counted, seconds since the epoch.
     is_whole : bool
-        False: there were more than are read; the older ones are not counted.
+        Whether all decisions are counted; False: there were too many, and only the
+        newest ones are.
     minutes : sequence of (int, int)
         Decisions with and without a host by minute, the oldest first.
     """
@@ -48,7 +49,7 @@ class HourSummary:
 
     @property
     def n_decisions(self) -> int:
-        """All decisions that were read."""
+        """The number of decisions that are counted."""
         return self.n_selected + self.n_refused
 
 
@@ -80,7 +81,7 @@ class LastHour:
         Raises
         ------
         SchedulerError, StoreUnavailable
-            The store does not answer, or did not some seconds ago.
+            The store does not answer, or did not at the last attempt, seconds ago.
         """
         if not self._lock.acquire(timeout=_WAIT_S):
             raise StoreUnavailable("The decisions of the last hour are still read.")
@@ -107,12 +108,14 @@ class LastHour:
         page = self._find(DecisionQuery(since_s=since, limit=_MOST))
         records = [decision.record for decision in page.decisions]
         is_whole = page.next_id is None
-        good = [record.outcome is Outcome.SELECTED for record in records]
+        are_selected = [record.outcome is Outcome.SELECTED for record in records]
         return HourSummary(
-            since if is_whole else min((r.started_at for r in records), default=now),
+            since
+            if is_whole
+            else min((record.started_at for record in records), default=now),
             is_whole,
-            sum(good),
-            len(good) - sum(good),
+            sum(are_selected),
+            len(are_selected) - sum(are_selected),
             _by_minute(records, since),
             count_rejections(records),
         )
@@ -121,8 +124,9 @@ class LastHour:
 def _by_minute(
     records: Sequence[DecisionRecord], since: float
 ) -> list[tuple[int, int]]:
+    """Return the decisions with and without a host in each minute."""
     counts = [[0, 0] for _ in range(_MINUTES)]
     for record in records:
         minute = min(_MINUTES - 1, max(0, int((record.started_at - since) / 60)))
         counts[minute][record.outcome is not Outcome.SELECTED] += 1
-    return [(good, bad) for good, bad in counts]
+    return [(n_selected, n_refused) for n_selected, n_refused in counts]

@@ -16,7 +16,7 @@ from ...clock import utc_text
 from ...display import number, rank_text, request_rows, safe, timestamp, why
 from . import charts, formats
 
-# Headers of every page: nothing is loaded from elsewhere, framed, or kept.
+# Headers of each page, which loads nothing from elsewhere, and is not framed or cached.
 _POLICY: Final = (
     "default-src 'none'",
     "style-src 'self'",
@@ -106,7 +106,7 @@ def decision_file(id_: str, decisions: Sequence[Mapping[str, Any]]) -> str:
     Parameters
     ----------
     decisions : sequence of mapping
-        As the API returns them.
+        The decisions in the form in which the API returns them.
     """
     style = (resources.files(_PACKAGE) / "static" / "page.css").read_text("utf-8")
     return render(

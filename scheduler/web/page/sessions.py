@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 COOKIE: Final = "moorage"
+#: Maximum number of bytes of the sign-in form.
 _MAX_FORM: Final = 16 * 1024
 #: A longer cookie is not stored by browsers.
 _MAX_COOKIE: Final = 3800
@@ -47,7 +48,7 @@ class Session(Protocol):
 
 
 class TokenSession:
-    """Sessions of ``[web] auth = token``: a signed time, and not the token itself."""
+    """Sessions of ``[web] auth = token``; a cookie is a signed time, not the token."""
 
     wanted = "The token of [web] token_file"
 
@@ -91,7 +92,7 @@ class KeystoneSession:
         return token if can_be_held and 0 < len(token) <= _MAX_COOKIE else None
 
     def to_token(self, cookie: str) -> str | None:
-        """Return the token."""
+        """Return the token, which is the cookie."""
         return self.to_cookie(cookie)
 
 
@@ -134,7 +135,7 @@ def _is_browser(request: Request) -> bool:
 def _explained(
     restricted: WSGIApplication, request: Request, session: Session
 ) -> WSGIApplication:
-    """Return the answer, or the form where the token is missing or refused."""
+    """Return the answer, or the sign-in form if the token is missing or refused."""
     answer = Response.from_app(restricted, request.environ)
     if answer.status_code == HTTPStatus.UNAUTHORIZED:
         had_cookie = COOKIE in request.cookies

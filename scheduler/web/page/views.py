@@ -30,11 +30,11 @@ _HOSTS: Final = 100
 _LATEST: Final = 8
 #: Zones and cells, or places, of one page of the heat map.
 _GROUPS: Final = 100
-#: Instances of a decision whose hosts are shown.
+#: Instances of a decision whose places are looked up.
 _PLACED: Final = 200
 #: Seconds for which a page waits for the store of decisions, in all.
 _STORE_S: Final = 3.0
-#: Smaller answers are sent as they are.
+#: Only an answer with more bytes is compressed.
 _LARGE: Final = 4096
 
 _T = TypeVar("_T")
@@ -76,14 +76,16 @@ class _Views:
         return answers
 
     def cloud(self) -> str:
-        """Show how full the hosts are, the latest decisions and why hosts are out."""
-        by = forms.text(request.args, "by") or BY_ZONE
-        fill = self._answers.explainer.fill(by)
-        first = forms.number(request.args, "first")
+        """Show how full hosts are, latest decisions, and why hosts were rejected."""
+        grouping = forms.text(request.args, "by") or BY_ZONE
+        fill = self._answers.explainer.fill(grouping)
+        first_group = forms.number(request.args, "first")
         # The script asks for the small parts more often than for the heat map.
         is_small = "small" in request.args
-        shown = () if is_small else fill.groups[first : first + _GROUPS]
-        layout = HeatLayout.of(sum(len(group.hosts) for group in shown))
+        shown_groups = (
+            () if is_small else fill.groups[first_group : first_group + _GROUPS]
+        )
+        layout = HeatLayout.of(sum(len(group.hosts) for group in shown_groups))
         query = DecisionQuery(limit=_LATEST)
         latest, error = _attempt(lambda: self._answers.decisions(query))
         hour, _ = _attempt(self._last_hour.read)
@@ -91,10 +93,12 @@ class _Views:
             "cloud.html",
             path="/",
             fill=fill,
-            first=first,
-            next=first + _GROUPS if first + _GROUPS < len(fill.groups) else None,
-            maps=[(group, heat_maps(group, layout)) for group in shown],
-            data=heat_data(shown, layout),
+            first=first_group,
+            next=first_group + _GROUPS
+            if first_group + _GROUPS < len(fill.groups)
+            else None,
+            maps=[(group, heat_maps(group, layout)) for group in shown_groups],
+            data=heat_data(shown_groups, layout),
             latest=finite(latest["decisions"]) if latest else [],
             hour=hour,
             minutes=minutes_bars(hour.minutes) if hour else "",
@@ -133,13 +137,13 @@ class _Views:
 
     def _places(self, decisions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Return the places of the hosts that were selected."""
-        placed = [
+        instances = [
             instance
             for decision in decisions
             for instance in decision["instances"][:_PLACED]
         ]
         return self._answers.explainer.places_of(
-            {instance["host"] for instance in placed}
+            {instance["host"] for instance in instances}
         )
 
     def hosts(self) -> str:
@@ -255,14 +259,14 @@ def failed(error: Exception) -> Response:
 
 
 def _finished(response: Response) -> Response:
-    """Add the headers of a page; compress a large one."""
+    """Add the headers of a page to its response; compress a large response."""
     if request.endpoint == "page.static":
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
     response.headers.update(HEADERS)
     response.vary.add("Accept-Encoding")
-    accepts = request.accept_encodings.quality("gzip") > 0
-    if accepts and len(response.data) > _LARGE:
+    accepts_gzip = request.accept_encodings.quality("gzip") > 0
+    if accepts_gzip and len(response.data) > _LARGE:
         response.data = gzip.compress(response.data, compresslevel=3, mtime=0)
         response.headers["Content-Encoding"] = "gzip"
     return response

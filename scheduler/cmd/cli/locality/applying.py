@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read a file of hosts and their places, compare it with a service, and change that.
+"""Read a file of hosts and places, and change the places of a service accordingly.
 
 Places are aggregates of nova, or aggregates of Placement that nova does not know.
 """
@@ -53,12 +53,12 @@ _MAX_REFUSED: Final = 20
 
 
 class AggregatePlaces:
-    """The places of the file ``[locality] places``, and who is in their aggregates.
+    """The places of the file ``[locality] places``, and the hosts in their aggregates.
 
-    All other aggregates of a provider stay. A host is its root resource provider, whose
-    name is that of the hypervisor. The file is written before a host enters a new
-    place, and the UUID of a new aggregate is that of its place's name, unless a renamed
-    place has that one: if the file is lost, the next run writes it again.
+    A provider stays in all other aggregates. A host is its root resource provider,
+    which has the name of the hypervisor. The file is written before a host enters a new
+    place. The UUID of a new aggregate is computed from the place's name, unless a
+    renamed place has that UUID: if the file is lost, the next run writes it again.
 
     Raises
     ------
@@ -93,7 +93,7 @@ class AggregatePlaces:
         return aggregates
 
     def unknown(self, hosts: Collection[str]) -> Sequence[str]:
-        """Return which hosts are no root resource providers."""
+        """Return the hosts without a root resource provider of their name."""
         roots = root_providers(self._client)
         self._uuid_of = {name: provider for provider, name in roots.items()}
         return [host for host in hosts if host not in self._uuid_of]
@@ -115,12 +115,14 @@ class AggregatePlaces:
     def create(self, places: Collection[Place]) -> None:
         """Add aggregates for places to the file, which may have changed meanwhile."""
         self._aggregates = self._read()
-        taken = set(itertools.chain.from_iterable(self._aggregates.values()))
+        taken_uuids = set(itertools.chain.from_iterable(self._aggregates.values()))
         for place in places:
             if not self._aggregates[place]:
-                new = next(u for u in _uuids(place) if u not in taken)
-                taken.add(new)
-                self._aggregates[place].append(new)
+                new_uuid = next(
+                    uuid_ for uuid_ in _uuids(place) if uuid_ not in taken_uuids
+                )
+                taken_uuids.add(new_uuid)
+                self._aggregates[place].append(new_uuid)
         text = format_places(
             PlacementPlace(aggregate, *place)
             for place, aggregates in self._aggregates.items()
@@ -133,7 +135,7 @@ class AggregatePlaces:
         )
 
     def move(self, host: str, old: Sequence[Place], new: Sequence[Place]) -> None:
-        """Remove a host from aggregates of places, and add it to others, at once."""
+        """Remove a host from places and add it to others, in one write to Placement."""
         try:
             change_aggregates(
                 self._client,
@@ -217,20 +219,20 @@ class Application:
                 f"{listed(list(self._refused), _SHOWN)}. Run it again for what is left"
             )
 
-    def _note_refused(self, host: str, e: HostRefused) -> None:
-        self._refused[host] = f"{e}"
+    def _note_refused(self, host: str, error: HostRefused) -> None:
+        self._refused[host] = f"{error}"
         self._n_in_a_row += 1
         if self._n_in_a_row == _MAX_REFUSED:
-            raise e
+            raise error
 
     def answer(self, *, is_dry: bool) -> dict[str, Any]:
         """Return the changes that were made, or would be, for JSON."""
-        shown: Sequence[PlaceChange] = self._changes if is_dry else self._finished
+        changes: Sequence[PlaceChange] = self._changes if is_dry else self._finished
         return {
             "dry_run": is_dry,
             "n_hosts": len(self._wanted.of_host),
-            "n_left": len(self._changes) - len(shown),
-            "changes": [change.as_dict() for change in shown],
+            "n_left": len(self._changes) - len(changes),
+            "changes": [change.as_dict() for change in changes],
             "refused": [
                 {"host": host, "why": why} for host, why in self._refused.items()
             ],
@@ -254,7 +256,10 @@ def _levels(conf: cfg.ConfigOpts) -> Sequence[str]:
 def _plan(
     wanted: WantedPlaces, service: PlaceService, unknown: Sequence[str]
 ) -> list[PlaceChange]:
-    """Return the changes; raise an error if nothing must be changed."""
+    """Return the changes; raise an error if none may be made.
+
+    That is so if all hosts are unknown, or a place cannot be created.
+    """
     if len(unknown) == len(wanted.of_host) > 0:
         raise ValueError(
             f"{wanted.where(unknown[0])}: {service.name} does not know the host(s) "

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The changes that put hosts into the places that a file names, and their order.
 
-If a change fails, the next run makes the missing ones: it compares the file with the
-present places.
+If a change fails, the next run makes the missing changes: it compares the file with
+the present places.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ class PlaceChange:
     def as_dict(self) -> dict[str, str]:
         """Return the change for JSON."""
         level, name = self.place
-        plain = {"change": str(self.kind), "level": level, "place": name}
-        return plain if self.host is None else {**plain, "host": self.host}
+        place_change = {"change": str(self.kind), "level": level, "place": name}
+        return (
+            place_change if self.host is None else {**place_change, "host": self.host}
+        )
 
 
 class PlaceService(Protocol):
@@ -77,7 +79,7 @@ class PlaceService(Protocol):
         Raises
         ------
         HostRefused
-            The service refused it; some of it may have been done.
+            The service refused the move; a part of it may have been made.
         """
 
 
@@ -97,14 +99,15 @@ def plan(
     for place in sorted(members):
         for host in members[place]:
             places_of[host].append(place)
-    known = (host for host in wanted.of_host if host not in unknown)
-    moved = (_moves(wanted, host, places_of[host]) for host in known)
-    return [*created, *itertools.chain.from_iterable(moved)]
+    known_hosts = (host for host in wanted.of_host if host not in unknown)
+    moves = (_moves(wanted, host, places_of[host]) for host in known_hosts)
+    return [*created, *itertools.chain.from_iterable(moves)]
 
 
 def _moves(
     wanted: WantedPlaces, host: str, present: Sequence[Place]
 ) -> Iterator[PlaceChange]:
+    """Yield the changes that move one host from its present to its wanted places."""
     places = wanted.of_host[host].items()
     for place in present:
         if place[0] in wanted.levels and place not in places:
@@ -124,18 +127,20 @@ def carry_out(
     A host that the service refuses is passed to `on_refused`, and the others are moved.
     """
     for host, group in itertools.groupby(changes, key=lambda change: change.host):
-        of_host = list(group)
+        host_changes = list(group)
         if host is None:
-            service.create([change.place for change in of_host])
+            service.create([change.place for change in host_changes])
         else:
             try:
                 service.move(
-                    host, _places(of_host, ChangeKind.REMOVE), _places(of_host)
+                    host,
+                    _places(host_changes, ChangeKind.REMOVE),
+                    _places(host_changes),
                 )
             except HostRefused as e:
                 on_refused(host, e)
                 continue
-        yield from of_host
+        yield from host_changes
 
 
 def _places(

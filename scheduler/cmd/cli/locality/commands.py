@@ -91,12 +91,12 @@ def _show(console: Console, answer: Answer) -> None:
 
 def _table(changes: list[Answer]) -> Table:
     """Return the changes, those of one place together."""
-    hosts: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
+    hosts_of_change: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
     for change in changes:
-        in_place = hosts[change["change"], change["level"], change["place"]]
+        hosts = hosts_of_change[change["change"], change["level"], change["place"]]
         if "host" in change:
-            in_place.append(change["host"])
+            hosts.append(change["host"])
     table = make_table("", "change", "level", "place", "hosts")
-    for key, in_place in hosts.items():
-        table.add_row(*map(cell, key), cell(names(in_place) if in_place else ""))
+    for key, hosts in hosts_of_change.items():
+        table.add_row(*map(cell, key), cell(names(hosts) if hosts else ""))
     return table

@@ -22,7 +22,8 @@ from .changes import HostRefused, Members
 from .host_file import Place
 
 _GROUP: Final = "nova"
-#: If [nova] timeout is not set: nova informs Placement before it answers.
+#: Time limit in seconds if [nova] timeout is not set: nova informs Placement before it
+#: answers.
 _TIMEOUT_S: Final = 60.0
 #: Statuses that concern all hosts: the credentials, or the number of requests.
 _REFUSES_ALL: Final = (requests.codes.unauthorized, requests.codes.too_many_requests)
@@ -34,7 +35,7 @@ class ComputeApiError(SchedulerError):
 
 
 class ComputeApiRefusal(ComputeApiError):
-    """Raised when it refuses a request that may differ for another host: 4xx."""
+    """Raised when the compute API refuses a request that concerns one host, 4xx."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,12 +92,12 @@ class ComputePlaces:
         self._of_place: defaultdict[Place, list[_Aggregate]] = defaultdict(list)
 
     def unknown(self, hosts: Collection[str]) -> Sequence[str]:
-        """Return which hosts have no compute service."""
-        known = self._get(
+        """Return the hosts without a compute service."""
+        known_hosts = self._get(
             "/os-services?binary=nova-compute",
             lambda body: {service["host"] for service in body["services"]},
         )
-        return [host for host in hosts if host not in known]
+        return [host for host in hosts if host not in known_hosts]
 
     def members(self) -> Members:
         """Return all places, and the hosts of their aggregates."""
@@ -112,8 +113,10 @@ class ComputePlaces:
             if place := place_of(aggregate):
                 self._of_place[place].append(aggregate)
         return {
-            place: frozenset[str]().union(*(aggregate.hosts for aggregate in of_place))
-            for place, of_place in self._of_place.items()
+            place: frozenset[str]().union(
+                *(aggregate.hosts for aggregate in place_aggregates)
+            )
+            for place, place_aggregates in self._of_place.items()
         }
 
     def check_creatable(self, places: Collection[Place]) -> None:
@@ -122,10 +125,10 @@ class ComputePlaces:
         An aggregate without hosts and metadata was created by an interrupted run.
         """
         for place in places:
-            known = self._by_name.get(_name(place))
-            if known is not None and (known.hosts or known.metadata):
+            existing = self._by_name.get(_name(place))
+            if existing is not None and (existing.hosts or existing.metadata):
                 raise ComputeApiError(
-                    f"aggregate {known.name} exists and is not {' '.join(place)}: "
+                    f"aggregate {existing.name} exists and is not {' '.join(place)}: "
                     f"rename it, or set its metadata {LEVEL_KEY} and {PLACE_KEY}"
                 )
 
@@ -182,11 +185,13 @@ class ComputePlaces:
             ) from e
         content = _json(answer)
         if answer.status_code >= requests.codes.multiple_choices:
-            what = f"{verb} {url} of nova{f' with {body}' if body else ''}"
+            operation = f"{verb} {url} of nova{f' with {body}' if body else ''}"
             status = answer.status_code
-            is_of_all = status in _REFUSES_ALL or status >= requests.codes.server_error
-            error = ComputeApiError if is_of_all else ComputeApiRefusal
-            raise error(_refusal(what, status, content))
+            affects_all = (
+                status in _REFUSES_ALL or status >= requests.codes.server_error
+            )
+            error = ComputeApiError if affects_all else ComputeApiRefusal
+            raise error(_refusal(operation, status, content))
         try:
             return read(content)
         except (KeyError, TypeError, AttributeError) as e:
@@ -213,8 +218,8 @@ def _refusal(what: str, status: int, answer: object) -> str:
     if isinstance(answer, dict) and len(answer) == 1:
         [fault] = answer.values()
         message = fault.get("message", "") if isinstance(fault, dict) else ""
-    refused = (requests.codes.unauthorized, requests.codes.forbidden)
-    advice = ". The user of [nova] needs the role admin" if status in refused else ""
+    forbidden = (requests.codes.unauthorized, requests.codes.forbidden)
+    advice = ". The user of [nova] needs the role admin" if status in forbidden else ""
     return (
         f"{shortened(what)} was refused: {status} {one_line(message)}".strip() + advice
     )

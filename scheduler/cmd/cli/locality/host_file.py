@@ -6,7 +6,8 @@
     node2,r1
     ,r1,a,east
 
-A line without a host says where a place is: rack r1 is in row a, and that in room east.
+A line without a host says where a place is: rack r1 is in row a, and row a in room
+east.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ class WantedPlaces:
     path : Path
         The file that was read.
     levels : tuple of str
-        Those that the file has, the smallest first. Other levels do not change.
+        The levels that the file has, the smallest first. Places of other
+        levels do not change.
     of_host : mapping
-        By host: the name of its place by level; a level at which it should have none is
-        missing.
+        By host: the names of its places by level. A level at which the host should have
+        no place is missing.
     line_of : mapping
         The line of each host.
     """
@@ -52,8 +54,12 @@ class WantedPlaces:
     @property
     def places(self) -> list[Place]:
         """All places with hosts, by level."""
-        wanted = {place for places in self.of_host.values() for place in places.items()}
-        return sorted(wanted, key=lambda place: (self.levels.index(place[0]), place[1]))
+        unsorted = {
+            place for places in self.of_host.values() for place in places.items()
+        }
+        return sorted(
+            unsorted, key=lambda place: (self.levels.index(place[0]), place[1])
+        )
 
     def where(self, host: str) -> str:
         """Return the line of a host, as errors name it."""
@@ -66,12 +72,12 @@ def read_wanted(path: Path, levels: Sequence[str]) -> WantedPlaces:
     Parameters
     ----------
     levels : sequence of str
-        Those of ``[locality] levels``, the smallest first.
+        The levels of ``[locality] levels``, the smallest first.
 
     Raises
     ------
     ValueError
-        It is invalid; the message names the line.
+        The file is invalid; the message names the line.
     """
     lines = read_csv(path)
     columns = _columns(path, next(lines, (1, []))[1], levels)
@@ -85,15 +91,17 @@ def read_wanted(path: Path, levels: Sequence[str]) -> WantedPlaces:
             )
         host, *names = cells
         by_column = dict(zip(columns, names, strict=False))
-        named = {lv: by_column[lv] for lv in ordered if by_column.get(lv)}
-        file.add(number, host, named)
+        place_names = {
+            level: by_column[level] for level in ordered if by_column.get(level)
+        }
+        file.add(number, host, place_names)
     return file.wanted()
 
 
 def _columns(path: Path, header: Sequence[str], levels: Sequence[str]) -> list[str]:
     """Return the levels of the columns after the first."""
-    first, *columns = header or [""]
-    if first != _HOST or not columns:
+    first_column, *columns = header or [""]
+    if first_column != _HOST or not columns:
         example = ",".join((_HOST, *levels))
         raise ValueError(
             f"{path}, line 1: {','.join(header)}; it must be host and levels, such as "
@@ -125,9 +133,9 @@ class _HostFile:
         #: By place and larger level: the place around it, and the line that has both.
         self._around: dict[tuple[Place, str], tuple[str, int]] = {}
 
-    def add(self, line: int, host: str, named: Mapping[str, str]) -> None:
+    def add(self, line: int, host: str, place_names: Mapping[str, str]) -> None:
         """Add a line: the places of a host, or of its smallest place."""
-        for level, name in named.items():
+        for level, name in place_names.items():
             if len(name) > _MAX_NAME or not name.isprintable():
                 raise ValueError(
                     f"{_at(self._path, line)}: {level} {name[:_MAX_NAME]!r} is not a "
@@ -139,22 +147,23 @@ class _HostFile:
                 f"{self._line_of[host]}"
             )
         if host:
-            self._hosts[host], self._line_of[host] = named, line
-        elif len(named) < 2:
+            self._hosts[host], self._line_of[host] = place_names, line
+        elif len(place_names) < 2:
             raise ValueError(
                 f"{_at(self._path, line)}: without a host it must name a place and one "
                 "around it"
             )
-        for lower, (level, name) in itertools.combinations(named.items(), 2):
+        for lower, (level, name) in itertools.combinations(place_names.items(), 2):
             self._nest(line, lower, level, name)
 
     def _nest(self, line: int, lower: Place, level: str, name: str) -> None:
-        known, before = self._around.setdefault((lower, level), (name, line))
-        if known != name:
+        """Record that a place is in a larger one; raise ValueError if in another."""
+        known_name, known_line = self._around.setdefault((lower, level), (name, line))
+        if known_name != name:
             raise ValueError(
                 f"{_at(self._path, line)}: {lower[0]} {lower[1]} is in {level} {name}, "
-                f"and by line {before} in {level} {known}; a name is one place of its "
-                "level"
+                f"and by line {known_line} in {level} {known_name}; a name is one "
+                "place of its level"
             )
 
     def wanted(self) -> WantedPlaces:
@@ -162,11 +171,13 @@ class _HostFile:
         if not self._hosts:
             raise ValueError(f"{self._path}: it has no hosts")
         of_host = {
-            host: self._filled(host, named) for host, named in self._hosts.items()
+            host: self._filled(host, place_names)
+            for host, place_names in self._hosts.items()
         }
         return WantedPlaces(self._path, self._levels, of_host, self._line_of)
 
-    def _filled(self, host: str, named: Mapping[str, str]) -> Mapping[str, str]:
+    def _filled(self, host: str, place_names: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the places of a host by level, with the places around them."""
         filled: dict[str, str] = {}
         for level in self._levels:
             names = {
@@ -174,13 +185,14 @@ class _HostFile:
                 for lower in filled.items()
                 for name in self._known_around(lower, level)
             }
-            if level in named:
-                names.setdefault(named[level], "its line")
+            if level in place_names:
+                names.setdefault(place_names[level], "its line")
             if len(names) > 1:
-                (one, by_one), (two, by_two), *_ = names.items()
+                (name_1, source_1), (name_2, source_2), *_ = names.items()
                 raise ValueError(
                     f"{_at(self._path, self._line_of[host])}: host {host} is in "
-                    f"{level} {one} by {by_one}, and in {level} {two} by {by_two}"
+                    f"{level} {name_1} by {source_1}, and in {level} {name_2} by "
+                    f"{source_2}"
                 )
             if names:
                 [filled[level]] = names

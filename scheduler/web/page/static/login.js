@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link from another site is followed without the cookie, as it is SameSite=Strict.
-// If the browser has one, the same request from here succeeds: load the page again.
+// A link from another site is followed without the cookie, which is SameSite=Strict.
+// If the browser has the cookie, the same request from this page succeeds: load again.
 "use strict";
 
 (async () => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refreshes parts of a page, and names the squares of the heat map. Without it the page
-// shows the same, as of when it was loaded.
+// Refreshes parts of a page, and names the squares of the heat map. Without this script
+// the page shows the state at its loading.
 "use strict";
 
 const heat = document.querySelector("[data-heat]");
@@ -34,17 +34,17 @@ function keysOf(element) {
 }
 
 function replacePart(id, fresh) {
-  const old = document.getElementById(id);
-  const made = fresh.getElementById(id);
-  // Nothing is replaced under the reader's hands.
-  if (!old || !made || old.contains(document.activeElement) || old.matches(":hover")) return;
-  const known = keysOf(old);
-  const open = [...old.querySelectorAll("details")].map((details) => details.open);
-  old.replaceChildren(...made.childNodes);
-  if (old === heat) readHeat();
-  old.querySelectorAll("details").forEach((details, i) => { details.open = Boolean(open[i]); });
-  if ("announce" in old.dataset) {
-    const rows = [...old.querySelectorAll("[data-key]")].filter((row) => !known.has(row.dataset.key));
+  const part = document.getElementById(id);
+  const freshPart = fresh.getElementById(id);
+  // A part that the reader is pointing at or typing in is not replaced.
+  if (!part || !freshPart || part.contains(document.activeElement) || part.matches(":hover")) return;
+  const shownKeys = keysOf(part);
+  const areOpen = [...part.querySelectorAll("details")].map((details) => details.open);
+  part.replaceChildren(...freshPart.childNodes);
+  if (part === heat) readHeat();
+  part.querySelectorAll("details").forEach((details, i) => { details.open = Boolean(areOpen[i]); });
+  if ("announce" in part.dataset) {
+    const rows = [...part.querySelectorAll("[data-key]")].filter((row) => !shownKeys.has(row.dataset.key));
     rows.forEach((row) => row.classList.add("new"));
     if (rows.length) say(rows.length === 1 ? "1 new decision" : `${rows.length} new decisions`);
   }
@@ -162,12 +162,12 @@ function move(event, at) {
 if (heat && readout) {
   readHeat();
   heat.addEventListener("pointermove", (event) => {
-    const found = hostAt(event);
-    if (found && String(found) !== String(place)) show(...found);
+    const square = hostAt(event);
+    if (square && String(square) !== String(place)) show(...square);
   });
   heat.addEventListener("click", (event) => {
-    const found = hostAt(event);
-    if (found) open(found);
+    const square = hostAt(event);
+    if (square) open(square);
   });
   heat.addEventListener("keydown", (event) => {
     const maps = event.target.closest(".maps");
