@@ -23,7 +23,7 @@ from .reasons import CheckStage, HostReason
 
 
 class HostTree:
-    """Checks a host's providers, and sharing ones, against parts of a query.
+    """Checks a host's providers, and providers that share with it, against a query.
 
     Parameters
     ----------
@@ -42,7 +42,9 @@ class HostTree:
         self._view = ProviderTable(ProviderColumns.of(records)).view()
         trees = self._view.state.trees
         #: The providers of the host's own tree; the other records share with it.
-        self._own = [r for r in records if trees.roots[trees.find(r.uuid)] == 0]
+        self._own = [
+            record for record in records if trees.roots[trees.find(record.uuid)] == 0
+        ]
 
     def match(self, query: CandidatesQuery) -> Matches:
         """Return the candidates for a query that the tree meets."""
@@ -59,8 +61,9 @@ class HostTree:
     def reasons(self, query: CandidatesQuery) -> list[HostReason]:
         """Return each part of a query that the tree does not meet alone.
 
-        If it meets each alone but not all at once, that is the only reason. Parts are
-        checked as if the query did not name another tree, which is a reason, too.
+        If the tree meets each part alone but not all parts at once, that is the only
+        reason. If the query names another tree, that is a reason, and the parts are
+        checked as if the query named no tree.
         """
         reasons = []
         if tree_of(query) and not self._is_named(query):
@@ -119,32 +122,38 @@ class HostTree:
         return _reason(name, text, amount, f"{free}, {used} used{limit}")
 
     def _of_sharing(self, query: CandidatesQuery, value: str) -> HostReason | None:
-        """Return that a sharing provider, not the host, breaks a rule of aggregates.
+        """Return the reason if a sharing provider breaks a rule of aggregates.
+
+        None: the host itself breaks the rule.
 
         Placement applies the aggregates of a query to each provider that serves it.
         """
-        is_out = value.startswith("!")
+        is_forbidden = value.startswith("!")
         wanted = value.removeprefix("!").removeprefix("in:").split(",")
-        if self._root.aggregates.isdisjoint(wanted) is not is_out:
+        if self._root.aggregates.isdisjoint(wanted) is not is_forbidden:
             return None
         pairs = dict(query.params).get("resources", "").split(",")
-        asked = {pair.partition(":")[0] for pair in pairs}
-        shared = asked.difference(*(record.inventories for record in self._own))
-        sharing = [r for r in self._records if shared & r.inventories.keys()]
-        where = "in a forbidden aggregate" if is_out else "not in the aggregate"
+        requested_classes = {pair.partition(":")[0] for pair in pairs}
+        classes = requested_classes.difference(
+            *(record.inventories for record in self._own)
+        )
+        sharing = [r for r in self._records if classes & r.inventories.keys()]
+        where = "in a forbidden aggregate" if is_forbidden else "not in the aggregate"
         return _reason(
             "aggregate",
-            f"the provider that shares {', '.join(sorted(shared))} with it is {where}",
-            f"{'outside ' if is_out else ''}{self._listed(wanted)}",
+            f"the provider that shares {', '.join(sorted(classes))} with it is {where}",
+            f"{'outside ' if is_forbidden else ''}{self._listed(wanted)}",
             self._listed({uuid for r in sharing for uuid in r.aggregates}),
         )
 
     def _missing(self, part: Constraint, value: str) -> HostReason:
         if part.kind is ConstraintKind.AGGREGATE:
-            is_out = value.startswith("!")
+            is_forbidden = value.startswith("!")
             wanted = value.removeprefix("!").removeprefix("in:").split(",")
-            text = "in a forbidden aggregate" if is_out else "not in the aggregate"
-            required = f"{'outside ' if is_out else ''}{self._listed(wanted)}"
+            text = (
+                "in a forbidden aggregate" if is_forbidden else "not in the aggregate"
+            )
+            required = f"{'outside ' if is_forbidden else ''}{self._listed(wanted)}"
             return _reason(
                 "aggregate", text, required, self._listed(self._root.aggregates)
             )
