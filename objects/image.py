@@ -193,4 +193,10 @@ class ImageMeta(WireObject):
             for name in names:
                 if name in values and values[name] is None:
                     values[name] = empty
-        return cls(**{k: v for k, v in values.items() if k in cls.fields})
+        return cls(
+            **{
+                field_name: value
+                for field_name, value in values.items()
+                if field_name in cls.fields
+            }
+        )

@@ -47,21 +47,25 @@ def image_properties(
         properties["hw_disk_bus"] = "ide" if adapter == "ide" else "scsi"
         if adapter != "ide":
             properties["hw_scsi_model"] = adapter
-    properties |= {k: v for k, v in given.items() if k in fields and k not in _SPECIAL}
-    numa = {
-        "hw_numa_mem": [int(v) for v in _numbered(given, "hw_numa_mem")],
-        "hw_numa_cpus": [parse_cpus(v) for v in _numbered(given, "hw_numa_cpus")],
+    properties |= {
+        name: value
+        for name, value in given.items()
+        if name in fields and name not in _SPECIAL
+    }
+    lists = {
+        "hw_numa_mem": [int(text) for text in _numbered(given, "hw_numa_mem")],
+        "hw_numa_cpus": [parse_cpus(text) for text in _numbered(given, "hw_numa_cpus")],
         "traits_required": [
             name.removeprefix("trait:")
             for name, value in given.items()
             if name.startswith("trait:") and value == "required"
         ],
     }
-    return properties | {name: values for name, values in numa.items() if values}
+    return properties | {name: values for name, values in lists.items() if values}
 
 
 def _numbered(given: Mapping[str, Any], name: str) -> list[Any]:
-    keys = (f"{name}.{n}" for n in count())
+    keys = (f"{name}.{number}" for number in count())
     present = takewhile(lambda key: key in given, keys)
     return [given[key] for key, _ in zip(present, range(_MAX_NUMA_NODES), strict=False)]
 
