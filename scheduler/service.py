@@ -278,7 +278,7 @@ class Scheduler(Selector):
                 tie_seed=int(rng.integers(2**62)),
                 network=network,
                 review=reconciler.review,
-                views=_views(conf, store, waiter, spawner),
+                views=_make_view_keeper(conf, store, waiter, spawner),
                 attachments=AttachmentFinder.of(
                     conf, source.boot_volumes, waiter, spawner
                 ),
@@ -287,7 +287,7 @@ class Scheduler(Selector):
             self.explainer = Explainer(
                 lambda: self.parts, self.candidates.provider_view
             )
-            peers = _peers(conf, self, clock, reconciler)
+            peers = _make_peers(conf, self, clock, reconciler)
             if peers is not None:
                 closing.callback(peers.stop)
             self.status = SchedulerStatus(conf, parts, store, peers)
@@ -367,7 +367,7 @@ def _locate(
     return location
 
 
-def _peers(
+def _make_peers(
     conf: cfg.ConfigOpts,
     selector: Selector,
     clock: Callable[[], float],
@@ -381,7 +381,7 @@ def _peers(
     )
 
 
-def _views(
+def _make_view_keeper(
     conf: cfg.ConfigOpts,
     store: DecisionStore | None,
     waiter: Waiter,

@@ -102,7 +102,7 @@ class SchedulerFixture(fixtures.Fixture):
         self.scheduler = build(
             conf,
             placement=placement.embedded.adapter,
-            source=_Given(self._hosts, self._aggregates, self._instances),
+            source=_GivenHosts(self._hosts, self._aggregates, self._instances),
         )
         self.scheduler.start()
         self.addCleanup(self.scheduler.stop)
@@ -149,7 +149,7 @@ def _in_use(record: HostRecord) -> dict[str, int]:
     }
 
 
-class _Given(BaseHostSource):
+class _GivenHosts(BaseHostSource):
     """Puts given hosts into the table."""
 
     def __init__(

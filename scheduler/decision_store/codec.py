@@ -84,13 +84,13 @@ def _compressed(stored: _Stored) -> bytes:
     return bytes([_VERSION]) + zlib.compress(packed)
 
 
-def _plain(value: object) -> object:
+def _to_plain(value: object) -> object:
     """Return plain data for a value of another library, such as a number of NumPy."""
     item = getattr(value, "item", None)
     return item() if callable(item) else str(value)
 
 
-_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_plain)
+_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_to_plain)
 
 
 def _cleaned(value: object) -> object:

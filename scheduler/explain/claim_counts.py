@@ -103,7 +103,7 @@ class ClaimCounter:
         if len(state.trees.shared[0]) or not all(map(_is_plain, queries)):
             return None
         [first, *later] = (self._slots_of(query) for query in queries)
-        n_first = n_claims = _least(first.values())
+        n_first = n_claims = _minimum(first.values())
         for slots in later:
             # A claim of the first query takes one of the claims of each slot in both.
             if any(first.get(name, slot) is not slot for name, slot in slots.items()):
@@ -111,7 +111,7 @@ class ClaimCounter:
             remaining = [
                 n_slot - (name in first) * n_first for name, n_slot in slots.items()
             ]
-            n_claims = n_claims + np.maximum(_least(remaining), 0)
+            n_claims = n_claims + np.maximum(_minimum(remaining), 0)
         return ClaimCounts(n_claims, np.ones(state.trees.n_rows, np.bool_))
 
     def _slots_of(self, query: ProviderQuery) -> dict[str, Int64s]:
@@ -157,7 +157,7 @@ def _is_plain(query: ProviderQuery) -> bool:
     return all(not group.suffix and not group.required for group in query.groups)
 
 
-def _least(counts: Iterable[Int64s]) -> Int64s:
+def _minimum(counts: Iterable[Int64s]) -> Int64s:
     least: Int64s = np.minimum.reduce(list(counts))
     return least
 
@@ -168,7 +168,7 @@ def _count_together(
     first, *later = (_match(view, query) for query in queries)
     counts = first.counts()
     for other in later:
-        counts = _joined(first, counts, other)
+        counts = _count_after(first, counts, other)
     return counts
 
 
@@ -197,7 +197,7 @@ class _QueryMatches:
             np.add.at(n_of_slot, slot.roots, _grants(self._state, slot))
             np.minimum(n_claims, n_of_slot, out=n_claims)
         is_exact[self.roots] = self._is_exact()
-        return ClaimCounts(n_claims, is_exact, self._shared())
+        return ClaimCounts(n_claims, is_exact, self._shared_limits())
 
     def _is_exact(self) -> Mask:
         """Return for which roots the count does not depend on the providers chosen."""
@@ -221,7 +221,7 @@ class _QueryMatches:
                 is_exact &= ~has_shared[self.roots] | (of_slot == 1)
         return is_exact
 
-    def _shared(self) -> list[SharedLimit]:
+    def _shared_limits(self) -> list[SharedLimit]:
         trees, limits = self._state.trees, []
         if not len(trees.shared[0]):
             return []
@@ -284,7 +284,7 @@ def _grants(
     return np.maximum(grants, 0)
 
 
-def _joined(
+def _count_after(
     first: _QueryMatches, counts: ClaimCounts, other: _QueryMatches
 ) -> ClaimCounts:
     """Return the counts if candidates of `other` are claimed after those of `first`."""
@@ -311,11 +311,11 @@ def _joined(
     return ClaimCounts(
         counts.n_claims + n_later,
         counts.is_exact & other_counts.is_exact & (~is_in_both | has_single_providers),
-        _merged([*counts.shared, *other_counts.shared]),
+        _merge_limits([*counts.shared, *other_counts.shared]),
     )
 
 
-def _merged(limits: Iterable[SharedLimit]) -> list[SharedLimit]:
+def _merge_limits(limits: Iterable[SharedLimit]) -> list[SharedLimit]:
     """Join the limits of equal slots of several queries at the same provider."""
     merged: dict[Hashable, SharedLimit] = {}
     for limit in limits:

@@ -78,7 +78,7 @@ class ClaimLoop:
             if not len(offered):
                 return n_claimed
             host = offered if host is None else host.with_candidates_of(offered)
-            host_after_claim = self._claimed(host, offer, table, n_claimed)
+            host_after_claim = self._claim_next(host, offer, table, n_claimed)
             if host_after_claim is None:
                 return n_claimed
             host = host_after_claim
@@ -93,7 +93,7 @@ class ClaimLoop:
             )
         return Offer(offers)
 
-    def _claimed(
+    def _claim_next(
         self, host: HostBatch, offer: Offer, table: ProviderTable, number: int
     ) -> HostBatch | None:
         """Claim an instance in the table; return the host with it; None: refused."""

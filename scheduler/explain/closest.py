@@ -168,11 +168,11 @@ class ClosestSearch:
         for i in np.argsort(-sizes, kind="stable")[:MAX_TRIED].tolist():
             of_kind = np.zeros(self._n, np.bool_)
             of_kind[hosts[kind_of.reshape(-1) == i]] = True
-            yield from self._tried(
+            yield from self._try_changes(
                 query, [checks[j] for j in np.flatnonzero(kinds[i]).tolist()], of_kind
             )
 
-    def _tried(
+    def _try_changes(
         self, query: AskedQuery, checks: Sequence[HostCheck], mask: Mask
     ) -> Iterator[ClosestGroup]:
         """Yield the groups of changes that admit some of the hosts in a mask."""
@@ -181,7 +181,7 @@ class ClosestSearch:
         if not mask.any():
             return
         n_before = 0
-        for amounts in _amounts(checks, mask):
+        for amounts in _amounts_to_try(checks, mask):
             edits = [
                 check.edit_to(amount)
                 for check, amount in zip(checks, amounts, strict=True)
@@ -207,7 +207,7 @@ class ClosestSearch:
         for edit in edits:
             if edit.numbers:
                 hosts = hosts.with_numbers(edit.numbers)
-        request = self._edited(edits)
+        request = self._edited_request(edits)
         passes = np.ones(len(hosts), np.bool_)
         for restriction in restrictions(request):
             passes &= restriction.allows(hosts)
@@ -222,7 +222,7 @@ class ClosestSearch:
         admitted[rows[passes]] = True
         return admitted
 
-    def _edited(self, edits: Sequence[Edit]) -> Request:
+    def _edited_request(self, edits: Sequence[Edit]) -> Request:
         spec_obj = copy.deepcopy(self._checks.request.spec_obj)
         for edit in edits:
             edit.of_request(spec_obj)
@@ -241,7 +241,7 @@ class ClosestSearch:
         )
 
 
-def _amounts(checks: Sequence[HostCheck], mask: Mask) -> list[tuple[int, ...]]:
+def _amounts_to_try(checks: Sequence[HostCheck], mask: Mask) -> list[tuple[int, ...]]:
     """Return tuples of amounts to try, one amount a check: 0 if it is of no resource.
 
     For a single check, several tuples; for several checks, the one with which a host

@@ -30,7 +30,7 @@ RESOURCES: Final = ("vcpus", "memory_mb", "disk_gb")
 
 #: What identifies a group: whether it is a zone, cell or place (False: its hosts are in
 #: no place), its kind, its name, and the cell of a zone.
-_Name = tuple[bool, str, str, str]
+_GroupKey = tuple[bool, str, str, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def cloud_fill(
     conditions = host_conditions(hosts, now, conf.service_down_time)
     n_hosts_of = Counter(conditions.tolist())
     return CloudFill(
-        tuple(_groups(hosts, conditions, _names(hosts, conf, by))),
+        tuple(_groups(hosts, conditions, _group_keys(hosts, conf, by))),
         by,
         groupings,
         len(set(hosts.cell_uuid.tolist())),
@@ -149,7 +149,7 @@ def cloud_fill(
     )
 
 
-def _names(hosts: HostBatch, conf: cfg.ConfigOpts, by: str) -> list[_Name]:
+def _group_keys(hosts: HostBatch, conf: cfg.ConfigOpts, by: str) -> list[_GroupKey]:
     """Return the kind, the name and the cell of each host's group."""
     cells = hosts.cell_uuid.tolist()
     if by == BY_ZONE:
@@ -169,7 +169,7 @@ def _names(hosts: HostBatch, conf: cfg.ConfigOpts, by: str) -> list[_Name]:
 
 
 def _groups(
-    hosts: HostBatch, conditions: npt.NDArray[Any], names: Sequence[_Name]
+    hosts: HostBatch, conditions: npt.NDArray[Any], names: Sequence[_GroupKey]
 ) -> Iterator[FillGroup]:
     resources = _resources(hosts)
     keys = zip(
@@ -179,7 +179,7 @@ def _groups(
         range(len(hosts)),
         strict=True,
     )
-    members: dict[_Name, list[int]] = {}
+    members: dict[_GroupKey, list[int]] = {}
     for name, _, _, index in sorted(keys):
         members.setdefault(name, []).append(index)
     # Hosts that are in no place, or in several, come last.

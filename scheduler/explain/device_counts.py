@@ -69,17 +69,17 @@ def count_guests(
     is_limited : bool
         Whether a cell may be overcommitted only up to the host's allocation ratios.
     """
-    n_guests = _counted(hosts, need, is_limited=is_limited)
+    n_guests = _count_at_once(hosts, need, is_limited=is_limited)
     if n_guests is not None:
         all_exact = np.ones(len(hosts), np.bool_)
         return DeviceCounts(np.minimum(n_guests, limits), all_exact)
-    return _placed(hosts, need, limits, is_limited=is_limited)
+    return _place_one_by_one(hosts, need, limits, is_limited=is_limited)
 
 
 # -- for all hosts at once -------------------------------------------------------------
 
 
-def _counted(hosts: HostBatch, need: Need, *, is_limited: bool) -> Int64s | None:
+def _count_at_once(hosts: HostBatch, need: Need, *, is_limited: bool) -> Int64s | None:
     """Return how many guests fit each host.
 
     None: it depends on which cells and devices the guests take.
@@ -88,7 +88,7 @@ def _counted(hosts: HostBatch, need: Need, *, is_limited: bool) -> Int64s | None
         return None
     pools = pool_rows(hosts, np.arange(len(hosts))) if need.requests else None
     if need.guest is None:
-        return _by_devices(pools, need) if pools is not None else None
+        return _count_by_devices(pools, need) if pools is not None else None
     [equal_cells, *other_groups] = need.guest.groups
     cell = need.guest.cells[equal_cells[0]]
     if other_groups or need.guest.is_isolated_emulator:
@@ -98,13 +98,15 @@ def _counted(hosts: HostBatch, need: Need, *, is_limited: bool) -> Int64s | None
     cells = hosts.value_arrays("numa_topology", CellArrays).rows()
     cells = cells.take(hosts.codes("numa_topology"))
     ratios = hosts.cpu_allocation_ratio, hosts.ram_allocation_ratio
-    of_cells = _in_cells(cells, cell, ratios if is_limited else None)
+    of_cells = _count_in_cells(cells, cell, ratios if is_limited else None)
     if len(equal_cells) > 1:
         return (
-            _in_all_cells(cells, of_cells, len(equal_cells)) if pools is None else None
+            _count_in_all_cells(cells, of_cells, len(equal_cells))
+            if pools is None
+            else None
         )
     if pools is not None:
-        n_near = _devices_near(cells, pools, need)
+        n_near = _count_by_near_devices(cells, pools, need)
         if n_near is None:
             return None
         of_cells = np.minimum(of_cells, n_near)
@@ -112,7 +114,9 @@ def _counted(hosts: HostBatch, need: Need, *, is_limited: bool) -> Int64s | None
     return total
 
 
-def _in_all_cells(cells: CellRows, of_cells: Int64s, n_cells: int) -> Int64s | None:
+def _count_in_all_cells(
+    cells: CellRows, of_cells: Int64s, n_cells: int
+) -> Int64s | None:
     """Return how many guests fit each host if each guest takes all cells of its host.
 
     None: a host has more cells than a guest.
@@ -124,7 +128,7 @@ def _in_all_cells(cells: CellRows, of_cells: Int64s, n_cells: int) -> Int64s | N
     return np.where(cells.n_cells == n_cells, least, 0)
 
 
-def _in_cells(
+def _count_in_cells(
     cells: CellRows,
     guest: GuestCell,
     ratios: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None,
@@ -148,11 +152,11 @@ def _in_cells(
         n_pinned = len(guest.pcpus)
         counts[cells["n_pcpus"] < n_pinned] = 0
         limit(np.minimum(cells["n_free_pcpus"], cells["free_threads"]), n_pinned)
-    np.minimum(counts, _in_memory(cells, guest), out=counts)
+    np.minimum(counts, _count_in_memory(cells, guest), out=counts)
     return counts
 
 
-def _in_memory(cells: CellRows, guest: GuestCell) -> Int64s:
+def _count_in_memory(cells: CellRows, guest: GuestCell) -> Int64s:
     """Return how many cells of a guest fit the memory of each cell."""
     sizes, memory_kb = cells["size_kb"], guest.memory_mb * _KIB
     is_whole = (sizes > 0) & (memory_kb % np.maximum(sizes, 1) == 0)
@@ -182,7 +186,7 @@ def _in_memory(cells: CellRows, guest: GuestCell) -> Int64s:
     return np.where(fits, _MANY, 0)
 
 
-def _by_devices(pools: PoolRows, need: Need) -> Int64s | None:
+def _count_by_devices(pools: PoolRows, need: Need) -> Int64s | None:
     [request] = need.requests
     if not request.count:
         return None
@@ -191,7 +195,9 @@ def _by_devices(pools: PoolRows, need: Need) -> Int64s | None:
     return free // request.count
 
 
-def _devices_near(cells: CellRows, pools: PoolRows, need: Need) -> Int64s | None:
+def _count_by_near_devices(
+    cells: CellRows, pools: PoolRows, need: Need
+) -> Int64s | None:
     """Return for how many guests the devices of each cell suffice.
 
     None: guests may take devices of other cells, too.
@@ -214,7 +220,7 @@ def _devices_near(cells: CellRows, pools: PoolRows, need: Need) -> Int64s | None
 # -- one by one ------------------------------------------------------------------------
 
 
-def _placed(
+def _place_one_by_one(
     hosts: HostBatch, need: Need, limits: Int64s, *, is_limited: bool
 ) -> DeviceCounts:
     n_guests = limits.copy()

@@ -332,8 +332,8 @@ class Explainer:
         queries = queried.queries_for(node)
         if queries is not None:
             records, origin = self._records(parts, node)
-            tree = HostTree(records, _names(parts)) if records else None
-            reasons += _of_placement(tree, queries)
+            tree = HostTree(records, _aggregate_texts(parts)) if records else None
+            reasons += _placement_reasons(tree, queries)
             offer = _offer(tree, queries)
         host = _host(parts, node, offer)
         reasons += host_reasons(host, queried.request, parts.filters)
@@ -378,7 +378,7 @@ def _read_view(parts: Parts, hosts: HostBatch) -> ProviderView:
     return ProviderTable(ProviderColumns.of(records.values())).view()
 
 
-def _names(parts: Parts) -> Mapping[str, str]:
+def _aggregate_texts(parts: Parts) -> Mapping[str, str]:
     """Return a text for each aggregate by UUID."""
     table = parts.table
     texts = {place.aggregate: " ".join(place.place) for place in table.placement_places}
@@ -396,7 +396,7 @@ def _is_elsewhere(parts: Parts, request: Request, node: str) -> bool:
     return requested is not None and node not in parts.table.nodes_of(*requested)
 
 
-def _of_placement(
+def _placement_reasons(
     tree: HostTree | None, queries: Sequence[CandidatesQuery]
 ) -> list[HostReason]:
     """Return the parts of the queries that a tree does not meet.

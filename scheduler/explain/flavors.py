@@ -94,7 +94,9 @@ def requests_of_decisions(stored: Iterable[RequestSpec]) -> list[FlavorRequest]:
                 key = _identity(flavor), is_bfv
                 if key not in requests:
                     notes = (VOLUME_BACKED,) if is_bfv else ()
-                    requests[key] = FlavorRequest(_anywhere(flavor, spec_obj), notes)
+                    requests[key] = FlavorRequest(
+                        _request_anywhere(flavor, spec_obj), notes
+                    )
     return list(requests.values())
 
 
@@ -104,7 +106,7 @@ def _identity(flavor: Flavor) -> Hashable:
     return set_field(flavor, "name"), sizes, flavor.swap, tuple(sorted(specs.items()))
 
 
-def _anywhere(flavor: Flavor, spec_obj: RequestSpec) -> RequestSpec:
+def _request_anywhere(flavor: Flavor, spec_obj: RequestSpec) -> RequestSpec:
     request = request_of_flavor(flavor).spec_obj
     request.is_bfv = bool(set_field(spec_obj, "is_bfv"))
     request.numa_topology = set_field(spec_obj, "numa_topology")

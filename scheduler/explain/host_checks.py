@@ -250,13 +250,13 @@ class HostChecks:
 
     def alternatives(self) -> list[list[HostCheck]]:
         """Return the checks of the request with each of its queries."""
-        query_independent = [*self._of_request(), *self._of_filters()]
+        query_independent = [*self._request_checks(), *self._filter_checks()]
         disabled = next(
             (check for check in query_independent if _is_enabling(check)), None
         )
         alternatives = []
         for asked in self._queries:
-            checks = list(self._of_query(asked))
+            checks = list(self._query_checks(asked))
             enabling = next((check for check in checks if _is_enabling(check)), None)
             remaining = query_independent
             if enabling is not None and disabled is not None:
@@ -271,7 +271,7 @@ class HostChecks:
             alternatives.append([*checks, *remaining])
         return alternatives
 
-    def _of_request(self) -> Iterator[HostCheck]:
+    def _request_checks(self) -> Iterator[HostCheck]:
         everywhere = np.ones(self._n, np.bool_)
         for reason in self._refusals:
             yield HostCheck(everywhere, without_prefilter(reason))
@@ -287,24 +287,24 @@ class HostChecks:
             nodes = self._parts.table.nodes_of(*requested)
             yield HostCheck(allowed & ~self._hosts.matches("uuid", nodes))
 
-    def _of_filters(self) -> Iterator[HostCheck]:
+    def _filter_checks(self) -> Iterator[HostCheck]:
         fails: dict[int, tuple[Any, Mask]] = {}
-        for at, hosts in self._batches():
+        for at, hosts in self._batches_with_candidates():
             for i, (filter_, rejected) in enumerate(self._rejections(hosts)):
                 mask = fails.setdefault(i, (filter_, np.zeros(self._n, np.bool_)))[1]
                 mask[at] = rejected
         for filter_, mask in fails.values():
             if isinstance(filter_, ComputeFilter):
-                yield from self._of_compute_filter(filter_, mask)
+                yield from self._compute_filter_checks(filter_, mask)
             elif isinstance(filter_, LocalityFilter):
-                yield from self._of_hints(filter_)
+                yield from self._hint_checks(filter_)
             else:
                 yield HostCheck(mask, without_filter(filter_, self._request.spec_obj))
 
     def _rejections(self, hosts: HostBatch) -> Iterator[tuple[Any, Mask]]:
         return rejections(self._parts.filters, hosts, self._request.spec_obj)
 
-    def _of_compute_filter(
+    def _compute_filter_checks(
         self, filter_: ComputeFilter, mask: Mask
     ) -> Iterator[HostCheck]:
         name = type(filter_).__name__
@@ -314,7 +314,7 @@ class HostChecks:
         yield HostCheck(mask & ~is_enabled, enabled(name, None))
         yield HostCheck(mask & ~is_up, running(name))
 
-    def _of_hints(self, filter_: LocalityFilter) -> Iterator[HostCheck]:
+    def _hint_checks(self, filter_: LocalityFilter) -> Iterator[HostCheck]:
         """Yield a check for each hint about places; a hint may make several rules."""
         fails: dict[str, Mask] = {}
         findings: dict[str, list[str]] = {}
@@ -326,7 +326,7 @@ class HostChecks:
         for hint, mask in fails.items():
             yield HostCheck(mask, without_hint(hint, findings[hint]))
 
-    def _batches(self) -> Iterator[tuple[Indices, HostBatch]]:
+    def _batches_with_candidates(self) -> Iterator[tuple[Indices, HostBatch]]:
         """Yield the hosts in batches, with their candidates where they have any."""
         remaining = np.ones(self._n, np.bool_)
         for asked in self._queries:
@@ -336,7 +336,7 @@ class HostChecks:
                 yield offered
         yield np.flatnonzero(remaining), self._hosts.take(remaining)
 
-    def _of_query(self, asked: AskedQuery) -> Iterator[HostCheck]:
+    def _query_checks(self, asked: AskedQuery) -> Iterator[HostCheck]:
         if asked.query is None or asked.checks is None:
             return
         has_root = self._roots >= 0
@@ -350,7 +350,7 @@ class HostChecks:
             yield HostCheck(has_root)
             return
         for part, of_roots in unmet:
-            fails = self._on_hosts(asked, of_roots)
+            fails = self._spread_to_hosts(asked, of_roots)
             if part.constraint is None:
                 yield HostCheck(fails)
             elif part.constraint.params == _NOT_DISABLED:
@@ -360,12 +360,12 @@ class HostChecks:
                 available_of_roots = asked.checks.available(
                     name, int(amount), part.suffix
                 )
-                available = self._on_hosts(asked, available_of_roots)
+                available = self._spread_to_hosts(asked, available_of_roots)
                 yield HostCheck(fails, None, part, int(amount), available)
             else:
-                yield from self._of_part(part, part.constraint, asked.checks, fails)
+                yield from self._part_checks(part, part.constraint, asked.checks, fails)
 
-    def _of_part(
+    def _part_checks(
         self,
         part: QueryPart,
         constraint: Constraint,
@@ -385,7 +385,7 @@ class HostChecks:
                 yield HostCheck(is_of_sharing, edit)
         yield HostCheck(is_of_host, without_part(part, aggregates))
 
-    def _on_hosts(
+    def _spread_to_hosts(
         self, asked: AskedQuery, of_roots: npt.NDArray[Any]
     ) -> npt.NDArray[Any]:
         values = np.zeros(self._n, of_roots.dtype)

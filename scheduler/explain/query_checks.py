@@ -103,7 +103,7 @@ class QueryChecks:
         QueryNotCovered
             Placement would refuse the query.
         """
-        return self._meeting([*without_tree(params), *self._tree], is_whole=True)
+        return self._trees_meeting([*without_tree(params), *self._tree], is_whole=True)
 
     def unmet(self, query: CandidatesQuery) -> list[tuple[QueryPart, Mask]]:
         """Return the parts that some trees do not meet alone, and which trees.
@@ -133,7 +133,7 @@ class QueryChecks:
             unmet.append((QueryPart(None), failing & ~explained))
         return unmet
 
-    def _meeting(
+    def _trees_meeting(
         self, params: Params, *, is_roomy: bool = False, is_whole: bool = False
     ) -> Mask:
         matches = self._match(params, self._roomy if is_roomy else self._view)
@@ -172,7 +172,10 @@ class QueryChecks:
         # A tree that fails a group alone fails relations between groups, too.
         for relation in query_constraints:
             if relation.needs_candidates and not of_groups.all():
-                yield QueryPart(relation), ~self._meeting(relation.params) & ~of_groups
+                yield (
+                    QueryPart(relation),
+                    ~self._trees_meeting(relation.params) & ~of_groups,
+                )
 
     def _failing_group(self, group: Constraint) -> Iterator[tuple[QueryPart, Mask]]:
         parts = constraints(group.params)
@@ -180,7 +183,7 @@ class QueryChecks:
         fails = np.ones(len(self._roots), np.bool_)
         if has_resources:
             alone = [(f"{name}{_ALONE}", value) for name, value in group.params]
-            fails = ~self._meeting(alone)
+            fails = ~self._trees_meeting(alone)
         explained = np.zeros_like(fails)
         for part, fails_part in self._failing_parts(parts, _ALONE):
             explained |= fails_part
@@ -196,16 +199,18 @@ class QueryChecks:
             [(name, value)] = part.params
             if part.kind is ConstraintKind.RESOURCE:
                 alone = [(f"{name}{suffix}", value), *self._tree_of(suffix)]
-                yield part, ~self._meeting(alone)
+                yield part, ~self._trees_meeting(alone)
                 continue
-            held = self._held(parts, suffix) if held is None else held
-            yield part, ~self._having(part, held, suffix)
+            held = self._held_resources(parts, suffix) if held is None else held
+            yield part, ~self._trees_having(part, held, suffix)
 
     def _tree_of(self, suffix: str) -> list[tuple[str, str]]:
         """Return the parameter that confines a group to a tree, if there is one."""
         return [] if suffix else self._tree
 
-    def _held(self, parts: Sequence[Constraint], suffix: str) -> list[tuple[str, Mask]]:
+    def _held_resources(
+        self, parts: Sequence[Constraint], suffix: str
+    ) -> list[tuple[str, Mask]]:
         """Return the resources of a group of whose classes trees have any inventory.
 
         Returns
@@ -266,7 +271,7 @@ class QueryChecks:
         query = ProviderQuery.parse(alone)
         return find_slots(self._roomy.state, query) or []
 
-    def _having(
+    def _trees_having(
         self, part: Constraint, held: Sequence[tuple[str, Mask]], suffix: str
     ) -> Mask:
         """Return which trees meet a trait or aggregate with a group's resources.
@@ -284,7 +289,7 @@ class QueryChecks:
                 continue
             # One provider serves a group with a suffix, and may lack some classes.
             for resource in resources.split(",") if suffix else [resources]:
-                has |= in_mask & self._meeting(
+                has |= in_mask & self._trees_meeting(
                     [
                         (f"resources{suffix}", resource),
                         (f"{name}{suffix}", value),

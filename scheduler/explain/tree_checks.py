@@ -89,16 +89,22 @@ class HostTree:
         [(_, value)] = constraint.params
         is_own = part.group is None and self._is_named(query)
         if constraint.kind is ConstraintKind.RESOURCE:
-            reason = self._lacking(value, self._own if is_own else self._records)
+            reason = self._resource_reason(
+                value, self._own if is_own else self._records
+            )
         elif part.group is None and constraint.kind is ConstraintKind.AGGREGATE:
-            reason = self._of_sharing(query, value) or self._missing(constraint, value)
+            reason = self._sharing_reason(query, value) or self._unmet_reason(
+                constraint, value
+            )
         else:
-            reason = self._missing(constraint, value)
+            reason = self._unmet_reason(constraint, value)
         if part.group is None:
             return reason
         return replace(reason, reason=f"{reason.reason} ({_label(part.group)})")
 
-    def _lacking(self, pair: str, records: Sequence[ProviderRecord]) -> HostReason:
+    def _resource_reason(
+        self, pair: str, records: Sequence[ProviderRecord]
+    ) -> HostReason:
         """Return how much of a class these providers have, and why it is too little."""
         name, _, amount = pair.partition(":")
         having = [r for r in records if name in r.inventories]
@@ -121,7 +127,7 @@ class HostTree:
             text, limit = broken
         return _reason(name, text, amount, f"{free}, {used} used{limit}")
 
-    def _of_sharing(self, query: CandidatesQuery, value: str) -> HostReason | None:
+    def _sharing_reason(self, query: CandidatesQuery, value: str) -> HostReason | None:
         """Return the reason if a sharing provider breaks a rule of aggregates.
 
         None: the host itself breaks the rule.
@@ -146,7 +152,7 @@ class HostTree:
             self._listed({uuid for r in sharing for uuid in r.aggregates}),
         )
 
-    def _missing(self, part: Constraint, value: str) -> HostReason:
+    def _unmet_reason(self, part: Constraint, value: str) -> HostReason:
         if part.kind is ConstraintKind.AGGREGATE:
             is_forbidden = value.startswith("!")
             wanted = value.removeprefix("!").removeprefix("in:").split(",")

@@ -131,7 +131,7 @@ class ViewKeeper:
         view is captured if the decision is sampled, or if `is_due`. None: no view was
         captured.
         """
-        with _logged():
+        with _log_errors():
             if view := self._find(parts, read):
                 return view
             if self._is_sampled() or is_due:
@@ -141,7 +141,7 @@ class ViewKeeper:
     def capture_failed(self, parts: Parts, read: DecisionInput) -> str | None:
         """Return the id of the view of a decision that found no host, or None."""
         view = None
-        with _logged():
+        with _log_errors():
             revision = parts.table.revision
             if read.revision is None:  # no host was read, as there was no candidate
                 read = replace(read, revision=revision)
@@ -212,7 +212,7 @@ class ViewKeeper:
 
 
 @contextmanager
-def _logged() -> Iterator[None]:
+def _log_errors() -> Iterator[None]:
     """Log an error and continue: a decision does not depend on its view."""
     try:
         yield
