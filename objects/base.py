@@ -373,7 +373,7 @@ class EphemeralObject(WireObject):
     """An object without a database row: its defaults are set at construction."""
 
     def __init__(self, context: object = None, **kwargs: object) -> None:
-        """Set the given fields, then the defaults of the others."""
+        """Set the given fields, then the defaults of the other fields."""
         super().__init__(context, **kwargs)
         self.obj_set_defaults()
 

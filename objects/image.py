@@ -17,7 +17,7 @@ from .image_names import image_properties
 
 @register
 class ImageMetaProps(WireObject):
-    """The properties of an image; those that it lacks are unset."""
+    """The properties of an image; properties that the image lacks are unset."""
 
     VERSION = "1.44"
     fields = declare(

@@ -239,5 +239,5 @@ class InstanceNUMATopology(WireObject, ovo.VersionedObjectDictCompat):
 
     @property
     def emulator_threads_isolated(self) -> bool:
-        """Whether the emulator's threads get a CPU of their own."""
+        """Whether the emulator's threads get a separate CPU."""
         return bool(self.emulator_threads_policy == "isolate")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An HTTP server of a WSGI application: waitress, in a thread of its own."""
+"""An HTTP server of a WSGI application: waitress, in a separate thread."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class WebServer:
         self._thread = threading.Thread(target=self._server.run, name=name, daemon=True)
 
     def _close_slow(self, now: float) -> None:
-        """Close idle connections, and those whose request takes too long to arrive.
+        """Close idle connections, and connections whose request arrives too slowly.
 
         waitress regards a connection as active when a byte arrives: a few clients that
         send single bytes now and then would occupy all connections.

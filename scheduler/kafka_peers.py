@@ -136,7 +136,7 @@ class KafkaPeers:
         return TopicReader(self._conf, fetch_wait_ms=_WAIT_MS)
 
     def stop(self) -> None:
-        """Send what is queued, if a broker takes it in time; close all connections."""
+        """Send queued claims, if a broker takes them in time; close all connections."""
         if self._sending is not None:
             self._sending.stop()
         self._stopping.set()

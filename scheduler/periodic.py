@@ -11,7 +11,7 @@ from .waiting import Spawner, Task, ThreadSpawner
 
 
 class Periodic:
-    """Calls a function in a thread of its own, once an interval, until it is stopped.
+    """Calls a function in a separate thread, once an interval, until it is stopped.
 
     An exception is logged as "<what> failed; retrying", and does not end the thread.
 
@@ -129,7 +129,7 @@ class Outage:
         Parameters
         ----------
         text, *values
-            What is logged, as for ``logging.Logger.log``.
+            The message and its arguments, as for ``logging.Logger.log``.
         """
         with self._lock:
             previous_cause, self.cause = self.cause, str(cause)

@@ -111,7 +111,7 @@ class Selector:
             Whether to return Selection objects; otherwise dicts with host, nodename
             and limits, without alternates.
         return_alternates : bool
-            Whether to return alternates, too.
+            Whether to return alternates with each selected host.
 
         Returns
         -------

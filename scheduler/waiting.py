@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waits, elapsed time, threads and locks as injected dependencies.
 
-Code that claims, releases and watches allocations uses these and nothing of `time` or
-`threading` directly, so that a test can run several schedulers on virtual time and
+Code that claims, releases and watches allocations uses these interfaces instead of
+`time` and `threading`, so that a test can run several schedulers on virtual time and
 choose which thread runs next.
 """
 

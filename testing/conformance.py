@@ -240,9 +240,9 @@ class _Trial:
         self._answers: dict[str, Answers | None] = {}
 
     def prepared(self) -> Any:  # noqa: ANN401 - a filter or a weigher, as given
-        before = snapshot_of(self._plugin, self._hosts, self._spec)
+        inputs_before = snapshot_of(self._plugin, self._hosts, self._spec)
         prepared = self._watched("prepare", lambda: self._plugin.prepare(self._spec))
-        self._expect_unchanged("prepare", self._plugin, before)
+        self._expect_unchanged("prepare", self._plugin, inputs_before)
         if prepared is None:
             # The plugin refuses the request.
             return self._plugin
@@ -258,9 +258,9 @@ class _Trial:
         self, method: str, ask: Callable[[HostBatch], Answers], dtype: np.dtype[Any]
     ) -> None:
         """Check the properties of the whole-batch form."""
-        before = snapshot_of(self._plugin, self._hosts, self._spec)
+        inputs_before = snapshot_of(self._plugin, self._hosts, self._spec)
         answers = self._watched(method, lambda: ask(self._hosts))
-        self._expect_unchanged(method, self._plugin, before)
+        self._expect_unchanged(method, self._plugin, inputs_before)
         self._answers[method] = answers
         if answers is None:
             return
@@ -296,9 +296,9 @@ class _Trial:
         answers = self._answers[batch_method]
         if answers is None:
             return
-        before = snapshot_of(self._plugin, self._hosts, self._spec)
+        inputs_before = snapshot_of(self._plugin, self._hosts, self._spec)
         by_host = self._watched(host_method, lambda: [ask(row) for row in self._hosts])
-        self._expect_unchanged(host_method, self._plugin, before)
+        self._expect_unchanged(host_method, self._plugin, inputs_before)
         self._expect_same(
             by_host,
             answers,
@@ -327,10 +327,12 @@ class _Trial:
         return answer
 
     def _expect_unchanged(
-        self, method: str, plugin: Plugin, before: dict[str, object]
+        self, method: str, plugin: Plugin, inputs_before: dict[str, object]
     ) -> None:
-        after = snapshot_of(plugin, self._hosts, self._spec)
-        changed = [name for name, value in after.items() if value != before[name]]
+        inputs_after = snapshot_of(plugin, self._hosts, self._spec)
+        changed = [
+            name for name, value in inputs_after.items() if value != inputs_before[name]
+        ]
         self._expect(
             not changed,
             f"{method} changes nothing; it changed {' and '.join(changed)}",

@@ -135,7 +135,7 @@ class SchedulerFixture(fixtures.Fixture):
 
 def _in_use(record: HostRecord) -> dict[str, int]:
     """Return the reserved amounts with which Placement agrees with the table."""
-    used = {
+    used_by_class = {
         "VCPU": (record.vcpus_used, record.cpu_allocation_ratio),
         "MEMORY_MB": (
             record.total_usable_ram_mb - record.free_ram_mb,
@@ -145,7 +145,7 @@ def _in_use(record: HostRecord) -> dict[str, int]:
     }
     return {
         name: max(math.ceil(amount / ratio), 0)
-        for name, (amount, ratio) in used.items()
+        for name, (amount, ratio) in used_by_class.items()
     }
 
 

@@ -153,7 +153,7 @@ class DrawnHosts:
         The properties of the instances' images by instance UUID, as nova stores them:
         texts.
     declared : sequence of Column
-        Columns beyond those of `HostRecord`.
+        Columns in addition to the columns of `HostRecord`.
     """
 
     records: tuple[HostRecord, ...]
@@ -245,7 +245,7 @@ def _entries(
     """Draw keys, each with one of its values; each pair is one draw, for speed."""
     pairs = st.sampled_from(_pairs({**values_of, **(preferred or {})}))
     if preferred:
-        # The values of a plugin's author must not be rare among all the others.
+        # The values that a plugin's author adds must not be rare among all values.
         pairs = st.sampled_from(_pairs(preferred)) | pairs
     return st.lists(pairs, max_size=max_pairs).map(dict)
 

@@ -41,8 +41,10 @@ def encode(record: DecisionRecord) -> bytes:
     too large, is omitted. For the second and later instances, the parts of weights of
     other hosts than the selected one are omitted: they are most of a large record.
     """
-    first, later = record.instances[:1], record.instances[1:]
-    instances = first + [_without_parts(instance) for instance in later]
+    first_instances, later_instances = record.instances[:1], record.instances[1:]
+    instances = first_instances + [
+        _without_parts(instance) for instance in later_instances
+    ]
     shortened = dataclasses.replace(record, request=None, instances=instances)
     stored = _Stored(shortened, _request_of(record))
     try:

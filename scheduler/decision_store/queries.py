@@ -150,7 +150,7 @@ class StoredDecision:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The selected hosts, and those on which a claim was tried."""
+        """The selected hosts, and the hosts on which a claim was tried."""
         return hosts_of(self.record)
 
     @property

@@ -127,7 +127,7 @@ def instances_of(record: DecisionRecord) -> tuple[str, ...]:
 
 
 def hosts_of(record: DecisionRecord) -> tuple[str, ...]:
-    """Return the hosts that were selected, and those on which a claim was tried."""
+    """Return the selected hosts, and the hosts on which a claim was tried."""
     selected = (instance.host for instance in record.instances)
     tried = (host for claim in record.claims for host in claim.hosts)
     return tuple(dict.fromkeys((*selected, *tried)))

@@ -18,8 +18,8 @@ _PIECE: Final = 1 << 19
 def insert_view(connection: Connection, id_: int, data: bytes) -> None:
     """Write a view; replace it if it was written before and the answer was lost."""
     connection.execute(sa.delete(VIEWS).where(VIEWS.c.id == id_))
-    for piece, first in enumerate(range(0, len(data), _PIECE)):
-        row = {"id": id_, "piece": piece, "data": data[first : first + _PIECE]}
+    for piece, start in enumerate(range(0, len(data), _PIECE)):
+        row = {"id": id_, "piece": piece, "data": data[start : start + _PIECE]}
         connection.execute(sa.insert(VIEWS), row)
 
 

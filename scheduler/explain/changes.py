@@ -111,7 +111,7 @@ def without_tree(tree: str) -> Edit:
 def without_part(
     part: QueryPart, aggregates: AggregateMap, *, is_of_sharing: bool = False
 ) -> Edit | None:
-    """Return the change that leaves out a part of a query that is not a resource.
+    """Return the change that removes a part from a query; the part is no resource.
 
     None: the part stands for the case that a tree meets each part alone, but not all
     parts at once. No change is known for this case.
@@ -213,7 +213,9 @@ def _with_amount(params: Pairs, suffix: str, name: str, amount: int) -> Pairs:
     changed, has_resources = [], False
     for key, value in params:
         if key == f"resources{suffix}":
-            pairs = [p for p in value.split(",") if not p.startswith(f"{name}:")]
+            pairs = [
+                pair for pair in value.split(",") if not pair.startswith(f"{name}:")
+            ]
             pairs += [f"{name}:{amount}"] if amount else []
             has_resources = bool(pairs)
             value = ",".join(pairs)
@@ -232,7 +234,11 @@ def _without_group(params: Pairs, suffix: str) -> Pairs:
 def _without_suffix(params: Pairs, suffix: str) -> Iterator[tuple[str, str]]:
     for name, value in params:
         if name == "same_subtree":
-            value = ",".join(s for s in value.split(",") if s != suffix)
+            value = ",".join(
+                group_suffix
+                for group_suffix in value.split(",")
+                if group_suffix != suffix
+            )
         if value:
             yield name, value
 
@@ -269,7 +275,7 @@ def without_prefilter(reason: HostReason) -> Edit:
 
 
 def without_restriction(restriction: Restriction) -> Edit:
-    """Return the change that leaves out a restriction of hosts."""
+    """Return the change that removes a restriction of hosts from the request."""
     names = _listed(restriction.values)
     change = Change(
         CheckStage.RESTRICTION,

@@ -158,17 +158,17 @@ def _is_plain(query: ProviderQuery) -> bool:
 
 
 def _minimum(counts: Iterable[Int64s]) -> Int64s:
-    least: Int64s = np.minimum.reduce(list(counts))
-    return least
+    minimum: Int64s = np.minimum.reduce(list(counts))
+    return minimum
 
 
 def _count_together(
     view: ProviderView, queries: Sequence[ProviderQuery]
 ) -> ClaimCounts:
-    first, *later = (_match(view, query) for query in queries)
-    counts = first.counts()
-    for other in later:
-        counts = _count_after(first, counts, other)
+    first_matches, *later = (_match(view, query) for query in queries)
+    counts = first_matches.counts()
+    for later_matches in later:
+        counts = _count_after(first_matches, counts, later_matches)
     return counts
 
 
@@ -285,33 +285,33 @@ def _grants(
 
 
 def _count_after(
-    first: _QueryMatches, counts: ClaimCounts, other: _QueryMatches
+    first_matches: _QueryMatches, counts: ClaimCounts, later_matches: _QueryMatches
 ) -> ClaimCounts:
-    """Return the counts if candidates of `other` are claimed after those of `first`."""
-    state, n_rows = other.matches.state, len(counts.n_claims)
+    """Return the counts if later matches are claimed after the first matches."""
+    state, n_rows = later_matches.matches.state, len(counts.n_claims)
     n_later = np.zeros(n_rows, np.int64)
-    n_later[other.roots] = _MANY
-    for slot in other.matches.slots:
+    n_later[later_matches.roots] = _MANY
+    for slot in later_matches.matches.slots:
         taken = [
-            (name, counts.n_claims[slot.roots] * first.taking(name))
+            (name, counts.n_claims[slot.roots] * first_matches.taking(name))
             for name in slot.amounts
         ]
         n_of_slot = np.zeros(n_rows, np.int64)
         np.add.at(n_of_slot, slot.roots, _grants(state, slot, taken))
         np.minimum(n_later, n_of_slot, out=n_later)
-    other_counts = other.counts()
-    is_in_both = (counts.n_claims > 0) & (other_counts.n_claims > 0)
+    later_counts = later_matches.counts()
+    is_in_both = (counts.n_claims > 0) & (later_counts.n_claims > 0)
     # True for a tree if each slot has a single provider: claims of the first query took
     # their amounts from that provider.
     has_single_providers = np.ones(n_rows, np.bool_)
-    for matched in (first, other):
+    for matched in (first_matches, later_matches):
         has_single_providers[matched.roots] &= (
             matched.matches.n_options[:, matched.is_own] == 1
         ).all(axis=0)
     return ClaimCounts(
         counts.n_claims + n_later,
-        counts.is_exact & other_counts.is_exact & (~is_in_both | has_single_providers),
-        _merge_limits([*counts.shared, *other_counts.shared]),
+        counts.is_exact & later_counts.is_exact & (~is_in_both | has_single_providers),
+        _merge_limits([*counts.shared, *later_counts.shared]),
     )
 
 

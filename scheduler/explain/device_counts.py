@@ -124,8 +124,8 @@ def _count_in_all_cells(
     if ((cells.n_cells != n_cells) & (cells.n_cells > n_cells)).any():
         return None
     is_there = np.arange(of_cells.shape[1]) < cells.n_cells[:, None]
-    least: Int64s = np.where(is_there, of_cells, _MANY).min(axis=1, initial=_MANY)
-    return np.where(cells.n_cells == n_cells, least, 0)
+    minimum: Int64s = np.where(is_there, of_cells, _MANY).min(axis=1, initial=_MANY)
+    return np.where(cells.n_cells == n_cells, minimum, 0)
 
 
 def _count_in_cells(
@@ -200,7 +200,7 @@ def _count_by_near_devices(
 ) -> Int64s | None:
     """Return for how many guests the devices of each cell suffice.
 
-    None: guests may take devices of other cells, too.
+    None: guests may also take devices of other cells.
     """
     [request] = need.requests
     _, usable = pools.match(request)

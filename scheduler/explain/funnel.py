@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many hosts each step of a decision let pass, and why it rejected the others."""
+"""How many hosts each step of a decision passed, and why it rejected other hosts."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def _instance(run: list[FilterStep]) -> int | None:
 
 
 def _with_restrictions(
-    first: list[FilterStep], run: list[FilterStep]
+    first_run: list[FilterStep], run: list[FilterStep]
 ) -> list[FilterStep]:
     """Return a run of filters after the restrictions, which only the first run has."""
     restriction_steps = itertools.takewhile(
-        lambda step: step.name != run[0].name, first
+        lambda step: step.name != run[0].name, first_run
     )
     return [*restriction_steps, *run]
 
@@ -163,7 +163,7 @@ class RejectionCount:
 
 
 def count_rejections(records: Iterable[DecisionRecord]) -> list[RejectionCount]:
-    """Return the steps that rejected hosts, those that left no host first."""
+    """Return the steps that rejected hosts; first, the steps that left no host."""
     counts: dict[tuple[str, str], RejectionCount] = {}
     for record in records:
         left_none = _count_steps(record, counts)

@@ -224,13 +224,13 @@ class HostChecks:
             provider = trees.find(tree)
             is_in &= provider >= 0
             is_in &= self._roots == trees.roots[provider]
-        for mask, of_query, other in (
+        for mask, of_query, other_tree in (
             (at & is_in, tree, None), (at & ~is_in, None, tree)
         ):  # fmt: skip
             if mask.any():
                 roots = self._roots[mask & (self._roots >= 0)]
                 checks = QueryChecks(view, roots, of_query)
-                yield AskedQuery(query, mask, checks, other)
+                yield AskedQuery(query, mask, checks, other_tree)
 
     def n_failing(self) -> Int64s:
         """Return how many checks each host fails, shape (n_hosts,)."""
@@ -289,10 +289,10 @@ class HostChecks:
 
     def _filter_checks(self) -> Iterator[HostCheck]:
         fails: dict[int, tuple[Any, Mask]] = {}
-        for at, hosts in self._batches_with_candidates():
+        for indices, hosts in self._batches_with_candidates():
             for i, (filter_, rejected) in enumerate(self._rejections(hosts)):
                 mask = fails.setdefault(i, (filter_, np.zeros(self._n, np.bool_)))[1]
-                mask[at] = rejected
+                mask[indices] = rejected
         for filter_, mask in fails.values():
             if isinstance(filter_, ComputeFilter):
                 yield from self._compute_filter_checks(filter_, mask)
@@ -320,8 +320,8 @@ class HostChecks:
         findings: dict[str, list[str]] = {}
         for broken in filter_.broken(self._hosts, self._request.spec_obj):
             hint = broken.rule.hint
-            before = fails.get(hint)
-            fails[hint] = broken.fails if before is None else before | broken.fails
+            previous = fails.get(hint)
+            fails[hint] = broken.fails if previous is None else previous | broken.fails
             findings.setdefault(hint, []).extend(broken.findings(MAX_NAMES + 1))
         for hint, mask in fails.items():
             yield HostCheck(mask, without_hint(hint, findings[hint]))

@@ -68,14 +68,14 @@ class PastHost:
     @classmethod
     def of_record(cls, record: DecisionRecord, host: str) -> Self:
         """Return what the record of a decision says about a host or compute node."""
-        first = record.instances[0] if record.instances else None
+        first_instance = record.instances[0] if record.instances else None
         passed = [step.n_out for step in funnel(record) if step.instance == 1]
         return cls(
             record.started_at,
             (),
-            passed[-1] if passed and first else 0,
-            () if first is None else tuple(_ranks(first, host)),
-            "" if first is None else first.host,
+            passed[-1] if passed and first_instance else 0,
+            () if first_instance is None else tuple(_ranks(first_instance, host)),
+            "" if first_instance is None else first_instance.host,
             False,
         )
 
@@ -109,13 +109,13 @@ class PastHost:
             RecordedClaims(record.claims[key.n_claims :]),
             n_top_hosts=len(offline.parts.table),
         )
-        first = repeated.instances[0] if repeated.instances else None
+        first_instance = repeated.instances[0] if repeated.instances else None
         return cls(
             record.started_at,
             tuple(nodes),
-            0 if first is None else len(first.top_hosts),
-            () if first is None else tuple(_ranks(first, host)),
-            "" if first is None else first.host,
+            0 if first_instance is None else len(first_instance.top_hosts),
+            () if first_instance is None else tuple(_ranks(first_instance, host)),
+            "" if first_instance is None else first_instance.host,
             True,
         )
 

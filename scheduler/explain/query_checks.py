@@ -182,8 +182,8 @@ class QueryChecks:
         has_resources = any(p.kind is ConstraintKind.RESOURCE for p in parts)
         fails = np.ones(len(self._roots), np.bool_)
         if has_resources:
-            alone = [(f"{name}{_ALONE}", value) for name, value in group.params]
-            fails = ~self._trees_meeting(alone)
+            params = [(f"{name}{_ALONE}", value) for name, value in group.params]
+            fails = ~self._trees_meeting(params)
         explained = np.zeros_like(fails)
         for part, fails_part in self._failing_parts(parts, _ALONE):
             explained |= fails_part
@@ -198,8 +198,8 @@ class QueryChecks:
         for part in parts:
             [(name, value)] = part.params
             if part.kind is ConstraintKind.RESOURCE:
-                alone = [(f"{name}{suffix}", value), *self._tree_of(suffix)]
-                yield part, ~self._trees_meeting(alone)
+                params = [(f"{name}{suffix}", value), *self._tree_of(suffix)]
+                yield part, ~self._trees_meeting(params)
                 continue
             held = self._held_resources(parts, suffix) if held is None else held
             yield part, ~self._trees_having(part, held, suffix)
@@ -249,7 +249,7 @@ class QueryChecks:
         `suffix` is that of the group; it decides whether sharing providers count.
         """
         state = self._view.state
-        best = np.zeros(state.trees.n_rows, np.int64)
+        largest = np.zeros(state.trees.n_rows, np.int64)
         column = state.column(name)
         for slot in self._slots_of(name, suffix):
             indices = np.searchsorted(column.rows, slot.providers)
@@ -258,8 +258,8 @@ class QueryChecks:
             amounts = np.clip(amounts, 0, required)
             amounts -= amounts % values["step_size"]
             amounts[amounts < values["min_unit"]] = 0
-            np.maximum.at(best, slot.roots, amounts)
-        return best[self._roots]
+            np.maximum.at(largest, slot.roots, amounts)
+        return largest[self._roots]
 
     def in_aggregates(self, rows: Roots, value: str) -> Mask:
         """Return which providers meet the value of a ``member_of``, (n_rows,)."""
@@ -267,8 +267,8 @@ class QueryChecks:
 
     def _slots_of(self, name: str, suffix: str) -> list[Slot]:
         """Return the providers that could serve a class with unlimited inventories."""
-        alone = [("resources", f"{name}:1"), *self._tree_of(suffix)]
-        query = ProviderQuery.parse(alone)
+        params = [("resources", f"{name}:1"), *self._tree_of(suffix)]
+        query = ProviderQuery.parse(params)
         return find_slots(self._roomy.state, query) or []
 
     def _trees_having(
@@ -302,11 +302,9 @@ class QueryChecks:
     def _meets(self, name: str, value: str) -> Mask:
         """Return which providers meet a trait or aggregate parameter, (n_rows,)."""
         trees = self._view.state.trees
-        wanted = value.removeprefix("!").removeprefix("in:").split(",")
+        names = value.removeprefix("!").removeprefix("in:").split(",")
         has = (
-            trees.has_trait(wanted)
-            if name == "required"
-            else trees.in_aggregate(wanted)
+            trees.has_trait(names) if name == "required" else trees.in_aggregate(names)
         )
         return ~has if value.startswith("!") else has
 

@@ -201,12 +201,15 @@ def _unequal(what: str, recorded: Any, replayed: Any) -> Iterator[Difference]:  
 def _compare_steps(
     recorded: DecisionRecord, replayed: DecisionRecord
 ) -> Iterator[Difference]:
-    before, after = _counts(recorded), _counts(replayed)
-    for run, name in dict.fromkeys((*before, *after)):
-        counts = before.get((run, name)), after.get((run, name))
+    recorded_counts, replayed_counts = _counts(recorded), _counts(replayed)
+    for run, name in dict.fromkeys((*recorded_counts, *replayed_counts)):
+        counts = recorded_counts.get((run, name)), replayed_counts.get((run, name))
         run_suffix = f", run {run + 1}" if run else ""
         yield from _unequal(f"filter {name}{run_suffix}", *counts)
-    order = [[name for run, name in steps if not run] for steps in (before, after)]
+    order = [
+        [name for run, name in steps if not run]
+        for steps in (recorded_counts, replayed_counts)
+    ]
     if sorted(order[0]) == sorted(order[1]):
         yield from _unequal("order of filters", *order)
 
@@ -224,21 +227,27 @@ def _compare_scores(
     recorded: DecisionRecord, replayed: DecisionRecord
 ) -> Iterator[Difference]:
     """Yield which weigher gives a host another weight, and how the ranking moved."""
-    for before, after in zip(recorded.instances, replayed.instances, strict=False):
+    for recorded_instance, replayed_instance in zip(
+        recorded.instances, replayed.instances, strict=False
+    ):
         of_instance = (
-            f" of {before.instance_uuid}" if len(recorded.instances) > 1 else ""
+            f" of {recorded_instance.instance_uuid}"
+            if len(recorded.instances) > 1
+            else ""
         )
-        yield from _unequal(f"weight{of_instance}", before.weight, after.weight)
+        yield from _unequal(
+            f"weight{of_instance}", recorded_instance.weight, replayed_instance.weight
+        )
         yield from _unequal(
             f"ranking{of_instance}",
-            [[scored.host, scored.weight] for scored in before.top_hosts],
-            [[scored.host, scored.weight] for scored in after.top_hosts],
+            [[scored.host, scored.weight] for scored in recorded_instance.top_hosts],
+            [[scored.host, scored.weight] for scored in replayed_instance.top_hosts],
         )
-        parts = {scored.node: scored.parts for scored in after.top_hosts}
-        for host in before.top_hosts:
+        parts = {scored.node: scored.parts for scored in replayed_instance.top_hosts}
+        for host in recorded_instance.top_hosts:
             recorded_parts = {part.name: part for part in host.parts}
             replayed_parts = {part.name: part for part in parts.get(host.node, ())}
-            # The store leaves out the parts of most instances of a large request.
+            # The store omits the parts of weights for most instances of a request.
             for name in (
                 dict.fromkeys((*recorded_parts, *replayed_parts))
                 if recorded_parts and replayed_parts
@@ -351,10 +360,12 @@ def _fills(
     for name in names:
         n_placed[name] += 1
         hosts = table.batch(table.nodes_of(name))
-        total = int(hosts.total_usable_ram_mb.sum())
-        if total:
-            used = total - int(hosts.free_ram_mb.sum()) + memory_mb * n_placed[name]
-            yield used / total
+        total_mb = int(hosts.total_usable_ram_mb.sum())
+        if total_mb:
+            used_mb = (
+                total_mb - int(hosts.free_ram_mb.sum()) + memory_mb * n_placed[name]
+            )
+            yield used_mb / total_mb
 
 
 def _mean(values: Sequence[float]) -> float | None:

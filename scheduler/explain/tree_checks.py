@@ -67,8 +67,10 @@ class HostTree:
         """
         reasons = []
         if tree_of(query) and not self._is_named(query):
-            other = "the flavor or a device names the tree of another provider"
-            reasons.append(_reason("in_tree", other, tree_of(query), self._root.uuid))
+            reason_text = "the flavor or a device names the tree of another provider"
+            reasons.append(
+                _reason("in_tree", reason_text, tree_of(query), self._root.uuid)
+            )
         try:
             unmet = self._checks(query).unmet(query)
         except QueryNotCovered as e:
@@ -116,10 +118,10 @@ class HostTree:
                     "sharing provider to a request that names a host (in_tree)"
                 )
             return _reason(name, text, amount, "no inventory")
-        best = max(having, key=lambda record: _free(record, name))
-        inventory = best.inventories[name]
-        used = best.used.get(name, 0)
-        free = f"{max(0, _free(best, name))} free of {_capacity(inventory)}"
+        roomiest = max(having, key=lambda record: _free(record, name))
+        inventory = roomiest.inventories[name]
+        used = roomiest.used.get(name, 0)
+        free = f"{max(0, _free(roomiest, name))} free of {_capacity(inventory)}"
         text, limit = "not enough left", ""
         if int(amount) > _capacity(inventory):
             text = "more than its capacity"
@@ -135,8 +137,8 @@ class HostTree:
         Placement applies the aggregates of a query to each provider that serves it.
         """
         is_forbidden = value.startswith("!")
-        wanted = value.removeprefix("!").removeprefix("in:").split(",")
-        if self._root.aggregates.isdisjoint(wanted) is not is_forbidden:
+        aggregates = value.removeprefix("!").removeprefix("in:").split(",")
+        if self._root.aggregates.isdisjoint(aggregates) is not is_forbidden:
             return None
         pairs = dict(query.params).get("resources", "").split(",")
         requested_classes = {pair.partition(":")[0] for pair in pairs}
@@ -148,18 +150,18 @@ class HostTree:
         return _reason(
             "aggregate",
             f"the provider that shares {', '.join(sorted(classes))} with it is {where}",
-            f"{'outside ' if is_forbidden else ''}{self._listed(wanted)}",
+            f"{'outside ' if is_forbidden else ''}{self._listed(aggregates)}",
             self._listed({uuid for r in sharing for uuid in r.aggregates}),
         )
 
     def _unmet_reason(self, part: Constraint, value: str) -> HostReason:
         if part.kind is ConstraintKind.AGGREGATE:
             is_forbidden = value.startswith("!")
-            wanted = value.removeprefix("!").removeprefix("in:").split(",")
+            aggregates = value.removeprefix("!").removeprefix("in:").split(",")
             text = (
                 "in a forbidden aggregate" if is_forbidden else "not in the aggregate"
             )
-            required = f"{'outside ' if is_forbidden else ''}{self._listed(wanted)}"
+            required = f"{'outside ' if is_forbidden else ''}{self._listed(aggregates)}"
             return _reason(
                 "aggregate", text, required, self._listed(self._root.aggregates)
             )

@@ -260,7 +260,7 @@ class Notifier:
         return CallNotifications(self, context, spec_obj)
 
     def stop(self) -> None:
-        """Send what is still queued, if the bus accepts it soon."""
+        """Send the queued notifications, if the bus accepts them soon."""
         if self._outbox.stop():
             self._publishers.close()
 

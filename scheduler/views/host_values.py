@@ -59,7 +59,7 @@ def _write_mapping(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _read_texts(value: Any) -> Mapping[str, str]:  # noqa: ANN401 - untrusted
-    return MappingProxyType({str(key): str(v) for key, v in value.items()})
+    return MappingProxyType({str(key): str(text) for key, text in value.items()})
 
 
 def _read_numbers(value: Any) -> Mapping[str, float] | None:  # noqa: ANN401 - as above

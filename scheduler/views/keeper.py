@@ -152,10 +152,10 @@ class ViewKeeper:
 
     def _find(self, parts: Parts, read: DecisionInput) -> str | None:
         """Return the id of the last view if it is also the view of this decision."""
-        last = self._last
-        if last is None or self._clock() - last.at > _SAMPLE_S:
+        last_view = self._last
+        if last_view is None or self._clock() - last_view.at > _SAMPLE_S:
             return None
-        return last.id if last.read.is_view_of(parts, read) else None
+        return last_view.id if last_view.read.is_view_of(parts, read) else None
 
     def _capture(self, parts: Parts, read: DecisionInput) -> str | None:
         """Capture a view; None: the state has changed since the decision read it."""

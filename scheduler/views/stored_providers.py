@@ -41,8 +41,8 @@ def frames_of_providers(view: ProviderView) -> Iterator[Frame]:
     yield Frame(PROVIDERS, "uuids", trees.uuids.tolist())
     yield Frame(PROVIDERS, "parents", array_data(trees.parents))
     yield Frame(PROVIDERS, "generations", array_data(state.generations))
-    known = [sorted(view.known_traits), sorted(view.known_classes)]
-    yield Frame(PROVIDERS, "known", known)
+    known_names = [sorted(view.known_traits), sorted(view.known_classes)]
+    yield Frame(PROVIDERS, "known", known_names)
     for name, column in state.inventories.items():
         data = [
             array_data(column.rows),

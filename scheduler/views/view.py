@@ -123,7 +123,10 @@ class OffersReader:
                 (str(uuid), str(resource_class)): int(amount)
                 for uuid, resource_class, amount in claimed
             },
-            suffixes={str(there): str(here) for there, here in suffixes.items()},
+            suffixes={
+                str(canonical_suffix): str(query_suffix)
+                for canonical_suffix, query_suffix in suffixes.items()
+            },
         )
 
 
