@@ -41,8 +41,12 @@ def register(cls: _Class, registry: dict[str, type[WireObject]] = REGISTRY) -> _
     """Add a class to a registry and define properties for its fields."""
     cls.ADDED = getattr(cls.fields, "added", {})
     ovo.VersionedObjectRegistry.objectify(cls)
-    cls._readers = {n: reader(f, _object_reader) for n, f in cls.fields.items()}
-    cls._writers = {n: (f"_obj_{n}", writer(f)) for n, f in cls.fields.items()}
+    cls._readers = {
+        name: reader(field, _object_reader) for name, field in cls.fields.items()
+    }
+    cls._writers = {
+        name: (f"_obj_{name}", writer(field)) for name, field in cls.fields.items()
+    }
     for name in cls.fields:
         field = cls.__dict__[name]  # oslo's property, whose getter is slow
         setattr(cls, name, property(_getter(name), field.fset, field.fdel))
@@ -71,7 +75,8 @@ class WireObject(ovo.VersionedObject):
     OBJ_SERIAL_NAMESPACE = "nova_object"
     OBJ_PROJECT_NAMESPACE = "nova"
 
-    # Values that unset fields read as, beyond the defaults declared with the fields.
+    # Functions that return the values that unset fields read as; other unset fields
+    # read as their declared defaults.
     UNSET: ClassVar[Mapping[str, Callable[[], Any]]] = {}
     # The versions that added fields; set from the declaration of the fields.
     ADDED: ClassVar[Mapping[str, str]] = {}
@@ -91,8 +96,8 @@ class WireObject(ovo.VersionedObject):
             """Set a field."""
 
     def __contains__(self, name: object) -> bool:
-        # The library's own checks each field's definition; this is called a hundred
-        # times a request.
+        # oslo.versionedobjects' method checks the field's definition, too; this method
+        # is called a hundred times for each request.
         return f"_obj_{name}" in self.__dict__
 
     def set_values(self) -> dict[str, Any]:
@@ -106,7 +111,7 @@ class WireObject(ovo.VersionedObject):
         """Create an object of valid values, which are not checked.
 
         The constructor checks and sets each field by several calls: a decision creates
-        six objects, which take a tenth of its own time that way.
+        six objects, which would take a tenth of the decision's time.
         """
         obj = cls.__new__(cls)
         obj.__dict__.update({f"_obj_{name}": value for name, value in values.items()})
@@ -142,9 +147,9 @@ class WireObject(ovo.VersionedObject):
         return lazy[attrname]
 
     def _default_of(self, name: str) -> Any:
-        make = self.UNSET.get(name)
-        if make is not None:
-            return make()
+        make_default = self.UNSET.get(name)
+        if make_default is not None:
+            return make_default()
         default = self.fields[name].default
         if default is of.UnspecifiedDefault:
             raise UnsetField(self.obj_name(), name)
@@ -157,14 +162,14 @@ class WireObject(ovo.VersionedObject):
     ) -> dict[str, Any]:
         """Return the wire form, in an older version if `target_version` is one."""
         version = target_version or self.VERSION
-        older = version != self.VERSION
-        if older and version_tuple(version) > version_tuple(self.VERSION):
+        is_older = version != self.VERSION
+        if is_older and version_tuple(version) > version_tuple(self.VERSION):
             raise InvalidTargetVersion(version=version)
         data = self._fields_to_primitive()
         changed = self._changed_in(data)
-        if older or version_manifest:
+        if is_older or version_manifest:
             self.obj_make_compatible_from_manifest(data, version, version_manifest)
-        if not older:
+        if not is_older:
             data.update(self._unknown)
         primitive = {
             NAME: self.obj_name(),
@@ -236,22 +241,30 @@ class WireObject(ovo.VersionedObject):
                 ]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy or a pickle has: a weak reference is one object's own."""
-        return {k: v for k, v in self.__dict__.items() if not isinstance(v, ref)}
+        """Return the state that is copied or pickled: all but weak references."""
+        return {
+            name: value
+            for name, value in self.__dict__.items()
+            if not isinstance(value, ref)
+        }
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Copy all attributes except the context, which is shared."""
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
-        values = {k: v for k, v in self.__getstate__().items() if k != "_context"}
+        values = {
+            name: value
+            for name, value in self.__getstate__().items()
+            if name != "_context"
+        }
         copied.__dict__.update(copy.deepcopy(values, memo), _context=self._context)
         return copied
 
 
 def _downgraded(obj: WireObject, manifest: dict[str, str]) -> dict[str, Any]:
-    wanted = manifest.get(obj.obj_name(), obj.VERSION)
-    is_older = version_tuple(wanted) < version_tuple(obj.VERSION)
-    return obj.obj_to_primitive(wanted if is_older else None, manifest)
+    target_version = manifest.get(obj.obj_name(), obj.VERSION)
+    is_older = version_tuple(target_version) < version_tuple(obj.VERSION)
+    return obj.obj_to_primitive(target_version if is_older else None, manifest)
 
 
 def _wrong_major(cls: type[WireObject], version: str) -> MalformedObject:
@@ -279,8 +292,10 @@ def _fill(
     cls: type[WireObject], primitive: dict[str, Any], context: object
 ) -> WireObject:
     version = primitive[VERSION]
-    own = cls.VERSION
-    newer = version != own and version_tuple(version) > version_tuple(own)
+    our_version = cls.VERSION
+    is_newer = version != our_version and version_tuple(version) > version_tuple(
+        our_version
+    )
     obj = cls.__new__(cls)
     values = obj.__dict__
     values["_changed_fields"] = changed_names(primitive)
@@ -291,13 +306,13 @@ def _fill(
     try:
         for name, value in primitive[DATA].items():
             if name in readers:
-                values[f"_obj_{name}"] = readers[name](value, newer)
+                values[f"_obj_{name}"] = readers[name](value, is_newer)
             else:
                 unknown[name] = value
     except MalformedObject as error:
         error.prefix_path(name)
         raise
-    if version != own:
+    if version != our_version:
         values["VERSION"] = version
     if unknown:
         values["_unknown"] = unknown
@@ -306,11 +321,11 @@ def _fill(
 
 def _object_reader(kind: of.Object) -> Reader:
     """Return the reader of a nested object; an unknown class may stay opaque."""
-    wanted, takes_subclasses = class_of(kind)
+    class_name, takes_subclasses = class_of(kind)
 
     def read(value: Any, _newer: bool) -> Any:
         try:
-            return _read(value, REGISTRY[wanted], None)
+            return _read(value, REGISTRY[class_name], None)
         except UnsupportedObject as error:
             if takes_subclasses and error.path == "":
                 return OpaqueObject(copy.deepcopy(value))
@@ -358,7 +373,7 @@ class EphemeralObject(WireObject):
     """An object without a database row: its defaults are set at construction."""
 
     def __init__(self, context: object = None, **kwargs: object) -> None:
-        """Set the given fields, then the defaults of the others."""
+        """Set the given fields, then the defaults of the other fields."""
         super().__init__(context, **kwargs)
         self.obj_set_defaults()
 

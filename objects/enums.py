@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The enumerations of field values: nova's names, and the values in nova's order.
 
-Both are part of an object's fingerprint.
+Names, values and their order are part of an object's fingerprint.
 """
 
 from __future__ import annotations

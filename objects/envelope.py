@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The envelope of an object on the wire, and objects of which only that is known."""
+"""The envelope of an object on the wire, and objects with known envelopes only."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ENVELOPE: tuple[tuple[str, type], ...] = (
 
 
 def check_envelope(primitive: object) -> None:
-    """Raise MalformedObject unless all keys of an object are there with their types."""
+    """Raise MalformedObject if a key of an envelope is missing or has another type."""
     if type(primitive) is not dict:
         raise MalformedObject("an object", primitive)
     for key, kind in _ENVELOPE:
@@ -55,7 +55,9 @@ def check_envelope(primitive: object) -> None:
 def changed_names(primitive: dict[str, Any]) -> set[str]:
     """Return the names of the fields that the sender has changed."""
     changes = primitive.get(CHANGES, ())
-    if type(changes) not in (list, tuple) or not all(type(c) is str for c in changes):
+    if type(changes) not in (list, tuple) or not all(
+        type(name) is str for name in changes
+    ):
         raise MalformedObject("a list of field names", changes, CHANGES)
     return set(changes)
 
@@ -63,10 +65,11 @@ def changed_names(primitive: dict[str, Any]) -> set[str]:
 class OpaqueObject:
     """An object of an unknown class, written back exactly as it was received.
 
-    Only fields that accept subclasses have one (the devices of an instance).
+    Only fields that accept subclasses can have an OpaqueObject, such as the devices of
+    an instance.
     """
 
-    # Unknown, so empty; oslo reads it for repr().
+    # The fields are unknown, so that this is empty; oslo reads it for repr().
     fields: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, primitive: dict[str, Any]) -> None:

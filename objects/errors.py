@@ -36,7 +36,7 @@ class MalformedObject(ValueError):
         self.path = path
 
     def prefix_path(self, step: str) -> None:
-        """Prepend `step` to the path; called at each level that is left."""
+        """Prepend `step` to the path; called for each object around the value."""
         separator = "" if not self.path or self.path.startswith("[") else "."
         self.path = f"{step}{separator}{self.path}"
 

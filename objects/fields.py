@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Field types for the declaration of objects: oslo's, and the few of nova."""
+"""Declare the fields of objects: with oslo's field types, and the few of nova's."""
 
 from __future__ import annotations
 
@@ -116,11 +116,11 @@ class Enumeration(of.Enum):
     name : str
         nova's name of the enumeration.
     values : str
-        Separated by spaces.
+        The values, separated by spaces.
     any_case : bool
         Accept upper and lower case when a field is set.
     old : mapping
-        Current values by old ones, which are accepted as well.
+        Current values by old values, which are accepted as well.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Enumeration(of.Enum):
         return coerced
 
     def stringify(self, value: str) -> str:
-        """Quote the value, without a check: a newer nova may have more."""
+        """Quote the value, without a check: a newer nova may have further values."""
         return f"'{value}'"
 
 
@@ -159,7 +159,7 @@ class EnumField(of.BaseEnumField):
         super().__init__(**kwargs)
 
     def __repr__(self) -> str:
-        """Return nova's representation, of which its fingerprints are made."""
+        """Return nova's representation, from which fingerprints are computed."""
         return (
             f"{self._name}(default={self.default},nullable={self.nullable},"
             f"valid_values={self.valid_values})"

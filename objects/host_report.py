@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An agent's reports of a compute node: its whole state, or the changes since.
+"""An agent's reports of a compute node: its whole state, or the latest changes.
 
-They have the wire form of a versioned object, in a namespace of their own, so that a
-serializer passes them through unread: a malformed report does not affect the others of
-its cast. Their columns are those of the host table, declared in `scheduler.hosts`.
+Reports have the wire form of a versioned object, in a separate namespace, so that a
+serializer passes them through unread: a malformed report does not affect other reports
+in the same cast. The columns of reports are those of the host table, declared in
+`scheduler.hosts`.
 """
 
 from __future__ import annotations
@@ -39,19 +40,19 @@ class ReportKind(enum.Enum):
     incarnation : str
         A UUID that the agent generates when it starts.
     revision : int
-        The number of this state of the node; it only grows within an incarnation.
+        The number of this state of the node; it only increases within an incarnation.
     reply_topic, reply_server : str, optional
         Topic of the message bus and server on it, where a whole report can be
         requested. None or missing: the agent accepts no requests.
     seen_at : float, optional
         When the host was last seen up, seconds since the epoch; 0: never. Only
-        ``moorage-relay`` sends it, which also removes a host that is gone. Missing: at
-        the receipt of the report.
+        ``moorage-relay``, which also removes deleted hosts, sends this field. Missing:
+        the host was last seen up when the report was received.
     image_properties : list of dict, optional
         The image properties of instances, as far as they are known, once for all
-        instances that have the same: texts by name in `properties`, and UUIDs in
-        `instances`. Those of other instances, or of all if it is missing, stay as they
-        were.
+        instances with equal properties: texts by name in `properties`, and UUIDs in
+        `instances`. The known properties of other instances remain valid; if the field
+        is missing, those of all instances do.
     instances_deleted : list of str, optional
         UUIDs of instances that were deleted for good since an earlier report: they are
         on no host, and no request for them is under way.
@@ -104,11 +105,11 @@ def report_data(primitive: object) -> tuple[ReportKind, dict[str, Any]]:
     Raises
     ------
     MalformedObject
-        It is not a report.
+        `primitive` is not a report.
     UnsupportedObject
         There is no such kind of report.
     UnsupportedReportVersion
-        It has another major version.
+        The report has another major version.
     """
     if type(primitive) is not dict:
         raise MalformedObject("a HostReport or HostDelta", primitive)

@@ -17,7 +17,7 @@ from .image_names import image_properties
 
 @register
 class ImageMetaProps(WireObject):
-    """The properties of an image; those that it lacks are unset."""
+    """The properties of an image; properties that the image lacks are unset."""
 
     VERSION = "1.44"
     fields = declare(
@@ -193,4 +193,10 @@ class ImageMeta(WireObject):
             for name in names:
                 if name in values and values[name] is None:
                     values[name] = empty
-        return cls(**{k: v for k, v in values.items() if k in cls.fields})
+        return cls(
+            **{
+                field_name: value
+                for field_name, value in values.items()
+                if field_name in cls.fields
+            }
+        )

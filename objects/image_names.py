@@ -41,29 +41,40 @@ def image_properties(
     given: Mapping[str, Any], fields: Container[str]
 ) -> dict[str, Any]:
     """Translate Glance's properties to fields; current names override old ones."""
-    properties = {new: given[old] for old, new in _OLD_NAMES.items() if old in given}
+    properties = {
+        current_name: given[old_name]
+        for old_name, current_name in _OLD_NAMES.items()
+        if old_name in given
+    }
     adapter = given.get("vmware_adaptertype")
     if adapter:
         properties["hw_disk_bus"] = "ide" if adapter == "ide" else "scsi"
         if adapter != "ide":
             properties["hw_scsi_model"] = adapter
-    properties |= {k: v for k, v in given.items() if k in fields and k not in _SPECIAL}
-    numa = {
-        "hw_numa_mem": [int(v) for v in _numbered(given, "hw_numa_mem")],
-        "hw_numa_cpus": [parse_cpus(v) for v in _numbered(given, "hw_numa_cpus")],
+    properties |= {
+        name: value
+        for name, value in given.items()
+        if name in fields and name not in _SPECIAL
+    }
+    lists = {
+        "hw_numa_mem": [int(text) for text in _numbered(given, "hw_numa_mem")],
+        "hw_numa_cpus": [parse_cpus(text) for text in _numbered(given, "hw_numa_cpus")],
         "traits_required": [
             name.removeprefix("trait:")
             for name, value in given.items()
             if name.startswith("trait:") and value == "required"
         ],
     }
-    return properties | {name: values for name, values in numa.items() if values}
+    return properties | {name: values for name, values in lists.items() if values}
 
 
-def _numbered(given: Mapping[str, Any], name: str) -> list[Any]:
-    keys = (f"{name}.{n}" for n in count())
-    present = takewhile(lambda key: key in given, keys)
-    return [given[key] for key, _ in zip(present, range(_MAX_NUMA_NODES), strict=False)]
+def _numbered(image_props: Mapping[str, Any], name: str) -> list[Any]:
+    keys = (f"{name}.{number}" for number in count())
+    present = takewhile(lambda key: key in image_props, keys)
+    return [
+        image_props[key]
+        for key, _ in zip(present, range(_MAX_NUMA_NODES), strict=False)
+    ]
 
 
 def parse_cpus(text: str) -> set[int]:
@@ -72,10 +83,12 @@ def parse_cpus(text: str) -> set[int]:
     excluded: set[int] = set()
     for rule in filter(None, map(str.strip, text.split(","))):
         target = excluded if rule.startswith("^") else included
-        first, _, last = rule.removeprefix("^").partition("-")
-        if not first.strip().isdecimal() or (last and not last.strip().isdecimal()):
+        first_cpu, _, last_cpu = rule.removeprefix("^").partition("-")
+        if not first_cpu.strip().isdecimal() or (
+            last_cpu and not last_cpu.strip().isdecimal()
+        ):
             raise ValueError(f"{text[:60]!r} is not a list of CPUs like 0-3,^2,7")
-        cpus = range(int(first), int(last or first) + 1)
+        cpus = range(int(first_cpu), int(last_cpu or first_cpu) + 1)
         if not cpus:
             raise ValueError(f"{text[:60]!r} has an inverted range, {rule}")
         if cpus[-1] > _MAX_CPU:

@@ -41,14 +41,15 @@ def _value(source: WireObject, name: str) -> Any:
 class Payload(WireObject):
     """The base of all payloads; created by `of`, serialized like all objects."""
 
-    #: The fields that are computed; the others are copied from those of their name.
+    #: Functions that compute fields from the source object; other fields are copied
+    #: from the source's field of the same name.
     COMPUTED: ClassVar[Mapping[str, Callable[[Any], Any]]] = MappingProxyType({})
-    #: The fields that are left out, and not None, where the source has no value.
+    #: The fields that are omitted if the source has no value; others are None then.
     OPTIONAL: ClassVar[Collection[str]] = ()
 
     @classmethod
     def of(cls, source: WireObject) -> Self:
-        """Return the payload of an object, with those of the objects in it.
+        """Return the payload of an object, with the payloads of nested objects.
 
         Raises
         ------
@@ -244,7 +245,7 @@ class DestinationPayload(Payload):
 
 @_payload
 class SchedulerRetriesPayload(Payload):
-    """The number of attempts, and the nodes."""
+    """The number of attempts, and the compute nodes that were tried."""
 
     VERSION = "1.0"
     fields = declare(
@@ -257,7 +258,11 @@ class SchedulerRetriesPayload(Payload):
 
 
 def _published_rules(group: InstanceGroup) -> dict[str, Any]:
-    return {k: v for k, v in group.rules.items() if k == "max_server_per_host"}
+    return {
+        name: value
+        for name, value in group.rules.items()
+        if name == "max_server_per_host"
+    }
 
 
 @_payload

@@ -198,7 +198,7 @@ class InstanceNUMACell(EphemeralObject, ovo.VersionedObjectDictCompat):
         return set(self.cpuset | self.pcpuset)
 
     def pin_vcpus(self, *cpu_pairs: tuple[int, int]) -> None:
-        """Pin guest CPUs to host CPUs; floating ones are not changed."""
+        """Pin guest CPUs to host CPUs; floating guest CPUs are not changed."""
         pinned = {vcpu: pcpu for vcpu, pcpu in cpu_pairs if vcpu in self.pcpuset}
         if pinned:
             self.cpu_pinning = {**(self.cpu_pinning or {}), **pinned}
@@ -239,5 +239,5 @@ class InstanceNUMATopology(WireObject, ovo.VersionedObjectDictCompat):
 
     @property
     def emulator_threads_isolated(self) -> bool:
-        """Whether the emulator's threads get a CPU of their own."""
+        """Whether the emulator's threads get a separate CPU."""
         return bool(self.emulator_threads_policy == "isolate")

@@ -77,16 +77,24 @@ class PciDevicePool(WireObject):
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
         """Create a pool from its flat form; keys that are not fields are tags."""
-        own = ("vendor_id", "product_id", "count")
+        field_names = ("vendor_id", "product_id", "count")
         return cls(
             numa_node=value.get("numa_node"),
-            tags={k: v for k, v in value.items() if k not in (*own, "numa_node")},
-            **{k: value[k] for k in own},
+            tags={
+                key: tag
+                for key, tag in value.items()
+                if key not in (*field_names, "numa_node")
+            },
+            **{key: value[key] for key in field_names},
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the flat form, with tags beside the fields."""
-        flat = {k: getattr(self, k) for k in self.fields if k in self and k != "tags"}
+        flat = {
+            name: getattr(self, name)
+            for name in self.fields
+            if name in self and name != "tags"
+        }
         return flat | dict(self.tags if "tags" in self else {})
 
 

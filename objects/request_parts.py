@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requirements beside the flavor, and the hosts of earlier attempts."""
+"""Parts of a request: flavor, destination, resources, server group, earlier hosts."""
 
 from __future__ import annotations
 

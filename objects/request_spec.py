@@ -19,7 +19,8 @@ from .pci import InstancePCIRequests
 from .request_parts import Flavor, InstanceGroup, RequestLevelParams, SchedulerRetries
 from .selection import SchedulerLimits
 
-# nova sets these when it creates a request; old or partial requests may lack them.
+# nova sets these fields when it creates a request; old or partial requests may lack
+# them.
 _NONE_IF_UNSET = (
     "availability_zone",
     "force_hosts",
@@ -130,7 +131,10 @@ class RequestSpec(WireObject):
         """Return the provider UUIDs by requester; None without requested resources."""
         if self.requested_resources is None:
             return None
-        return {g.requester_id: g.provider_uuids for g in self.requested_resources}
+        return {
+            group.requester_id: group.provider_uuids
+            for group in self.requested_resources
+        }
 
     def get_scheduler_hint(self, hint_name: str, default: object = None) -> Any:
         """Return a hint: its value, or the list if there are several."""
@@ -184,7 +188,7 @@ def _object(value: object, cls: type[WireObject], make: bool = False) -> Any:
     if not isinstance(value, dict):
         return value
     if make and "nova_object.name" not in value:
-        return cls(**{k: v for k, v in value.items() if k in cls.fields})
+        return cls(**{name: item for name, item in value.items() if name in cls.fields})
     return read_object(value, cls)
 
 
@@ -201,7 +205,10 @@ def _limits(limits: object) -> Any:
 def _hints(hints: dict[str, Any] | None) -> dict[str, list[Any]] | None:
     if hints is None:
         return None
-    return {k: v if isinstance(v, list) else [v] for k, v in hints.items()}
+    return {
+        name: values if isinstance(values, list) else [values]
+        for name, values in hints.items()
+    }
 
 
 def _group(filters: Mapping[str, Any]) -> Any:

@@ -26,7 +26,7 @@ class SchedulerLimits(WireObject):
 
     @classmethod
     def from_dict(cls, limits: dict[str, Any]) -> Self:
-        """Create limits from a host state's dict; missing ones are None."""
+        """Create limits from a host state's dict; missing limits are None."""
         unlimited = dict.fromkeys(cls.fields)
         return cls(**{**unlimited, **limits}) if limits else cls.of_valid(**unlimited)
 
@@ -53,7 +53,7 @@ class Selection(ovo.ComparableVersionedObject, WireObject):
     )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the form that callers before 4.5 get."""
+        """Return the form that callers before RPC 4.5 get."""
         limits = self.limits.to_dict() if self.limits is not None else {}
         if "numa_topology" in limits:
             limits["numa_topology"] = limits["numa_topology"].obj_to_primitive()

@@ -48,7 +48,7 @@ class Bounds:
         max_text = self.max_text
         n_values = depth = 0
         while level:
-            below: list[Any] = []
+            next_level: list[Any] = []
             for value in level:
                 kind = type(value)
                 if kind is str:
@@ -57,32 +57,32 @@ class Bounds:
                             f"a string of at most {max_text} characters", value
                         )
                 elif kind is dict:
-                    below += value  # the keys: their length is checked as well
+                    next_level += value  # the keys: their length is checked as well
                     n_values += len(value)
-                    below += value.values()
+                    next_level += value.values()
                 elif kind is list or kind is tuple or kind is set:
                     n_values += len(value)
-                    below += value
+                    next_level += value
                 if n_values > self.max_values:
                     raise _beyond(f"at most {self.max_values} values")
             depth += 1
-            if below and depth > self.max_depth:
+            if next_level and depth > self.max_depth:
                 raise _beyond(f"at most {self.max_depth} levels")
-            level = below
+            level = next_level
 
 
 def _beyond(expected: str, value: str = "…") -> MalformedObject:
     return MalformedObject(expected, value[:100], "message")
 
 
-#: Types of values that need no conversion: nearly all of a message.
+#: Types of values that need no conversion; nearly all values of a message have them.
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class Serializer:
     """Convert objects to primitives and back, at any depth.
 
-    It has the methods of oslo.messaging's Serializer, without its base class.
+    It has the methods of oslo.messaging's Serializer, but not that base class.
 
     Parameters
     ----------
@@ -98,7 +98,10 @@ class Serializer:
         if isinstance(entity, WireObject):
             return entity.obj_to_primitive()
         if isinstance(entity, dict):
-            return {k: self.serialize_entity(context, v) for k, v in entity.items()}
+            return {
+                key: self.serialize_entity(context, value)
+                for key, value in entity.items()
+            }
         if isinstance(entity, list | tuple | set | frozenset):
             return [self.serialize_entity(context, item) for item in entity]
         if isinstance(entity, datetime.datetime):
@@ -108,7 +111,7 @@ class Serializer:
         return self.serialize_entity(context, write()) if callable(write) else entity
 
     def deserialize_entity(self, context: object, entity: object) -> Any:
-        """Return the objects, or raise MalformedObject."""
+        """Return the entity with its objects read, or raise MalformedObject."""
         self._bounds.check(entity)
         try:
             return self._read(context, entity)
@@ -120,17 +123,24 @@ class Serializer:
             if NAME in entity:
                 return read_object(entity, context=context)
             return {
-                k: v if type(v) in _PLAIN else self._read(context, v)
-                for k, v in entity.items()
+                key: value if type(value) in _PLAIN else self._read(context, value)
+                for key, value in entity.items()
             }
         if isinstance(entity, list | tuple | set):
-            return [v if type(v) in _PLAIN else self._read(context, v) for v in entity]
+            return [
+                value if type(value) in _PLAIN else self._read(context, value)
+                for value in entity
+            ]
         return entity
 
     def serialize_context(self, context: Any) -> dict[str, Any]:
         """Return the context's dict, without values that JSON cannot represent."""
-        whole = context if isinstance(context, Mapping) else context.to_dict()
-        return {k: v for k, v in whole.items() if isinstance(k, str) and _is_json(v)}
+        values = context if isinstance(context, Mapping) else context.to_dict()
+        return {
+            name: value
+            for name, value in values.items()
+            if isinstance(name, str) and _is_json(value)
+        }
 
     def deserialize_context(self, context: Mapping[str, Any]) -> dict[str, Any]:
         """Return the whole dict; callers may need any of its keys."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of values to JSON: one writer a field, or none if it is JSON already.
+"""Convert values to JSON: one writer for each field whose values are not JSON already.
 
 Sets and tuples become lists and times become ISO strings, so that a reply is the same
 before and after the broker.
@@ -33,7 +33,7 @@ def _object(value: ovo.VersionedObject) -> Any:
 def _each(element: Writer | None) -> Writer:
     if element is None:
         return list
-    return lambda value: [None if v is None else element(v) for v in value]
+    return lambda value: [None if item is None else element(item) for item in value]
 
 
 def _ordered(element: Writer | None) -> Writer:
@@ -46,7 +46,7 @@ def _values(element: Writer | None) -> Writer:
     if element is None:
         return dict
     return lambda value: {
-        k: None if v is None else element(v) for k, v in value.items()
+        key: None if item is None else element(item) for key, item in value.items()
     }
 
 

@@ -3,6 +3,6 @@
 
 import warnings
 
-# oslo.messaging imports oslo.service, and that imports eventlet even where threads are
-# chosen: eventlet warns then that it is deprecated. None of it is used.
+# oslo.messaging imports oslo.service, which imports eventlet even if its threading
+# backend is chosen. eventlet then warns that it is deprecated; Moorage does not use it.
 warnings.filterwarnings("ignore", message=r"\s*Eventlet is deprecated")

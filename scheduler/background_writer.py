@@ -15,7 +15,7 @@ from .waiting import Spawner, Task, ThreadSpawner
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds between batches; what was queued since the last one is lost by a kill.
+#: Seconds between batches; a killed process loses what it queued since the last one.
 _INTERVAL_S: Final = 1.0
 #: The longest backoff while the store is unavailable, in intervals.
 _MAX_BACKOFF: Final = 31
@@ -24,25 +24,25 @@ _STOP_S: Final = 15.0
 
 
 class BackgroundWriter(abc.ABC):
-    """Calls `write` in a thread, every second; while it fails, with a backoff.
+    """Calls `write` in a thread, every second; while `write` fails, with a backoff.
 
-    A failure is logged once, and again when the store answers.
+    The first failure is logged, and the first success after it.
 
     Parameters
     ----------
     what : str
         What is stored, in the plural.
     disconnect : callable
-        Closes the connections to the store; they are opened again where needed.
+        Closes the connections to the store; they are opened again when needed.
     clock : callable
         Returns the current time, seconds since the epoch.
 
     Attributes
     ----------
     n_dropped : int
-        What was queued and will not be stored.
+        The number of queued items that will not be stored.
     failed_since : float
-        The time of the first failure, seconds since the epoch.
+        When the last outage of the store began, seconds since the epoch.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class BackgroundWriter(abc.ABC):
 
     @abc.abstractmethod
     def each_interval(self) -> None:
-        """Called in the thread every second, also during a backoff."""
+        """Prepare to write; called in the thread every second, even during backoff."""
 
     def start(self) -> None:
         """Start the thread that writes."""
@@ -90,7 +90,7 @@ class BackgroundWriter(abc.ABC):
         self._task = self._spawner.spawn(self._run, name=name)
 
     def stop(self) -> None:
-        """Write what is queued, if the store answers, and stop."""
+        """Write what is queued, if the store answers, and stop the thread."""
         self._is_stopping = True
         self._wake.set()
         if self._task is not None:
@@ -153,14 +153,14 @@ class BackgroundWriter(abc.ABC):
     def prepare(
         self, open_store: Callable[[], None], fatal: type[StoreUnavailable]
     ) -> None:
-        """Open the store before the start; if it is away, it is opened later.
+        """Open the store before `start`; if it does not answer, it is opened later.
 
-        Leaves no connection open, so that the process may be forked after.
+        It leaves no connection open, so that the process may be forked afterwards.
 
         Raises
         ------
         StoreUnavailable
-            Of the type `fatal`: no retry can help.
+            An error of the type `fatal`, after which no retry can succeed.
         """
         failure = ""
         try:
@@ -175,7 +175,7 @@ class BackgroundWriter(abc.ABC):
             self.mark_failed(failure)
 
     def mark_failed(self, failure: str) -> None:
-        """Note that the store cannot be used; the first time, log a warning."""
+        """Record that the store cannot be used; the first time, log a warning."""
         if not self.failure:
             self.failed_since = self._clock()
         self._outage.fail(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publish claims to the other schedulers in a thread: no decision waits."""
+"""Publish claims to the other schedulers in a thread, so that no decision waits."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .waiting import Spawner, ThreadSpawner
 
 LOG = logging.getLogger(__name__)
 
-#: Maximum number of claims that are sent at once, and in the queue while the broker is
-#: away.
+#: Maximum number of claims that are sent at once, and maximum number in the queue while
+#: the broker does not answer.
 _MAX_AT_ONCE: Final = 100
 MAX_QUEUED: Final = 10_000
 
@@ -25,7 +25,8 @@ class ClaimPublisher:
     Parameters
     ----------
     send : callable
-        Sends some claims, in the thread. An error is logged; these claims are lost.
+        Sends some claims; called in the thread. If it raises an error, the error is
+        logged, and these claims are lost.
 
     Attributes
     ----------

@@ -8,9 +8,9 @@ import functools
 
 from oslo_utils import timeutils
 
-#: Returns now, seconds since the epoch, from oslo.utils as nova's own code does: the
-#: system time, unless another time was set there, as nova's tests do. Heartbeats and
-#: the age of reports are then measured by the same clock.
+#: Returns the current time, seconds since the epoch. Like nova's code, it reads the
+#: clock of oslo.utils: the system time, unless a test set another time, as nova's tests
+#: do. So heartbeats and the age of reports are measured by the same clock.
 now_s = functools.partial(timeutils.utcnow_ts, microsecond=True)
 
 
@@ -22,5 +22,5 @@ def utc_text(seconds: float) -> str:
     seconds : float
         Since the epoch.
     """
-    at = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
+    utc_time = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return f"{utc_time:%Y-%m-%dT%H:%M:%SZ}"

@@ -24,7 +24,7 @@ from .failures import Failure
 
 _LOCK_WAIT_S: Final = 60
 _CONNECT_S: Final = 10
-#: Longer than an upgrade may wait for the lock.
+#: Seconds for a statement: longer than an upgrade may wait for the lock.
 _ANSWER_S: Final = 90
 #: Seconds for a read: a user waits for it, or a thread that serves requests.
 _READ_S: Final = 10
@@ -66,7 +66,7 @@ class StoreSchema:
     lock : str
         The name of the lock that one upgrade at a time holds.
     lock_number : int
-        Its number among PostgreSQL's advisory locks.
+        The number of this lock among PostgreSQL's advisory locks.
     """
 
     migrations: Path
@@ -96,10 +96,11 @@ class StoreDatabase:
         self._option = option
         self._schema = schema
         self.engine = _engine(url, option, _ANSWER_S)
-        # Drivers take timeouts only when they connect. A database in memory has one.
+        # Drivers take timeouts only when they connect: reads, with another timeout,
+        # need a second engine. SQLite has one: a database in memory is its engine's.
         is_sqlite = _is_sqlite(self.engine.url)
         self._reader = self.engine if is_sqlite else _engine(url, option, _READ_S)
-        #: Its URL without the password.
+        #: The URL of the database without the password.
         self.name = self.engine.url.render_as_string(hide_password=True)
 
     def close(self) -> None:
@@ -108,7 +109,7 @@ class StoreDatabase:
         self._reader.dispose()
 
     def upgrade(self) -> None:
-        """Create or upgrade the tables; several processes may do so at once.
+        """Create or upgrade the tables; several processes may call this at once.
 
         Raises
         ------
@@ -174,7 +175,7 @@ class StoreDatabase:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Yield a connection that writes nothing: with SQLite, it waits for no writer.
+        """Yield a connection for reads only; with SQLite, it waits for no writer.
 
         Raises
         ------
@@ -199,11 +200,11 @@ class StoreDatabase:
         """Raise StoreUnavailable or StoreUnusable for errors of the database."""
         try:
             yield
-        # The last: psycopg2's for garbage in an error message of the server.
+        # psycopg2 raises UnicodeDecodeError for error messages that are not UTF-8.
         except (sa.exc.SQLAlchemyError, OSError, UnicodeDecodeError) as e:
             failure = Failure.of(self._option, self.name, e)
-            refused = StoreUnusable if failure.is_refusal else StoreUnavailable
-            raise refused(f"{failure}") from e
+            error_class = StoreUnusable if failure.is_refusal else StoreUnavailable
+            raise error_class(f"{failure}") from e
 
     @contextlib.contextmanager
     def _locked(self, connection: Connection) -> Iterator[None]:
@@ -259,7 +260,7 @@ def _isolation(url: URL) -> dict[str, Any]:
 
 
 def _prepare_file(url: URL) -> None:
-    """Create the file, readable by its owner only: it describes a whole cloud."""
+    """Create SQLite's file, readable by its owner only: it describes a whole cloud."""
     path = _file_of(url)
     if path is None:
         return
@@ -271,7 +272,7 @@ def _prepare_file(url: URL) -> None:
 
 
 def _file_of(url: URL) -> Path | None:
-    """Return the file of an SQLite database; None: it is none, or is in memory."""
+    """Return the file of an SQLite database; None: it is in memory, or not SQLite."""
     path = url.database or ""
     if not _is_sqlite(url) or path in ("", ":memory:") or path.startswith("file:"):
         return None
@@ -279,7 +280,7 @@ def _file_of(url: URL) -> Path | None:
 
 
 def _on_connect(connection: sqlite3.Connection, _record: object) -> None:
-    # Transactions begin explicitly, not where the driver guesses.
+    # Transactions begin explicitly, instead of when the driver begins one by itself.
     connection.isolation_level = None
     # Invalid UTF-8 then fails its own row, not the whole query.
     connection.text_factory = lambda text: text.decode("utf-8", "replace")
@@ -294,9 +295,9 @@ def _on_begin(connection: Connection) -> None:
 
 @contextlib.contextmanager
 def _named_lock(connection: Connection, name: str) -> Iterator[None]:
-    """Hold a named lock of the MariaDB server: DDL would end a transaction."""
-    got = connection.scalar(sa.select(sa.func.get_lock(name, _LOCK_WAIT_S)))
-    if got != 1:
+    """Hold a named lock of MariaDB, where DDL ends a transaction and its locks."""
+    lock_result = connection.scalar(sa.select(sa.func.get_lock(name, _LOCK_WAIT_S)))
+    if lock_result != 1:
         raise TimeoutError(
             f"another process has upgraded the tables for {_LOCK_WAIT_S} s"
         )

@@ -21,10 +21,9 @@ _decode = msgspec.json.Decoder().decode
 
 
 def loads(text: str | bytes) -> Any:  # noqa: ANN401 - JSON's own types
-    """Return the content of a JSON text, as `json.loads`, in less than half the time.
+    """Return the content of a JSON text, in less than half the time of `json.loads`.
 
-    Values that Python's own decoder accepts and msgspec does not, such as NaN, are
-    read, too.
+    Values that `json.loads` accepts and msgspec does not, such as NaN, are read, too.
 
     Raises
     ------

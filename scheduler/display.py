@@ -8,9 +8,10 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-#: Characters of a name that are shown; names may have any length.
+#: The maximum number of characters of a name that are shown; names have any length.
 _MAX_SHOWN: Final = 255
-#: Characters of a part of a request, such as all extra specs, and hosts of a list.
+#: The maximum number of characters of a part of a request, such as all extra specs, and
+#: the maximum number of entries of a list.
 _MAX_TEXT: Final = 2000
 _MAX_LISTED: Final = 10
 #: Amounts of a flavor, with their units.
@@ -21,7 +22,7 @@ _SIZES: Final = {
     "ephemeral_gb": "GB ephemeral disk",
     "swap_mb": "MiB swap",
 }
-#: Parts of a request that are shown as they are, with their labels.
+#: The labels of parts of a request that are shown unchanged.
 _OTHER_PARTS: Final = {
     "ports": "ports",
     "networks": "networks",
@@ -37,7 +38,7 @@ _HIDDEN: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
 
 def safe(value: object, limit: int = _MAX_SHOWN) -> str:
-    """Return a value as text whose control characters are escaped, shortened."""
+    """Return at most `limit` characters of a value, with control characters escaped."""
     text = str(value)
     if len(text) > limit:
         text = f"{text[:limit]}…"
@@ -59,7 +60,7 @@ def listed(names: Sequence[str], limit: int) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Return a number with its sign; "-" for None: JSON has no infinity and no NaN."""
+    """Return a number with its sign; "-" for None, JSON's form of infinity and NaN."""
     # 0.0 is added because a zero may be negative.
     return "-" if value is None else f"{value + 0.0:+.{digits}f}"
 
@@ -77,8 +78,8 @@ def timestamp(seconds: float) -> str:
 def why(decision: Mapping[str, Any]) -> str:
     """Return why a decision selected no host.
 
-    The message to the caller has counts of hosts; if a part failed, only the reason
-    names the cause.
+    The message to the caller, which has counts of hosts, is preferred; if a part of the
+    scheduler failed, only the reason names the cause.
     """
     keys = ["user_message", "reason"]
     if decision["outcome"] == "failed":
@@ -144,16 +145,16 @@ def rank_text(then: Mapping[str, Any]) -> str:
     n_ranked, selected = then["n_ranked"], safe(then["selected"])
     texts = []
     for rank in then["ranks"]:
-        place = f"{safe(rank['node'])} ranked {rank['rank']:,} of {n_ranked:,} hosts"
+        ranking = f"{safe(rank['node'])} ranked {rank['rank']:,} of {n_ranked:,} hosts"
         if rank["is_selected"]:
-            texts.append(f"{place} and was selected.")
+            texts.append(f"{ranking} and was selected.")
             continue
         parts = ", ".join(
-            f"{safe(name)} {number(own - of_selected)}"
-            for name, (own, of_selected) in rank["parts"].items()
+            f"{safe(name)} {number(host_part - selected_part)}"
+            for name, (host_part, selected_part) in rank["parts"].items()
         )
         against = f" against {selected}, which was selected" if selected else ""
-        texts.append(f"{place}: {parts or 'an equal weight'}{against}.")
+        texts.append(f"{ranking}: {parts or 'an equal weight'}{against}.")
     if texts:
         return " ".join(texts)
     if not n_ranked:

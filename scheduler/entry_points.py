@@ -18,24 +18,24 @@ def load_plugins(group: str) -> dict[str, Any]:
     Raises
     ------
     PluginError
-        One cannot be imported, or two distributions have the same name.
+        A plugin cannot be imported, or two distributions have plugins of the same name.
     """
     return _loaded(stevedore.ExtensionManager, group)
 
 
 def load_plugin(group: str, name: str, *, option: str = "") -> Any:  # noqa: ANN401 - a class or a function
-    """Return the plugin of that name; no other one of its group is imported.
+    """Return the plugin of that name; no other plugin of its group is imported.
 
     Parameters
     ----------
     option : str, optional
-        What names the plugin, such as ``[moorage] source``.
+        The option that names the plugin, such as ``[moorage] source``.
 
     Raises
     ------
     PluginError
-        There is no such plugin, and the message has the names that exist; or it cannot
-        be imported, or two distributions have that name.
+        There is no such plugin (the message has the names that exist), the plugin
+        cannot be imported, or two distributions have plugins of that name.
     """
     plugins = _loaded(
         stevedore.NamedExtensionManager,
@@ -48,9 +48,9 @@ def load_plugin(group: str, name: str, *, option: str = "") -> Any:  # noqa: ANN
             entry_point.name
             for entry_point in importlib.metadata.entry_points(group=group)
         }
-        named = f"{option} = {name}: " if option else ""
+        setting = f"{option} = {name}: " if option else ""
         raise PluginError(
-            f"{named}{group}: there is no plugin {name!r}; there are {listed(names)}"
+            f"{setting}{group}: there is no plugin {name!r}; there are {listed(names)}"
         )
     return plugins[name]
 
@@ -71,7 +71,9 @@ def _loaded(make: type[Any], group: str, **keywords: object) -> dict[str, Any]:
     for extension in manager:
         if extension.name in plugins:
             owners = " and ".join(
-                _described(e.entry_point) for e in manager if e.name == extension.name
+                _described(namesake.entry_point)
+                for namesake in manager
+                if namesake.name == extension.name
             )
             raise PluginError(f"{group}: two plugins have one name: {owners}")
         plugins[extension.name] = extension.plugin

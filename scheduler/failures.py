@@ -2,7 +2,8 @@
 """Describe the failure of a part in one line: option, value, cause and remedy.
 
 Brokers, databases, files and options fail in many ways that an operator can correct.
-A caller names the option; cause and remedy are found here. No secret is written.
+The caller names the option; `Failure.of` finds the cause and the remedy, and masks
+secrets.
 """
 
 from __future__ import annotations
@@ -104,9 +105,9 @@ class Failure:
     Attributes
     ----------
     option : str
-        Such as ``[DEFAULT] transport_url``.
+        The option that the part depends on, such as ``[DEFAULT] transport_url``.
     value : str
-        Of the option, without secrets; may be empty.
+        The value of the option, without secrets; may be empty.
     is_refusal : bool
         Whether an operator has to act: a retry alone cannot succeed.
     """
@@ -129,7 +130,7 @@ class Failure:
             Used if the kind of error suggests no better one.
         """
         cause = cause_of(error) if isinstance(error, BaseException) else error
-        rule = next((r for r in _RULES if r.pattern.search(cause)), None)
+        rule = next((rule for rule in _RULES if rule.pattern.search(cause)), None)
         return cls(
             option=option,
             value=_PASSWORD.sub(f":{_HIDDEN}@", without_secrets(str(value or ""))),
@@ -144,7 +145,7 @@ class Failure:
 
 
 def without_secrets(text: str) -> str:
-    """Return a text with the passwords of the URLs in it replaced."""
+    """Return a text in which the passwords and secrets in URLs are masked."""
     text = _URL_WITH_PASSWORD.sub(lambda match: _masked(match[0]), text)
     return _SECRET_IN_QUERY.sub(rf"\1{_HIDDEN}", text)
 
@@ -154,29 +155,29 @@ def _masked(servers: str) -> str:
     first, *later = servers.removesuffix("@").split("@")
     user, colon, _ = first.partition(":")
     masked = [f"{user}:{_HIDDEN}" if colon else user]
-    for other in later:
-        server = _NEXT_SERVER.match(other)
+    for server_text in later:
+        server = _NEXT_SERVER.match(server_text)
         if server is not None:
             masked.append(f"{server[0]}:{_HIDDEN}")
     return "@".join(masked) + "@"
 
 
 def one_line(text: object) -> str:
-    """Return a text, such as an error's, as one line without secrets and final dot."""
+    """Return a text as one line, without secrets and without a full stop at its end."""
     lines = (" ".join(line.split()) for line in str(text).splitlines())
-    whole = without_secrets("; ".join(line for line in lines if line)).rstrip(". ")
-    if len(whole) <= _MAX_CHARACTERS:
-        return whole
-    return f"{whole[:_MAX_CHARACTERS]}…"
+    joined = without_secrets("; ".join(line for line in lines if line)).rstrip(". ")
+    if len(joined) <= _MAX_CHARACTERS:
+        return joined
+    return f"{joined[:_MAX_CHARACTERS]}…"
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the message of a library's error, without its wrapping and its SQL."""
+    """Return the message of a library's error, without wrapping errors and SQL."""
     inner = getattr(error, "inner_exception", None) or error  # oslo.db's
     inner = getattr(inner, "orig", None) or inner  # SQLAlchemy's
     message = getattr(inner, "reply_text", None) or _message(inner)  # amqp's
-    first = next((line for line in str(message).splitlines() if line.strip()), "")
-    return one_line(first) or type(inner).__name__
+    first_line = next((line for line in str(message).splitlines() if line.strip()), "")
+    return one_line(first_line) or type(inner).__name__
 
 
 def _message(error: BaseException) -> str:

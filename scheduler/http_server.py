@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An HTTP server of a WSGI application: waitress, in a thread of its own."""
+"""An HTTP server of a WSGI application: waitress, in a separate thread."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from .errors import ConfigurationError
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
-#: Seconds after which an idle client is disconnected, and between two checks of it.
+#: Seconds after which an idle client is disconnected, and between two searches for idle
+#: clients.
 _CLIENT_TIMEOUT_S: Final = 10
-#: Bytes of a request's headers; names are bounded.
+#: The maximum number of bytes of a request's headers.
 _MAX_HEADERS: Final = 64 * 1024
 _MAX_BODY: Final = 1024 * 1024
 _MAX_CONNECTIONS: Final = 100
-#: Connections that wait to be accepted, at most.
+#: The maximum number of connections that wait to be accepted.
 _BACKLOG: Final = 64
 #: Seconds that `stop` waits for the requests in progress.
 _STOP_S: Final = 5
@@ -62,15 +63,16 @@ def listen(address: str, port: int, *, option: str) -> socket.socket:
 class WebServer:
     """Serves an application on a port, from `start` until `stop`.
 
-    Its threads begin here: create it after a fork.
+    The constructor starts threads: create a server after the process was forked.
 
     Parameters
     ----------
     listening : socket.socket
         From `listen`. `stop` closes it in this process only.
     app : WSGI application
+        The application that answers the requests.
     threads : int
-        Requests that are answered at the same time; others wait.
+        How many requests are answered at the same time; other requests wait.
     name : str
         The name of the thread that accepts connections.
 
@@ -87,7 +89,7 @@ class WebServer:
         self._connections: dict[Any, Any] = {}
         # Runs a function in the thread of the connections.
         self._trigger = trigger(self._connections)
-        # The types of waitress lack what is used of it here.
+        # The type hints of waitress lack parameters that are used here.
         self._server = cast(Any, create_server)(
             app,
             self._connections,
@@ -110,19 +112,19 @@ class WebServer:
         self._thread = threading.Thread(target=self._server.run, name=name, daemon=True)
 
     def _close_slow(self, now: float) -> None:
-        """Close idle connections, and those whose request takes too long to arrive.
+        """Close idle connections, and connections whose request arrives too slowly.
 
-        waitress counts a connection as active at each byte; a few clients that send one
-        now and then would keep all others out.
+        waitress regards a connection as active when a byte arrives: a few clients that
+        send single bytes now and then would occupy all connections.
         """
         self._close_idle(now)
-        before, self._incomplete = self._incomplete, {}
+        incomplete_before, self._incomplete = self._incomplete, {}
         for channel in self._server.active_channels.values():
             request = channel.request
             if request is None:
                 continue
-            known, since = before.get(channel, (None, now))
-            began = since if known is request else now
+            request_before, since = incomplete_before.get(channel, (None, now))
+            began = since if request_before is request else now
             self._incomplete[channel] = request, began
             if now - began >= _CLIENT_TIMEOUT_S:
                 channel.will_close = True

@@ -16,7 +16,7 @@ class InstanceState(enum.Enum):
     ON_HOST = "on a host"
     #: It is being built or moved, or its host has not reported it yet: check again.
     PENDING = "pending"
-    #: On another host than a claim of it, and nothing is about to move it there.
+    #: It is on another host than the claimed one, and no operation moves it there.
     ELSEWHERE = "elsewhere"
     #: It was deleted, or has failed and is on no host.
     GONE = "gone"

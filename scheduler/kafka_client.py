@@ -42,7 +42,7 @@ def kafka_library() -> ModuleType:
     Raises
     ------
     ConfigurationError
-        It is not installed.
+        The package is not installed.
     """
     try:
         import confluent_kafka
@@ -91,7 +91,11 @@ def _refuse_ignored(options: cfg.ConfigOpts.GroupAttr) -> None:
         ("sasl", protocol.startswith("sasl"), "sasl_ssl or sasl_plaintext"),
         ("ssl", protocol.endswith("ssl"), "ssl or sasl_ssl"),
     ):
-        names = [n for n in _SECURITY if n.startswith(prefix) and getattr(options, n)]
+        names = [
+            name
+            for name in _SECURITY
+            if name.startswith(prefix) and getattr(options, name)
+        ]
         if names and not has_effect:
             raise ConfigurationError(
                 f"[kafka] {names[0]} has no effect with [kafka] security_protocol = "
@@ -156,7 +160,7 @@ class LastError:
     is_denied : bool
         Whether the user lacks a right.
     is_fatal : bool
-        Whether the client is of no use any more.
+        Whether the client cannot be used any more.
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -217,7 +221,7 @@ def partitions_of(
     Parameters
     ----------
     topics : mapping
-        The settings, as documented, by topic; the error about a missing topic has them.
+        The documented settings by topic, for the error about a missing topic.
 
     Raises
     ------
@@ -229,7 +233,7 @@ def partitions_of(
     client.poll(0)
     try:
         # The metadata of all topics: asking for a single one may create it.
-        known = client.list_topics(timeout=conf.kafka.timeout).topics
+        existing_topics = client.list_topics(timeout=conf.kafka.timeout).topics
     except library.KafkaException as e:
         client.poll(0)  # calls the callback of errors
         raise ConfigurationError(
@@ -238,9 +242,9 @@ def partitions_of(
         ) from e
     partitions = {}
     for topic, settings in topics.items():
-        if topic not in known or not known[topic].partitions:
+        if topic not in existing_topics or not existing_topics[topic].partitions:
             raise ConfigurationError(_missing(conf, topic, settings))
-        partitions[topic] = sorted(known[topic].partitions)
+        partitions[topic] = sorted(existing_topics[topic].partitions)
     return partitions
 
 
@@ -262,11 +266,11 @@ def allow_command(
     """Return the command that gives the user of these options rights on a resource."""
     options = conf.kafka
     server = options.bootstrap_servers[0]
-    wanted = " ".join(f"--operation {operation}" for operation in operations)
+    operation_options = " ".join(f"--operation {operation}" for operation in operations)
     user = options.sasl_username or "USER"
     return (
         f"kafka-acls.sh --bootstrap-server {server} --add --allow-principal "
-        f"User:{user} {wanted} --{resource} {name}"
+        f"User:{user} {operation_options} --{resource} {name}"
     )
 
 
@@ -279,12 +283,12 @@ class TopicNames(NamedTuple):
 
     @classmethod
     def of(cls, conf: cfg.ConfigOpts) -> Self:
-        """Return the names that ``[kafka] topic_prefix`` begins."""
+        """Return the names of the topics, which begin with ``[kafka] topic_prefix``."""
         return cls(*(f"{conf.kafka.topic_prefix}-{name}" for name in cls._fields))
 
 
 def topic_settings(conf: cfg.ConfigOpts) -> dict[str, str]:
-    """Return the settings that each topic of [kafka] is created with, by its name."""
+    """Return the settings with which topics of [kafka] are created, by topic name."""
     names = TopicNames.of(conf)
     return {
         names.hosts: _COMPACTED,
@@ -294,5 +298,5 @@ def topic_settings(conf: cfg.ConfigOpts) -> dict[str, str]:
 
 
 def claims_topic_settings(conf: cfg.ConfigOpts) -> dict[str, str]:
-    """Return the settings that the topic of claims is created with, by its name."""
+    """Return the settings with which the topic of claims is created, by topic name."""
     return {conf.kafka.claims_topic: _RETAINED}

@@ -38,7 +38,7 @@ LOG = logging.getLogger(__name__)
 _VERSION: Final = "1.0"
 _POLL_S: Final = 0.2
 _WAIT_MS: Final = 500
-#: After an unexpected error.
+#: Seconds until the next attempt to read, after an unexpected error.
 _RETRY_S: Final = 1.0
 #: Seconds that `stop` waits for queued announcements, and for the thread.
 _STOP_S: Final = 5.0
@@ -48,20 +48,20 @@ ApplyClaims = Callable[[Sequence[dict[str, Any]]], None]
 
 
 class KafkaPeers:
-    """Announces claims in ``[kafka] claims_topic``, and follows those of others.
+    """Announces claims in ``[kafka] claims_topic``, and applies others' claims.
 
     Parameters
     ----------
     clock : callable
-        Returns now, seconds since the epoch.
+        Returns the current time, seconds since the epoch.
     max_age_s : callable
-        Returns the age from which an announcement is not applied, as reports should
-        include the claim by then; None: none is too old.
+        Returns the age from which an announcement is not applied, because reports of
+        hosts should include the claim by then; None: no announcement is too old.
 
     Attributes
     ----------
     counts : dict
-        The number of announcements, by what became of them.
+        The number of announcements, by result.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class KafkaPeers:
         self._thread: threading.Thread | None = None
 
     def check(self) -> None:
-        """Check that the topic exists; leaves no thread.
+        """Check that the topic exists; leave no thread running.
 
         Raises
         ------
@@ -106,9 +106,9 @@ class KafkaPeers:
         self._partitions = partitions[self._topic]
 
     def start(self) -> PublishClaims:
-        """Follow the topic from its end on; return what announces claims.
+        """Follow the topic from its end on; return the function that announces claims.
 
-        It waits for no broker. Call `check` before.
+        This does not wait for a broker. Call `check` before.
         """
         origin = f"{uuid.uuid4()}".encode()
         self._sending = _Sending(self._conf, origin, self._note_result)
@@ -127,7 +127,7 @@ class KafkaPeers:
 
     @property
     def is_following(self) -> bool:
-        """Whether the end of the topic was found; announcements after it are read."""
+        """Whether the end of the topic was found: later announcements are read."""
         return self._reader is not None and self._reader.knows_its_positions
 
     def _open(self) -> TopicReader:
@@ -136,7 +136,7 @@ class KafkaPeers:
         return TopicReader(self._conf, fetch_wait_ms=_WAIT_MS)
 
     def stop(self) -> None:
-        """Send what is queued, if a broker takes it in time; close all connections."""
+        """Send queued claims, if a broker takes them in time; close all connections."""
         if self._sending is not None:
             self._sending.stop()
         self._stopping.set()
@@ -157,7 +157,7 @@ class KafkaPeers:
         Parameters
         ----------
         failure : str
-            Empty: a broker has it.
+            Why the announcement failed; empty: a broker has received it.
         """
         outage = self._sending_outage
         with self._lock:
@@ -206,8 +206,8 @@ class KafkaPeers:
             self.counts["outdated"] += 1
             return
         try:
-            read: Any = json.loads(message.value or b"")
-            version, claim = read["version"], read["claim"]
+            content: Any = json.loads(message.value or b"")
+            version, claim = content["version"], content["claim"]
             if version.partition(".")[0] != _VERSION.partition(".")[0]:
                 raise ValueError(f"version {version}, not {_VERSION}")
             self._apply([self._serializer.deserialize_entity({}, claim)])
@@ -264,8 +264,8 @@ class _Sending:
     def _send(self, claims: Sequence[PeerClaim]) -> None:
         for claim in claims:
             content = {"version": _VERSION, "claim": claim.to_wire()}
-            plain = self._serializer.serialize_entity({}, content)
-            value = json.dumps(plain, separators=(",", ":"))
+            primitive = self._serializer.serialize_entity({}, content)
+            value = json.dumps(primitive, separators=(",", ":"))
             try:
                 self._producer.produce(
                     self._topic,

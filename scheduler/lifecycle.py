@@ -26,7 +26,8 @@ from .sources.base import BaseHostSource
 
 LOG = logging.getLogger(__name__)
 
-#: Conflicts of places that are logged; the upgrade check lists more.
+#: The maximum number of conflicts of places that are logged; the upgrade check lists
+#: more.
 _MAX_CONFLICTS: Final = 10
 
 
@@ -106,18 +107,18 @@ class Lifecycle:
     def follow(self, *, claims_directory: Path | None = None) -> None:
         """Start the background threads; called in each process that decides.
 
-        They keep the hosts up to date, check Placement, release stale claims and store
-        decisions.
+        The threads keep the hosts up to date, check Placement, release stale claims and
+        store decisions.
 
         Parameters
         ----------
         claims_directory : Path, optional
-            Used if the option of that name is not set.
+            The folder of unsettled claims if ``[moorage] claims_directory`` is unset.
 
         Raises
         ------
         ConfigurationError
-            Unsettled claims cannot be recorded there.
+            Unsettled claims cannot be recorded in the folder.
         """
         option = self._conf.moorage.claims_directory
         if folder := Path(option) if option else claims_directory:
@@ -142,12 +143,12 @@ class Lifecycle:
         Parameters
         ----------
         settings : oslo_config.cfg.ConfigOpts, optional
-            Those of `build` by default.
+            By default, the `conf` of `build`.
 
         Raises
         ------
         PluginError
-            One of them is unknown or broken.
+            A plugin is unknown or broken.
         ConfigurationError
             A file that `reload` will read is invalid.
         """
@@ -200,6 +201,6 @@ class Lifecycle:
 
 
 def claim_max_age_s(conf: cfg.ConfigOpts, source: BaseHostSource) -> float | None:
-    """Return the age from which reports should include a claim; None: never."""
+    """Return the age at which reports should include a claim; None: no reports."""
     age_s: float = conf.moorage.claim_max_age
     return age_s if source.is_reporting else None

@@ -15,6 +15,7 @@ from .errors import ConfigurationError
 from .failures import Failure
 
 _REQUEST_ID: Final = "request_id"
+#: Parts of a request context that have the same name on the wire.
 _SAME: Final = (
     _REQUEST_ID, "global_request_id", "user_id", "project_id", "user_name",
     "project_name", "domain_name", "user_domain_name", "project_domain_name",
@@ -22,7 +23,7 @@ _SAME: Final = (
     "show_deleted",
 )  # fmt: skip
 #: The parts of a request context that are read, by their names on the wire: what log
-#: formats can use, and no secrets. Later ones win.
+#: formats can use, and no secrets. Of several names of one part, the last one wins.
 _READ: Final = {
     **{name: name for name in _SAME},
     "user": "user_id",
@@ -54,14 +55,14 @@ _LEVELS: Final = (
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register oslo.log's options, with defaults of ours."""
+    """Register oslo.log's options, with Moorage's defaults."""
     levels = [*oslo_logging.get_default_log_levels(), *_LEVELS]
     oslo_logging.set_defaults(default_log_levels=levels)
     oslo_logging.register_options(conf)
 
 
 def set_up(conf: cfg.ConfigOpts) -> None:
-    """Begin to log as the options say.
+    """Configure logging according to the options.
 
     Raises
     ------
@@ -84,22 +85,24 @@ def request(context: object, instance_uuids: Sequence[str]) -> Iterator[None]:
     Parameters
     ----------
     context : mapping or object
-        The dict of the wire, or nova's RequestContext. Without a request id its lines
-        are logged as without a context.
+        The dict of the wire, or nova's RequestContext. If it has no request id, the
+        lines are logged without a context.
     """
-    whole: Any = context
+    wire_values: Any = context
     if not isinstance(context, Mapping):
         to_dict = getattr(context, "to_dict", None)
-        whole = to_dict() if callable(to_dict) else None
-    if not isinstance(whole, Mapping):
-        whole = {name: getattr(context, name, None) for name in _SAME}
+        wire_values = to_dict() if callable(to_dict) else None
+    if not isinstance(wire_values, Mapping):
+        wire_values = {name: getattr(context, name, None) for name in _SAME}
     values = {
-        ours: whole[wire] for wire, ours in _READ.items() if whole.get(wire) is not None
+        field: wire_values[wire_name]
+        for wire_name, field in _READ.items()
+        if wire_values.get(wire_name) is not None
     }
     if not values.get(_REQUEST_ID):
         yield
         return
-    before = oslo_context.get_current()
+    outer_context = oslo_context.get_current()
     current = LogContext(**values, overwrite=False)
     current.instance_uuids = tuple(instance_uuids)
     if len(instance_uuids) == 1:
@@ -108,8 +111,8 @@ def request(context: object, instance_uuids: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        if before is not None:
-            before.update_store()
+        if outer_context is not None:
+            outer_context.update_store()
         else:
             # oslo.context has no public API for this; its own fixture does the same.
             oslo_context._request_store.__dict__.pop("context", None)  # noqa: SLF001

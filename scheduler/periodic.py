@@ -11,19 +11,19 @@ from .waiting import Spawner, Task, ThreadSpawner
 
 
 class Periodic:
-    """Calls a function in a thread of its own, once an interval, until it is stopped.
+    """Calls a function in a separate thread, once an interval, until it is stopped.
 
-    An exception is logged as "<what> failed; retrying", and ends nothing.
+    An exception is logged as "<what> failed; retrying", and does not end the thread.
 
     Parameters
     ----------
     run : callable
         The function.
     interval_s : float or callable
-        Seconds between the end of a call and the next one; a callable is asked each
+        Seconds between the end of a call and the next call; a callable is called each
         time.
     log : logging.Logger
-        The caller's.
+        The logger of the caller.
     what : str
         What the function does, such as "Polling nova's databases".
     name : str
@@ -102,16 +102,16 @@ class Outage:
     Parameters
     ----------
     log : logging.Logger
-        The caller's.
+        The logger of the caller.
     logs_causes : bool
         Whether a failure is logged again when its cause changes.
 
     Attributes
     ----------
     cause : str
-        Why it fails, never empty then; "" while it works.
+        Why it fails, not empty during an outage; "" while it works.
     n_failures : int
-        The number of failures since it last worked.
+        The number of failures since the outage began.
     """
 
     def __init__(self, log: logging.Logger, *, logs_causes: bool = False) -> None:
@@ -129,27 +129,27 @@ class Outage:
         Parameters
         ----------
         text, *values
-            What is logged, as for ``logging.Logger.log``.
+            The message and its arguments, as for ``logging.Logger.log``.
         """
         with self._lock:
-            before, self.cause = self.cause, str(cause)
+            previous_cause, self.cause = self.cause, str(cause)
             self.n_failures += 1
-        if not before or (self._logs_causes and before != self.cause):
+        if not previous_cause or (self._logs_causes and previous_cause != self.cause):
             self._log.log(level, text, *values)
 
     def end(self, text: str = "", *values: object, level: int = logging.INFO) -> None:
-        """Note that it works; if it failed before, log a text that is not empty."""
+        """Record that it works; if it failed before, log `text` unless it is empty."""
         with self._lock:
-            before, self.cause, self.n_failures = self.cause, "", 0
-        if before and text:
+            previous_cause, self.cause, self.n_failures = self.cause, "", 0
+        if previous_cause and text:
             self._log.log(level, text, *values)
 
     def backoff_s(self, first_s: float, longest_s: float) -> float:
-        """Return the seconds until the next attempt: twice as many after each failure.
+        """Return the seconds until the next attempt, doubled after each failure.
 
         Parameters
         ----------
         first_s, longest_s : float
-            The seconds after the first failure, and the most.
+            The seconds after the first failure, and the maximum.
         """
         return min(longest_s, first_s * 2.0 ** min(self.n_failures - 1, 60))

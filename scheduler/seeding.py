@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The resource providers of an inventory file: one for each host."""
+"""Create resource providers in Placement: one for each host of an inventory file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PROGRESS_EVERY_S: Final = 2.0
 
 
 def seed_from_file(placement: PlacementClient, source: BaseHostSource) -> None:
-    """Create the providers of a file's hosts; other sources have none to create."""
+    """Create the providers of hosts that come from a file; else, do nothing."""
     if isinstance(source, FileSource):
         count = seed(
             placement, providers(source.inventory), progress=_logged_progress()
@@ -57,7 +57,9 @@ def providers(inventory: Inventory) -> Iterator[Provider]:
             inventories=_inventories(host),
             traits=host.traits | _status(host),
             aggregates=frozenset(
-                a.uuid for a in inventory.aggregates if name in a.hosts
+                aggregate.uuid
+                for aggregate in inventory.aggregates
+                if name in aggregate.hosts
             ),
         )
 
@@ -69,7 +71,7 @@ def _status(host: InventoryHost) -> frozenset[str]:
 
 def _inventories(host: InventoryHost) -> dict[str, Amounts]:
     record = host.record
-    plain = {
+    totals = {
         orc.VCPU: (record.vcpus_total, record.cpu_allocation_ratio),
         orc.MEMORY_MB: (record.total_usable_ram_mb, record.ram_allocation_ratio),
         orc.DISK_GB: (record.total_usable_disk_gb, record.disk_allocation_ratio),
@@ -81,7 +83,7 @@ def _inventories(host: InventoryHost) -> dict[str, Amounts]:
             "max_unit": total,
             "allocation_ratio": ratio,
         }
-        for name, (total, ratio) in plain.items()
+        for name, (total, ratio) in totals.items()
         if total
     }
     return {**inventories, **host.resources}

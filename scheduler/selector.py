@@ -36,8 +36,10 @@ class Selector:
     Attributes
     ----------
     conf : oslo_config.cfg.ConfigOpts
+        The options.
     parts : Parts
-        A decision reads them once: they are replaced as a whole.
+        The parts that decide. They are replaced as a whole, and each decision reads
+        this attribute only once.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class Selector:
     def publish_claims(self) -> PublishClaims | None:
         """Publishes claims to the other schedulers; see `moorage.scheduler.rpc.Peers`.
 
-        None: there are none.
+        None: claims are not published.
         """
         return self.parts.publish_claims
 
@@ -63,7 +65,7 @@ class Selector:
     def use(self, plugins: PluginSet) -> None:
         """Decide with other plugins from now on.
 
-        Running decisions finish with the old ones.
+        Running decisions finish with the previous plugins.
         """
         self._replace_parts(
             conf=plugins.conf,
@@ -79,8 +81,8 @@ class Selector:
         Parameters
         ----------
         number : int
-            0 or more, unique in each process. With ``random_seed`` the same number
-            gives the same answers.
+            The number of the worker: 0 or more, another one in each process. With
+            ``random_seed`` the same number gives the same answers.
         """
         rng = self.parts.rng.spawn(number + 1)[number]
         self._replace_parts(rng=rng, tie_seed=int(rng.integers(2**62)))
@@ -105,13 +107,15 @@ class Selector:
         context : mapping or object
             The request context: the dict of the wire, or nova's RequestContext.
         spec_obj : RequestSpec
+            The request.
         instance_uuids : sequence of str, optional
-            One an instance; None: an old conductor, which claims the resources itself.
+            One UUID for each instance; None: the caller is an old conductor, which
+            claims the resources itself.
         return_objects : bool
             Whether to return Selection objects; otherwise dicts with host, nodename
             and limits, without alternates.
         return_alternates : bool
-            Whether to return alternates, too.
+            Whether to return alternates with each selected host.
 
         Returns
         -------
@@ -175,7 +179,9 @@ class Selector:
                 notifications.end(instance_uuids, selections, placement)
             if return_objects:
                 return selections
-            return [of_instance[0].to_dict() for of_instance in selections]
+            return [
+                instance_selections[0].to_dict() for instance_selections in selections
+            ]
 
     def apply_peer_claims(self, claims: Sequence[dict[str, Any]]) -> None:
         """Count the claims of another scheduler; log and skip malformed ones."""

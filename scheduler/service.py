@@ -83,13 +83,14 @@ def build(  # noqa: PLR0913 - every dependency can be passed in
         The options that the driver and its plugins read, if not `conf`: a copy that
         does not change while decisions run. `Scheduler.reset` can switch to another.
     placement : keystoneauth1.adapter.Adapter, optional
-        Or any object with its get, put, post and delete; or an EmbeddedPlacement, whose
-        providers can be followed. It is not closed.
+        Or any object with the adapter's get, put, post and delete; or an
+        EmbeddedPlacement, whose providers can be followed. The scheduler does not close
+        it.
     source : BaseHostSource, optional
         The source of the hosts' state.
     notifier : MessagingNotifier or pair of MessagingNotifier, optional
         Publishes decisions: oslo.messaging's Notifier, or any object with its prepare
-        and info; a pair has one for legacy and one for versioned payloads.
+        and info. A pair has one notifier for legacy and one for versioned payloads.
     network : NetworkClient, optional
         Neutron: python-neutronclient's client, or any object with its show_port,
         show_subnet and list_subnets.
@@ -102,7 +103,7 @@ def build(  # noqa: PLR0913 - every dependency can be passed in
     spawner : Spawner, optional
         Starts the threads that release claims, and creates their locks.
     rng : numpy.random.Generator, optional
-        With the same seed, requests and hosts the answers are the same.
+        With the same seed, requests and hosts, the answers are the same.
 
     Raises
     ------
@@ -142,12 +143,13 @@ class Scheduler(Selector):
     decisions : DecisionLog
         The newest decision records.
     candidates_cache : CandidatesCache
-        The cached answers of Placement; `stats` has their numbers.
+        The cached answers of Placement; its `stats` has counts of them.
     candidates : CandidatesSource
         Answers queries for candidates: the cache, or providers in memory.
     journal : Journal
-        The unsettled claims. The sender of answers reports their progress to it;
-        otherwise a request is answered once `select_destinations` returns.
+        The unsettled claims. The sender of answers reports the progress of each answer
+        to the journal; without a sender, a request counts as answered once
+        `select_destinations` returns.
     orphans : Orphans
         Allocations that may be held without an answered request.
     explainer : Explainer
@@ -186,24 +188,24 @@ class Scheduler(Selector):
             if embedded is not None:
                 closing.callback(embedded.close)
                 placement = embedded
-            followed = None
+            followed_placement = None
             if isinstance(placement, EmbeddedPlacement):
-                followed, placement = placement, placement.adapter
+                followed_placement, placement = placement, placement.adapter
             store = None
-            if followed is None or _is_store_named(conf):
+            if followed_placement is None or _is_store_named(conf):
                 store = DecisionStore.open(conf, clock=clock, spawner=spawner)
             if store is not None:
                 closing.callback(store.stop)
             closing.callback(source.stop)
             publishers = make_publishers(conf, notifier)
-            published = Notifier(
+            decision_notifier = Notifier(
                 publishers,
                 self.table,
                 lambda: bool(
                     conf.scheduler.query_placement_for_routed_network_aggregates
                 ),
             )
-            closing.callback(published.stop)
+            closing.callback(decision_notifier.stop)
             health = PlacementHealth(
                 clock=waiter.monotonic,
                 rng=random.Random(int(rng.integers(2**62))),
@@ -235,7 +237,7 @@ class Scheduler(Selector):
                 conf,
                 self.candidates_cache,
                 self.placement,
-                make_follower(conf, followed, clock, waiter, spawner),
+                make_follower(conf, followed_placement, clock, waiter, spawner),
                 clock=waiter.monotonic,
                 spawner=spawner,
             )
@@ -276,16 +278,16 @@ class Scheduler(Selector):
                 tie_seed=int(rng.integers(2**62)),
                 network=network,
                 review=reconciler.review,
-                views=_views(conf, store, waiter, spawner),
+                views=_make_view_keeper(conf, store, waiter, spawner),
                 attachments=AttachmentFinder.of(
                     conf, source.boot_volumes, waiter, spawner
                 ),
             )
-            super().__init__(conf, parts, published if publishers else None)
+            super().__init__(conf, parts, decision_notifier if publishers else None)
             self.explainer = Explainer(
                 lambda: self.parts, self.candidates.provider_view
             )
-            peers = _peers(conf, self, clock, reconciler)
+            peers = _make_peers(conf, self, clock, reconciler)
             if peers is not None:
                 closing.callback(peers.stop)
             self.status = SchedulerStatus(conf, parts, store, peers)
@@ -352,7 +354,8 @@ def _locate(
 ) -> InstanceLocation:
     """Return an instance's location, as evidence that it uses some providers.
 
-    While it may move, a location on another host says nothing about these.
+    While the instance may move, its location on another host says nothing about
+    whether it uses these providers.
     """
     location = source.locate_instance(instance_uuid)
     hosts = {table.host_of(node_uuid) for node_uuid in providers} - {None}
@@ -364,13 +367,13 @@ def _locate(
     return location
 
 
-def _peers(
+def _make_peers(
     conf: cfg.ConfigOpts,
     selector: Selector,
     clock: Callable[[], float],
     reconciler: ClaimReconciler,
 ) -> KafkaPeers | None:
-    """Return what exchanges claims through Kafka; None: they are not."""
+    """Return what exchanges claims through Kafka; None: no topic is configured."""
     if not conf.kafka.claims_topic:
         return None
     return KafkaPeers(
@@ -378,13 +381,13 @@ def _peers(
     )
 
 
-def _views(
+def _make_view_keeper(
     conf: cfg.ConfigOpts,
     store: DecisionStore | None,
     waiter: Waiter,
     spawner: Spawner,
 ) -> KeepsViews | None:
-    """Return what stores the views of decisions; None: they are not stored."""
+    """Return what stores the views of decisions; None: no views are stored."""
     if store is None or not conf.moorage.stored_views:
         return None
     return ViewKeeper(
@@ -396,6 +399,6 @@ def _views(
 
 
 def _is_store_named(conf: cfg.ConfigOpts) -> bool:
-    """Return whether the store of decisions is not just the default of this machine."""
+    """Return whether the store of decisions is configured, not just the default."""
     location = conf.get_location("decision_store_connection", group="moorage")
     return location is None or location.location is not cfg.Locations.opt_default

@@ -63,16 +63,16 @@ class SchedulerStatus:
 
     @property
     def reload_failure(self) -> str:
-        """Why the last reload failed, or ""; the state before is still in use then."""
+        """Why the last reload failed, or ""; the previous state then remains in use."""
         return self._reloads.failure if self._reloads else ""
 
     @property
     def is_ready(self) -> bool:
         """Whether requests can be served.
 
-        Placement must answer and its database must not be behind it, the state of hosts
-        must be recent enough, the source must report no problem, and the added checks
-        must succeed.
+        Placement must answer, the database of Placement that is read directly must not
+        lag behind it, the state of hosts must be recent enough, the source must report
+        no problem, and the added checks must succeed.
         """
         return self._health.is_ready and not any(self._problems())
 
@@ -94,7 +94,7 @@ class SchedulerStatus:
         return " ".join(dict.fromkeys(note for note in notes if note))
 
     def _problems(self) -> Iterator[str]:
-        """Yield the problems other than Placement's, or empty texts."""
+        """Yield all problems except those of Placement's health, or empty texts."""
         yield self._staleness()
         if (stats := self.candidates.following_stats()) is not None:
             yield stats.trouble

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waits, elapsed time, threads and locks as injected dependencies.
 
-Code that claims, releases and watches allocations uses these and nothing of `time` or
-`threading` directly, so that a test can run several schedulers on virtual time and
+Code that claims, releases and watches allocations uses these interfaces instead of
+`time` and `threading`, so that a test can run several schedulers on virtual time and
 choose which thread runs next.
 """
 
@@ -22,7 +22,7 @@ class Waiter(Protocol):
         """Return seconds since an arbitrary time, unaffected by clock changes."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait for so many seconds."""
+        """Wait for a number of seconds."""
 
 
 class Rng(Protocol):
@@ -36,26 +36,26 @@ class Event(Protocol):
     """A flag that threads can wait for, as ``threading.Event``."""
 
     def is_set(self) -> bool:
-        """Return whether it is set."""
+        """Return whether the flag is set."""
 
     def set(self) -> None:
-        """Set it, and wake waiting threads."""
+        """Set the flag, and wake waiting threads."""
 
     def clear(self) -> None:
-        """Reset it to not set."""
+        """Clear the flag."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, `timeout` seconds at most; return whether it is."""
+        """Wait until the flag is set, `timeout` seconds at most; return `is_set`."""
 
 
 class Task(Protocol):
     """A function that runs concurrently with the thread that spawned it."""
 
     def is_alive(self) -> bool:
-        """Return whether it has not ended."""
+        """Return whether the function has not ended."""
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended, `timeout` seconds at most."""
+        """Wait until the function has ended, `timeout` seconds at most."""
 
 
 class Spawner(Protocol):
@@ -83,7 +83,7 @@ class SystemWaiter:
     monotonic = staticmethod(time.monotonic)
 
     def sleep(self, seconds: float) -> None:
-        """Wait for so many seconds."""
+        """Wait for a number of seconds."""
         time.sleep(seconds)
 
 

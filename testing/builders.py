@@ -84,7 +84,8 @@ def host(**changes: Any) -> HostRecord:
     names = {"nodename": node, "hypervisor_hostname": node, "uuid": node_uuid(node)}
     values = {**names, **changes}
     extra = {
-        n: values.pop(n) for n in values.keys() - HostRecord.__annotations__.keys()
+        column: values.pop(column)
+        for column in values.keys() - HostRecord.__annotations__.keys()
     }
     return dataclasses.replace(_PLAIN, **{"extra": extra, **values})
 
@@ -111,7 +112,7 @@ def table(
     instances : mapping, optional
         Instance UUIDs by service host.
     images : mapping, optional
-        Properties of their images, as texts, by instance.
+        Properties of the images of instances, as texts, by instance UUID.
     declared : iterable of Column, optional
         Further columns, as plugins declare them.
     """
@@ -131,7 +132,7 @@ def table(
 
 
 def batch(*records: HostRecord, **more: Any) -> HostBatch:
-    """Return all rows of a table of these records."""
+    """Return all rows of a table of these records; `more` is passed to `table`."""
     return table(*records, **more).batch()
 
 
@@ -160,9 +161,9 @@ def spec(**changes: Any) -> RequestSpec:
     """Return a request for one instance of 1 vCPU, 1 GiB and 10 GB.
 
     Changes may be the flavor's sizes and ``extra_specs`` as well as the request's own
-    fields; a ``flavor`` replaces all of the flavor's.
+    fields; ``flavor`` replaces the whole flavor.
     """
-    plain: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "flavor": Flavor(
             name="plain",
             flavorid="1",
@@ -180,7 +181,7 @@ def spec(**changes: Any) -> RequestSpec:
         "is_bfv": False,
         **dict.fromkeys(_NONE),
     }
-    return RequestSpec(**{**plain, **changes})
+    return RequestSpec(**{**defaults, **changes})
 
 
 #: The flavor fields that `spec` accepts directly, and their defaults.
@@ -223,11 +224,11 @@ def pages(size_kb: int, total: int, *, used: int = 0) -> NUMAPagesTopology:
 def numa_cell(number: int = 0, **changes: Any) -> NUMACell:
     """Return a cell with 4 CPUs, pinnable and shared, and 4 GiB of 4 KiB pages, free.
 
-    Its CPUs follow those of the cells before it, one thread a core; its socket has the
-    cell's number.
+    Its CPUs have the numbers after those of the cell before it, one thread a core; its
+    socket has the cell's number.
     """
     cpus = set(range(4 * number, 4 * number + 4))
-    plain = {
+    defaults = {
         "id": number,
         "cpuset": cpus,
         "pcpuset": cpus,
@@ -239,7 +240,7 @@ def numa_cell(number: int = 0, **changes: Any) -> NUMACell:
         "siblings": [{cpu} for cpu in sorted(cpus)],
         "socket": number,
     }
-    return NUMACell(**{**plain, **changes})
+    return NUMACell(**{**defaults, **changes})
 
 
 def numa_topology(*cells: NUMACell) -> NUMATopology:
@@ -248,8 +249,8 @@ def numa_topology(*cells: NUMACell) -> NUMATopology:
 
 
 def guest_cell(number: int = 0, **changes: Any) -> InstanceNUMACell:
-    """Return a cell with 1 GiB and 2 pinned CPUs, which follow those of the others."""
-    plain = {
+    """Return a cell with 1 GiB and 2 pinned CPUs: 0 and 1 in cell 0, 2 and 3 in 1."""
+    defaults = {
         "id": number,
         "cpuset": set(),
         "pcpuset": {2 * number, 2 * number + 1},
@@ -260,7 +261,7 @@ def guest_cell(number: int = 0, **changes: Any) -> InstanceNUMACell:
         "cpu_pinning_raw": None,
         "cpuset_reserved": None,
     }
-    return InstanceNUMACell(**{**plain, **changes})
+    return InstanceNUMACell(**{**defaults, **changes})
 
 
 def guest_topology(
@@ -274,8 +275,8 @@ def guest_topology(
 
 def pci_pool(count: int = 1, **changes: Any) -> PciDevicePool:
     """Return a pool of devices 8086:1520 without a NUMA node; other keys are tags."""
-    plain = {"vendor_id": "8086", "product_id": "1520", "numa_node": None}
-    return PciDevicePool.from_dict({**plain, "count": count, **changes})
+    defaults = {"vendor_id": "8086", "product_id": "1520", "numa_node": None}
+    return PciDevicePool.from_dict({**defaults, "count": count, **changes})
 
 
 def pci_pools(*pools: PciDevicePool) -> PciDevicePoolList:
@@ -285,14 +286,14 @@ def pci_pools(*pools: PciDevicePool) -> PciDevicePoolList:
 
 def pci_request(count: int = 1, **changes: Any) -> InstancePCIRequest:
     """Return a request for devices 8086:1520, for a port."""
-    plain = {
+    defaults = {
         "alias_name": None,
         "count": count,
         "numa_policy": None,
         "request_id": instance_uuid(f"PCI request {count}"),
         "spec": [{"vendor_id": "8086", "product_id": "1520"}],
     }
-    return InstancePCIRequest(**{**plain, **changes})
+    return InstancePCIRequest(**{**defaults, **changes})
 
 
 def pci_requests(*requests: InstancePCIRequest) -> InstancePCIRequests:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check the contract of filters and weighers, Moorage's own and third-party ones.
 
-`check_plugin` checks one plugin with many hosts and requests; `check_filter` and
-`check_weigher` with given ones. Each raises an AssertionError that names the plugin and
-the violated property.
+`check_plugin` checks one plugin with many drawn hosts and requests; `check_filter` and
+`check_weigher` check it with given hosts and one request. Each raises an AssertionError
+that names the plugin and the violated property.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .purity import no_io, snapshot_of
 from .strategies import batches as any_batches
 from .strategies import requests as any_requests
 
-#: Columns that are shown in another form, or not.
+#: Columns that `hosts_code` shows in another form, or omits.
 _SHOWN_APART = frozenset({"host", "nodename", "aggregates", "placement_places"})
 
 
@@ -58,11 +58,11 @@ def hosts_code(hosts: HostBatch) -> str:
 
 def _host(hosts: HostBatch, index: int) -> str:
     host, node = hosts.value("host", index), hosts.value("nodename", index)
-    plain = builders.host(host=host, nodename=node)
+    default_host = builders.host(host=host, nodename=node)
     changes = {"host": host} if node == host else {"host": host, "nodename": node}
     for name in hosts.column_names:
         value = hosts.value(name, index)
-        if name not in _SHOWN_APART and value != getattr(plain, name, None):
+        if name not in _SHOWN_APART and value != getattr(default_host, name, None):
             changes[name] = value
     return _call("host", changes)
 
@@ -79,22 +79,22 @@ def _aggregate(aggregate: HostAggregate) -> str:
 
 def request_code(spec_obj: RequestSpec) -> str:
     """Return a call of `spec`, with the differences from `spec()`."""
-    plain = builders.spec()
-    changes = dict(_changes(spec_obj, plain))
-    of_flavor = dict(_changes(spec_obj.flavor, plain.flavor))
-    if of_flavor.keys() <= builders.FLAVOR.keys():
+    default_spec = builders.spec()
+    changes = dict(_changes(spec_obj, default_spec))
+    flavor_changes = dict(_changes(spec_obj.flavor, default_spec.flavor))
+    if flavor_changes.keys() <= builders.FLAVOR.keys():
         changes.pop("flavor", None)
-        changes |= of_flavor
+        changes |= flavor_changes
     return _call("spec", changes)
 
 
-def _changes(changed: WireObject, plain: WireObject) -> Iterator[tuple[str, object]]:
+def _changes(changed: WireObject, default: WireObject) -> Iterator[tuple[str, object]]:
     """Yield the fields that are set and differ."""
     for name in changed.fields:
         if name in changed:
             value = getattr(changed, name)
-            has_it = name in plain
-            if not has_it or _code(value) != _code(getattr(plain, name)):
+            has_default = name in default
+            if not has_default or _code(value) != _code(getattr(default, name)):
                 yield name, value
 
 
@@ -106,7 +106,7 @@ def _call(name: str, arguments: dict[str, object]) -> str:
 def _code(value: object) -> str:
     """Return a value as Python code, as far as possible."""
     if isinstance(value, WireObject):
-        fields = {n: getattr(value, n) for n in value.fields if n in value}
+        fields = {name: getattr(value, name) for name in value.fields if name in value}
         return _call(type(value).__name__, fields)
     if isinstance(value, list):
         return f"[{', '.join(map(_code, value))}]"
@@ -153,7 +153,7 @@ def check_plugin(
         max_examples=max_examples,
         deadline=None,
         database=None,
-        # Its own output has only addresses of hosts, and every drawn value.
+        # hypothesis would show hosts by their addresses only, and every drawn value.
         verbosity=Verbosity.quiet,
         print_blob=False,
         # Explaining a failure takes minutes here, and adds little.
@@ -240,9 +240,9 @@ class _Trial:
         self._answers: dict[str, Answers | None] = {}
 
     def prepared(self) -> Any:  # noqa: ANN401 - a filter or a weigher, as given
-        before = snapshot_of(self._plugin, self._hosts, self._spec)
+        inputs_before = snapshot_of(self._plugin, self._hosts, self._spec)
         prepared = self._watched("prepare", lambda: self._plugin.prepare(self._spec))
-        self._expect_unchanged("prepare", self._plugin, before)
+        self._expect_unchanged("prepare", self._plugin, inputs_before)
         if prepared is None:
             # The plugin refuses the request.
             return self._plugin
@@ -258,9 +258,9 @@ class _Trial:
         self, method: str, ask: Callable[[HostBatch], Answers], dtype: np.dtype[Any]
     ) -> None:
         """Check the properties of the whole-batch form."""
-        before = snapshot_of(self._plugin, self._hosts, self._spec)
+        inputs_before = snapshot_of(self._plugin, self._hosts, self._spec)
         answers = self._watched(method, lambda: ask(self._hosts))
-        self._expect_unchanged(method, self._plugin, before)
+        self._expect_unchanged(method, self._plugin, inputs_before)
         self._answers[method] = answers
         if answers is None:
             return
@@ -287,17 +287,22 @@ class _Trial:
         return np.arange(len(self._hosts), dtype=np.intp)[::-1]
 
     def check_one(
-        self, whole: str, one: str, ask: Callable[[HostState], bool | float]
+        self,
+        batch_method: str,
+        host_method: str,
+        ask: Callable[[HostState], bool | float],
     ) -> None:
         """Check that the per-host form agrees with the whole-batch form."""
-        answers = self._answers[whole]
+        answers = self._answers[batch_method]
         if answers is None:
             return
-        before = snapshot_of(self._plugin, self._hosts, self._spec)
-        by_host = self._watched(one, lambda: [ask(row) for row in self._hosts])
-        self._expect_unchanged(one, self._plugin, before)
+        inputs_before = snapshot_of(self._plugin, self._hosts, self._spec)
+        by_host = self._watched(host_method, lambda: [ask(row) for row in self._hosts])
+        self._expect_unchanged(host_method, self._plugin, inputs_before)
         self._expect_same(
-            by_host, answers, f"{one} of each host and {whole} of all of them agree"
+            by_host,
+            answers,
+            f"{host_method} of each host and {batch_method} of all of them agree",
         )
 
     def _watched(self, method: str, ask: Callable[[], T]) -> T | None:
@@ -322,20 +327,25 @@ class _Trial:
         return answer
 
     def _expect_unchanged(
-        self, method: str, plugin: Plugin, before: dict[str, object]
+        self, method: str, plugin: Plugin, inputs_before: dict[str, object]
     ) -> None:
-        after = snapshot_of(plugin, self._hosts, self._spec)
-        changed = [name for name, value in after.items() if value != before[name]]
+        inputs_after = snapshot_of(plugin, self._hosts, self._spec)
+        changed = [
+            name for name, value in inputs_after.items() if value != inputs_before[name]
+        ]
         self._expect(
             not changed,
             f"{method} changes nothing; it changed {' and '.join(changed)}",
         )
 
     def _expect_same(
-        self, answers: Answers | list[bool | float] | None, wanted: Answers, claim: str
+        self,
+        answers: Answers | list[bool | float] | None,
+        expected: Answers,
+        claim: str,
     ) -> None:
-        is_same = answers is not None and np.allclose(answers, wanted, 1e-9, 1e-9)
-        self._expect(is_same, f"{claim}; here they are {answers} and {wanted}")
+        is_same = answers is not None and np.allclose(answers, expected, 1e-9, 1e-9)
+        self._expect(is_same, f"{claim}; here they are {answers} and {expected}")
 
     def _expect(self, holds: bool, claim: str) -> None:
         if not holds:

@@ -31,7 +31,9 @@ class PlacementFixture(fixtures.Fixture):
     Attributes
     ----------
     embedded : EmbeddedPlacement
+        The running Placement.
     client : PlacementClient
+        A client of this Placement.
     """
 
     embedded: EmbeddedPlacement
@@ -49,8 +51,9 @@ class SchedulerFixture(fixtures.Fixture):
     Parameters
     ----------
     *hosts : HostRecord
-        Created with `moorage.testing.host`, for example.
+        The hosts, created with `moorage.testing.host`, for example.
     aggregates : iterable of HostAggregate
+        The aggregates, created with `moorage.testing.aggregate`, for example.
     instances : mapping, optional
         Instance UUIDs by service host.
     options : mapping, optional
@@ -59,11 +62,11 @@ class SchedulerFixture(fixtures.Fixture):
     Attributes
     ----------
     scheduler : Scheduler
-        For direct calls; its `decisions` explain the results.
+        The scheduler, for direct calls; its `decisions` explain the results.
     api : SchedulerAPI
         A conductor's client, over a transport in memory.
     transport : oslo_messaging.Transport
-        For other clients.
+        The transport in memory, for other clients than `api`.
     placement : PlacementClient
         A client of the scheduler's Placement.
     """
@@ -83,7 +86,9 @@ class SchedulerFixture(fixtures.Fixture):
         super().__init__()
         self._hosts = hosts
         self._aggregates = tuple(aggregates)
-        self._instances = {h: tuple(uuids) for h, uuids in (instances or {}).items()}
+        self._instances = {
+            host: tuple(uuids) for host, uuids in (instances or {}).items()
+        }
         self._options = options or {}
 
     def _setUp(self) -> None:
@@ -97,7 +102,7 @@ class SchedulerFixture(fixtures.Fixture):
         self.scheduler = build(
             conf,
             placement=placement.embedded.adapter,
-            source=_Given(self._hosts, self._aggregates, self._instances),
+            source=_GivenHosts(self._hosts, self._aggregates, self._instances),
         )
         self.scheduler.start()
         self.addCleanup(self.scheduler.stop)
@@ -130,7 +135,7 @@ class SchedulerFixture(fixtures.Fixture):
 
 def _in_use(record: HostRecord) -> dict[str, int]:
     """Return the reserved amounts with which Placement agrees with the table."""
-    used = {
+    used_by_class = {
         "VCPU": (record.vcpus_used, record.cpu_allocation_ratio),
         "MEMORY_MB": (
             record.total_usable_ram_mb - record.free_ram_mb,
@@ -138,10 +143,13 @@ def _in_use(record: HostRecord) -> dict[str, int]:
         ),
         "DISK_GB": (record.disk_mb_used / 1024, record.disk_allocation_ratio),
     }
-    return {name: max(math.ceil(n / ratio), 0) for name, (n, ratio) in used.items()}
+    return {
+        name: max(math.ceil(amount / ratio), 0)
+        for name, (amount, ratio) in used_by_class.items()
+    }
 
 
-class _Given(BaseHostSource):
+class _GivenHosts(BaseHostSource):
     """Puts given hosts into the table."""
 
     def __init__(

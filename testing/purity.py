@@ -56,7 +56,7 @@ def no_io() -> Iterator[list[str]]:
     Yields
     ------
     list of str
-        The attempts, including those of which the block caught the error. The import of
+        The attempts, including attempts whose error the block caught. The import of
         a module does not count: libraries import modules at their first call.
     """
     _install_hook()

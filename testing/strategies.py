@@ -150,9 +150,10 @@ class DrawnHosts:
     instances : mapping
         Instance UUIDs by service host.
     images : mapping
-        The properties of their images by instance, as nova stores them: texts.
+        The properties of the instances' images by instance UUID, as nova stores them:
+        texts.
     declared : sequence of Column
-        Columns beyond those of `HostRecord`.
+        Columns in addition to the columns of `HostRecord`.
     """
 
     records: tuple[HostRecord, ...]
@@ -162,7 +163,7 @@ class DrawnHosts:
     declared: Sequence[Column] = ()
 
     def batch(self) -> HostBatch:
-        """Return all hosts."""
+        """Return all hosts as a batch."""
         return builders.batch(
             *self.records,
             declared=self.declared,
@@ -184,7 +185,7 @@ def drawn_hosts(
     Parameters
     ----------
     max_hosts : int
-        At least 1.
+        The maximum number of hosts, at least 1.
     metadata : mapping, optional
         Values by key that aggregates may have, in addition to `METADATA`.
     columns : mapping, optional
@@ -222,13 +223,13 @@ def _records(
 
 
 def _aggregates(
-    first: Mapping[str, Sequence[str]] | None,
+    preferred: Mapping[str, Sequence[str]] | None,
 ) -> st.SearchStrategy[tuple[HostAggregate, ...]]:
-    one = st.tuples(
+    drawn_aggregate = st.tuples(
         st.sets(st.sampled_from(HOST_NAMES), max_size=4),
-        _entries(METADATA, first, 5),
+        _entries(METADATA, preferred, 5),
     )
-    return st.lists(one, max_size=4).map(
+    return st.lists(drawn_aggregate, max_size=4).map(
         lambda drawn: tuple(
             builders.aggregate(number, *sorted(names), **metadata)
             for number, (names, metadata) in enumerate(drawn, 1)
@@ -237,20 +238,20 @@ def _aggregates(
 
 
 def _entries(
-    known: Mapping[str, Sequence[Any]],
-    first: Mapping[str, Sequence[Any]] | None,
-    most: int,
+    values_of: Mapping[str, Sequence[Any]],
+    preferred: Mapping[str, Sequence[Any]] | None,
+    max_pairs: int,
 ) -> st.SearchStrategy[dict[str, Any]]:
-    """Draw keys, each with one of its values; a single draw a pair, for speed."""
-    pairs = st.sampled_from(_pairs({**known, **(first or {})}))
-    if first:
-        # The values of a plugin's author must not be rare among all the others.
-        pairs = st.sampled_from(_pairs(first)) | pairs
-    return st.lists(pairs, max_size=most).map(dict)
+    """Draw keys, each with one of its values; each pair is one draw, for speed."""
+    pairs = st.sampled_from(_pairs({**values_of, **(preferred or {})}))
+    if preferred:
+        # The values that a plugin's author adds must not be rare among all values.
+        pairs = st.sampled_from(_pairs(preferred)) | pairs
+    return st.lists(pairs, max_size=max_pairs).map(dict)
 
 
-def _pairs(known: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:
-    return [(key, value) for key, values in known.items() for value in values]
+def _pairs(values_of: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:
+    return [(key, value) for key, values in values_of.items() for value in values]
 
 
 @st.composite
@@ -264,7 +265,7 @@ def batches(
 ) -> HostBatch:
     """Draw batches of hosts, as a plugin receives them; see `drawn_hosts`.
 
-    In some, the request has already placed an instance.
+    In some batches, the request has already placed an instance on a host.
     """
     drawn = draw(
         drawn_hosts(
@@ -273,8 +274,8 @@ def batches(
     )
     hosts = drawn.batch()
     if draw(st.booleans()):
-        taken = Consumption(memory_mb=_GIB, disk_mb=10 * _GIB, vcpus=1)
-        hosts = hosts.with_instance(0, builders.instance_uuid("placed"), taken)
+        consumption = Consumption(memory_mb=_GIB, disk_mb=10 * _GIB, vcpus=1)
+        hosts = hosts.with_instance(0, builders.instance_uuid("placed"), consumption)
     return hosts
 
 
@@ -311,9 +312,9 @@ HINTS: Mapping[str, Sequence[Sequence[str]]] = {
 
 
 def _hints(
-    first: Mapping[str, Sequence[Sequence[str]]] | None,
+    preferred: Mapping[str, Sequence[Sequence[str]]] | None,
 ) -> st.SearchStrategy[dict[str, list[str]]]:
-    return _entries(HINTS, first, 2).map(
+    return _entries(HINTS, preferred, 2).map(
         lambda hints: {name: list(values) for name, values in hints.items()}
     )
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions in a database, which outlives the processes that made them.
+"""Store decisions in a database, which outlives the processes that made them.
 
     decision ─▶ DecisionLog ─▶ add ─▶ queue ─▶ codec ─▶ writer ─▶ database
                                                                     │
-                                                    get, find  ◀────┘
+                                                    page, view ◀────┘
 
-The thread that decides only appends to a bounded queue. Another thread encodes and
-writes; while the database does not answer, it keeps the newest records and retries.
+The thread that decides only appends to a bounded queue. Another thread encodes records
+and writes them; while the database does not answer, it keeps the newest records and
+retries.
 """
 
 from .codec import UnreadableRecord

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decision records as bytes: msgpack of a record and its request, and zlib."""
+"""Encode a decision record and its request as msgpack, compressed by zlib."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import msgspec
 from ...objects import RequestSpec, Serializer
 from ..drivers.record import DecisionRecord, InstanceRecord
 
-#: The first byte: the format.
+#: The version of the format: the first byte of an encoded record.
 _VERSION: Final = 3
-#: A record that would need more is stored without its request.
+#: A record that would need more bytes is stored without its request.
 _MAX_BYTES: Final = 1 << 20
-#: A record of that size is refused: reading it would take too long.
+#: A record of more bytes than this is refused: reading it would take too long.
 _MAX_UNPACKED: Final = 1 << 25
-#: Seconds since the epoch up to which Python has dates.
+#: The latest start of a decision, seconds since the epoch, that Python has a date for.
 _MAX_TIME_S: Final = 1e11
 
 
 class UnreadableRecord(ValueError):
-    """Raised for bytes that are no record, or that of another Moorage."""
+    """Raised for bytes that are no record, or one of another version of Moorage."""
 
 
 class _Stored(msgspec.Struct, array_like=True):
@@ -38,13 +38,15 @@ def encode(record: DecisionRecord) -> bytes:
     """Return a record, with its request, as bytes.
 
     Text that UTF-8 cannot represent is changed. A request that cannot be written, or is
-    too large, is left out; and the parts of weights after the first instance, except
-    those of the chosen host: most of a record of many instances.
+    too large, is omitted. For the second and later instances, the parts of weights of
+    other hosts than the selected one are omitted: they are most of a large record.
     """
-    first, later = record.instances[:1], record.instances[1:]
-    instances = first + [_without_parts(instance) for instance in later]
-    alone = dataclasses.replace(record, request=None, instances=instances)
-    stored = _Stored(alone, _request_of(record))
+    first_instances, later_instances = record.instances[:1], record.instances[1:]
+    instances = first_instances + [
+        _without_parts(instance) for instance in later_instances
+    ]
+    shortened = dataclasses.replace(record, request=None, instances=instances)
+    stored = _Stored(shortened, _request_of(record))
     try:
         data = _compressed(stored)
     except (OverflowError, TypeError, RecursionError):
@@ -57,8 +59,10 @@ def encode(record: DecisionRecord) -> bytes:
 
 def _without_parts(instance: InstanceRecord) -> InstanceRecord:
     top_hosts = tuple(
-        top if instance.is_on(top) else dataclasses.replace(top, parts=())
-        for top in instance.top_hosts
+        weighed_host
+        if instance.is_on(weighed_host)
+        else dataclasses.replace(weighed_host, parts=())
+        for weighed_host in instance.top_hosts
     )
     return dataclasses.replace(instance, top_hosts=top_hosts)
 
@@ -82,13 +86,13 @@ def _compressed(stored: _Stored) -> bytes:
     return bytes([_VERSION]) + zlib.compress(packed)
 
 
-def _plain(value: object) -> object:
+def _to_plain(value: object) -> object:
     """Return plain data for a value of another library, such as a number of NumPy."""
     item = getattr(value, "item", None)
     return item() if callable(item) else str(value)
 
 
-_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_plain)
+_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_to_plain)
 
 
 def _cleaned(value: object) -> object:
@@ -96,7 +100,7 @@ def _cleaned(value: object) -> object:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
-        return {_cleaned(k): _cleaned(v) for k, v in value.items()}
+        return {_cleaned(key): _cleaned(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_cleaned(entry) for entry in value]
     return value
@@ -108,6 +112,7 @@ def decode(data: bytes) -> tuple[DecisionRecord, dict[str, Any] | None]:
     Raises
     ------
     UnreadableRecord
+        The bytes are damaged, too large, or of another version.
     """
     if data[:1] != bytes([_VERSION]):
         raise UnreadableRecord("it has the format of another version of Moorage")
@@ -127,11 +132,12 @@ def decode(data: bytes) -> tuple[DecisionRecord, dict[str, Any] | None]:
 
 
 def read_request(primitive: dict[str, Any]) -> RequestSpec:
-    """Return the request of a wire form.
+    """Return the request that a wire form describes.
 
     Raises
     ------
     MalformedObject
+        The wire form is invalid.
     """
     request: RequestSpec = Serializer().deserialize_entity(None, primitive)
     return request

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find stored decisions: the statement of a query, and what it returns."""
+"""Find stored decisions: a query, its SQL statement, and the decisions found."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DecisionQuery:
     since_s : float, optional
         The earliest start of the decision, seconds since the epoch.
     until_s : float, optional
-        It began before this time.
+        The decision began before this time, seconds since the epoch.
     flavor : str, optional
         The name of the requested flavor. A decision that is stored without its request
         is not found.
@@ -50,11 +50,11 @@ class DecisionQuery:
         Whether the decision selected no host.
     outcome : Outcome, optional
     after : int, optional
-        The id of a decision: only older ones, for the next page.
+        The id of a decision: only older decisions are found, for the next page.
     newer_than : int, optional
-        The id of a decision: only newer ones, and the oldest of them first.
+        The id of a decision: only newer decisions are found, the oldest of them first.
     limit : int
-        The maximum number, 1000 at most.
+        The maximum number of decisions, at most `MAX_LIMIT`.
     """
 
     request_id: str | None = None
@@ -71,7 +71,7 @@ class DecisionQuery:
     limit: int = 100
 
     def keys(self) -> list[int]:
-        """Return the keys that all found decisions have."""
+        """Return the keys that a decision must have to be found."""
         values = {
             "request": self.request_id,
             "instance": self.instance_uuid,
@@ -82,7 +82,7 @@ class DecisionQuery:
         return [key_of(kind, value) for kind, value in values.items() if value]
 
     def matches(self, decision: StoredDecision) -> bool:
-        """Return whether a decision has the names, and not only their keys."""
+        """Return whether a decision has the query's names, and not only their keys."""
         names = (
             (self.request_id, (decision.request_id,)),
             (self.project_id, (decision.project_id,)),
@@ -100,11 +100,11 @@ class StoredDecision:
     Attributes
     ----------
     id : int
-        Ordered by time. It is too large for a number of JavaScript.
+        Ids increase with time. They are too large for a number of JavaScript.
     primitive : dict or None
         The request in wire form; None: it was too large, or could not be written.
     data : bytes
-        Both as they are stored.
+        The record and its request, encoded as they are stored.
     """
 
     id: int
@@ -119,6 +119,7 @@ class StoredDecision:
         Raises
         ------
         UnreadableRecord
+            The bytes are damaged, too large, or of another version.
         """
         return cls(id_, *decode(data), data)
 
@@ -139,7 +140,7 @@ class StoredDecision:
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome."""
+        """The outcome; `Outcome.FAILED` if the record has none."""
         return self.record.outcome or Outcome.FAILED
 
     @property
@@ -149,12 +150,12 @@ class StoredDecision:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The selected hosts, and those on which a claim was tried."""
+        """The selected hosts, and the hosts on which a claim was tried."""
         return hosts_of(self.record)
 
     @property
     def flavor_name(self) -> str | None:
-        """The name of the requested flavor; None: it has none, or is not known."""
+        """The name of the requested flavor; None: it is not set, or not stored."""
         node: Any = self.primitive
         for key in ("nova_object.data", "flavor", "nova_object.data", "name"):
             node = node.get(key) if isinstance(node, dict) else None
@@ -162,12 +163,12 @@ class StoredDecision:
 
     @property
     def request(self) -> RequestSpec | None:
-        """A new copy of the request, which can be repeated.
+        """A new copy of the request, for a repeated decision; None: it is not stored.
 
         Raises
         ------
         InvalidRequest
-            It cannot be read.
+            The stored request cannot be read.
         """
         try:
             return None if self.primitive is None else read_request(self.primitive)
@@ -177,13 +178,14 @@ class StoredDecision:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DecisionPage:
-    """Some of the decisions of a query, in its order.
+    """One page of the decisions that a query finds, in the order of the query.
 
     Attributes
     ----------
     next_id : int or None
-        The id to continue after; None: there are no more. A page may have fewer
-        decisions than the query's limit, or none, and yet be continued.
+        The id of a decision: the next page begins after it. None: there is no next
+        page. A page may have fewer decisions than the query's limit, or none, and a
+        next page nevertheless.
     """
 
     decisions: list[StoredDecision]
@@ -191,7 +193,7 @@ class DecisionPage:
 
 
 def find_page(connection: Connection, query: DecisionQuery) -> DecisionPage:
-    """Return the decisions of a query; unreadable ones are logged and left out."""
+    """Return the decisions of a query; unreadable ones are logged and omitted."""
     rows = connection.execute(_statement(query)).all()
     is_full = len(rows) == _limit(query) > 0
     return DecisionPage(
@@ -215,8 +217,8 @@ def _read(rows: Iterable[sa.Row[Any]]) -> Iterator[StoredDecision]:
 
 
 def _statement(query: DecisionQuery) -> sa.Select[Any]:
-    keyed = [KEYS.alias(f"k{n}") for n in range(len(query.keys()))]
-    # Ordered by the ids of the first key, whose index is in that order.
+    keyed = [KEYS.alias(f"k{index}") for index in range(len(query.keys()))]
+    # The ids of the first key determine the order: the index of the keys has it.
     id_ = keyed[0].c.decision_id if keyed else DECISIONS.c.id
     tables: Any = DECISIONS
     for alias in keyed:
@@ -224,7 +226,7 @@ def _statement(query: DecisionQuery) -> sa.Select[Any]:
     order = id_.asc() if query.newer_than is not None else id_.desc()
     statement = sa.select(DECISIONS.c.id, DECISIONS.c.record).select_from(tables)
     conditions = [
-        *(a.c.key == key for a, key in zip(keyed, query.keys(), strict=True)),
+        *(alias.c.key == key for alias, key in zip(keyed, query.keys(), strict=True)),
         *_bounds(query, id_),
     ]
     return statement.where(*conditions).order_by(order).limit(_limit(query))

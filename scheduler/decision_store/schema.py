@@ -28,9 +28,9 @@ DECISIONS = sa.Table(
     "decisions",
     METADATA,
     sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
-    # The place in `OUTCOMES`.
+    # The index in `OUTCOMES`.
     sa.Column("outcome", sa.SmallInteger, nullable=False),
-    # As `codec` writes it.
+    # The record and its request, as `codec` encodes them.
     sa.Column(
         "record",
         sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb"),
@@ -47,7 +47,7 @@ KEYS = sa.Table(
     sqlite_with_rowid=False,
 )
 
-#: Views in pieces, as servers bound the size of a statement.
+#: Views, in pieces because servers bound the size of a statement.
 VIEWS = sa.Table(
     "decision_views",
     METADATA,
@@ -69,7 +69,7 @@ SCHEMA: Final = StoreSchema(
     lock_number=0x6D6F6F73,
 )
 
-#: Their places are stored: append new ones.
+#: The indices of outcomes are stored: append new outcomes at the end.
 OUTCOMES: Final = (Outcome.SELECTED, Outcome.NO_VALID_HOST, Outcome.FAILED)
 
 MAX_ID: Final = (1 << 63) - 1
@@ -85,7 +85,8 @@ def first_id_at(seconds: float) -> int:
 class Ids:
     """Ids that order by time: milliseconds, then a count from a random start.
 
-    So ids of several processes differ, and a page of decisions needs no other index.
+    Because of the random start, ids of several processes differ. Because ids order by
+    time, pages of decisions need no other index.
     """
 
     def __init__(self) -> None:
@@ -98,7 +99,7 @@ class Ids:
 
 
 def key_of(kind: str, value: str) -> int:
-    """Return the key of a value: 64 bits, with a sign."""
+    """Return the key of a value, a signed integer of 64 bits."""
     text = f"{kind}:{value}".encode("utf-8", "replace")
     digest = hashlib.blake2b(text, digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
@@ -119,14 +120,14 @@ def _values(record: DecisionRecord) -> Iterator[tuple[str, str | None]]:
 
 
 def instances_of(record: DecisionRecord) -> tuple[str, ...]:
-    """Return the instances of a request, also of one that did not name them."""
-    named = (instance.instance_uuid for instance in record.instances)
-    uuids = (*record.instance_uuids, *(uuid for uuid in named if uuid))
+    """Return the instances of a request, also if the request did not name them."""
+    recorded_uuids = (instance.instance_uuid for instance in record.instances)
+    uuids = (*record.instance_uuids, *(uuid for uuid in recorded_uuids if uuid))
     return tuple(dict.fromkeys(uuids))
 
 
 def hosts_of(record: DecisionRecord) -> tuple[str, ...]:
-    """Return the hosts that were selected, and those on which a claim was tried."""
+    """Return the selected hosts, and the hosts on which a claim was tried."""
     selected = (instance.host for instance in record.instances)
     tried = (host for claim in record.claims for host in claim.hosts)
     return tuple(dict.fromkeys((*selected, *tried)))

@@ -21,19 +21,19 @@ from .writer import DecisionWriter
 class DecisionStore:
     """Decisions in a database that several processes share.
 
-    Creating one opens no connection and starts no thread. A process that only reads
-    calls `get`, `find` and `stop`.
+    The constructor opens no connection and starts no thread. A process that only reads
+    calls `page`, `view` and `stop`.
 
     Parameters
     ----------
     url : str
         An SQLAlchemy URL of SQLite, MariaDB or PostgreSQL.
     max_age_s : float
-        The age at which decisions are removed; 0: never.
+        The age at which decisions are removed; 0: they never expire.
     max_decisions : int
-        The number of decisions from which the oldest are removed; 0: none.
+        How many decisions are kept; the oldest ones are removed. 0: all are kept.
     max_views : int
-        The number of views from which the oldest are removed.
+        How many views are kept; the oldest ones are removed.
     clock : callable
         Returns the current time, seconds since the epoch.
 
@@ -64,7 +64,7 @@ class DecisionStore:
             clock=clock,
             spawner=spawner or ThreadSpawner(),
         )
-        #: Its URL without the password.
+        #: The URL of the database without the password.
         self.name = self._database.name
 
     @classmethod
@@ -75,7 +75,7 @@ class DecisionStore:
         clock: Callable[[], float] = now_s,
         spawner: Spawner | None = None,
     ) -> Self | None:
-        """Return the store that the options name; None: they name none."""
+        """Return the store that the options name; None: the options name no store."""
         options = conf.moorage
         if not options.decision_store_connection:
             return None
@@ -91,9 +91,9 @@ class DecisionStore:
     # -- writing -----------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Create or upgrade the tables; if the store is away, log a warning.
+        """Create or upgrade the tables; if the database fails, log a warning.
 
-        Leaves no connection open, so that the process may be forked after.
+        It leaves no connection open, so that the process may be forked afterwards.
 
         Raises
         ------
@@ -122,7 +122,7 @@ class DecisionStore:
         self._writer.start()
 
     def add(self, record: DecisionRecord) -> None:
-        """Queue a complete record; it never waits for the database, and never fails."""
+        """Queue a complete record; never wait for the database, and never fail."""
         self._writer.add(record)
 
     def add_view(self, encode: Callable[[], bytes]) -> str:
@@ -150,7 +150,7 @@ class DecisionStore:
 
     @property
     def n_dropped(self) -> int:
-        """The number of its decisions that were not stored, and will not be."""
+        """The number of decisions of this process that will never be stored."""
         return self._writer.n_dropped
 
     # -- reading -----------------------------------------------------------------------
@@ -168,7 +168,7 @@ class DecisionStore:
             return find_page(connection, query)
 
     def view(self, id_: str) -> bytes | None:
-        """Return a stored view; None: there is none of that id any more.
+        """Return a stored view; None: the store does not have it any more.
 
         Raises
         ------

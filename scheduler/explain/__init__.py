@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Explain decisions, hosts and requests: why an instance is on a host, or on none.
 
-Explanations claim and change nothing. `funnel` needs a record only; the others need the
-hosts and, for Placement's part, its providers: the copy in memory or, without one,
-Placement.
+Explanations claim and change nothing. `funnel` needs a record only. The other functions
+need the hosts and, to explain Placement's part, Placement's providers: from the copy in
+memory or, if there is no copy, from Placement.
 """
 
 from .capacity import (

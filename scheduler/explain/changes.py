@@ -21,11 +21,11 @@ from ..request.locality import remove_hint
 from .query_checks import QueryPart, suffix_of
 from .reasons import CheckStage, HostReason
 
-#: Classes of which every flavor has some.
+#: Resource classes of which no change requests 0: each flavor has CPUs and memory.
 NEVER_ZERO: Final = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
 
 _MIB_PER_GIB: Final = 1024
-#: Names and findings that a change lists.
+#: The maximum number of names or findings in the text of a change.
 MAX_NAMES: Final = 3
 
 Pairs = list[tuple[str, str]]
@@ -38,13 +38,13 @@ class Change:
     Attributes
     ----------
     check : str
-        The check that passes then: a resource class, trait, filter, restriction or
-        prefilter.
+        The check that passes with the change: a resource class, trait, filter,
+        restriction or prefilter.
     text : str
         The change in words, such as "2 GiB less memory".
     less_by : int or None
-        How much less of the resource class `check` is requested, in its unit; None: the
-        change is of another kind.
+        How much less of the resource class `check` is requested, in the unit of the
+        class; None: the change does not reduce a resource.
     """
 
     stage: CheckStage
@@ -53,17 +53,17 @@ class Change:
     less_by: int | None = None
 
 
-def _same(params: Pairs) -> Pairs:
+def _unchanged_params(params: Pairs) -> Pairs:
     return params
 
 
-def _nothing(_spec_obj: RequestSpec) -> None:
+def _leave_unchanged(_spec_obj: RequestSpec) -> None:
     pass
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Edit:
-    """How a change is applied in order to check the hosts with it.
+    """How to apply a change, in order to check the hosts with the change.
 
     Attributes
     ----------
@@ -78,17 +78,17 @@ class Edit:
     """
 
     change: Change
-    of_query: Callable[[Pairs], Pairs] = _same
-    of_request: Callable[[RequestSpec], None] = _nothing
+    of_query: Callable[[Pairs], Pairs] = _unchanged_params
+    of_request: Callable[[RequestSpec], None] = _leave_unchanged
     numbers: Mapping[str, float] = dataclasses.field(default_factory=dict)
     without_filter: str = ""
 
 
-# -- what is asked of Placement --------------------------------------------------------
+# -- queries to Placement --------------------------------------------------------------
 
 
 def less(part: QueryPart, amount: int) -> Edit:
-    """Return the change that requests less of a resource; 0: none of it."""
+    """Return the change that requests only `amount` of a resource; 0: none of it."""
     assert part.constraint is not None
     [(_, pair)] = part.constraint.params
     name, _, required = pair.partition(":")
@@ -101,7 +101,7 @@ def less(part: QueryPart, amount: int) -> Edit:
 
 
 def without_tree(tree: str) -> Edit:
-    """Return the change that the tree of a provider is not required."""
+    """Return the change that no longer requires the tree of a provider."""
     return Edit(
         Change(CheckStage.PLACEMENT, "in_tree", f"without in_tree={tree}"),
         of_query=lambda params: _dropped(params, ("in_tree", tree)),
@@ -111,16 +111,16 @@ def without_tree(tree: str) -> Edit:
 def without_part(
     part: QueryPart, aggregates: AggregateMap, *, is_of_sharing: bool = False
 ) -> Edit | None:
-    """Return the change that leaves out a part of a query that is not a resource.
+    """Return the change that removes a part from a query; the part is no resource.
 
-    None: no change is known for parts that a tree meets one by one, but not all at
-    once.
+    None: the part stands for the case that a tree meets each part alone, but not all
+    parts at once. No change is known for this case.
 
     Parameters
     ----------
     is_of_sharing : bool
-        Whether the part is an aggregate in which the hosts are, but not the providers
-        that share with them.
+        Whether the part is an aggregate that contains the hosts, but not the providers
+        that share resources with the hosts.
     """
     constraint = part.constraint
     if constraint is None:
@@ -176,12 +176,17 @@ def _less_text(name: str, amount: int) -> str:
 
 def _aggregate_text(value: str, aggregates: AggregateMap) -> str:
     uuids = value.removeprefix("!").removeprefix("in:").split(",")
-    known = {aggregate.uuid: aggregate for aggregate in aggregates}
-    zones = [known[u].availability_zone if u in known else None for u in uuids]
-    named = [zone for zone in zones if zone]
-    if not value.startswith("!") and len(named) == len(uuids):
-        return f"in another zone than {_listed(named)}"
-    names = [known[u].name if u in known else u for u in uuids]
+    aggregate_of = {aggregate.uuid: aggregate for aggregate in aggregates}
+    zones = [
+        aggregate_of[uuid].availability_zone if uuid in aggregate_of else None
+        for uuid in uuids
+    ]
+    zone_names = [zone for zone in zones if zone]
+    if not value.startswith("!") and len(zone_names) == len(uuids):
+        return f"in another zone than {_listed(zone_names)}"
+    names = [
+        aggregate_of[uuid].name if uuid in aggregate_of else uuid for uuid in uuids
+    ]
     if value.startswith("!"):
         return f"with aggregate {_listed(names)} allowed"
     return f"outside aggregate {_listed(names)}"
@@ -189,8 +194,10 @@ def _aggregate_text(value: str, aggregates: AggregateMap) -> str:
 
 def _membership_text(value: str, aggregates: AggregateMap) -> str:
     uuids = value.removeprefix("!").removeprefix("in:").split(",")
-    known = {aggregate.uuid: aggregate for aggregate in aggregates}
-    names = [known[u].name if u in known else u for u in uuids]
+    aggregate_of = {aggregate.uuid: aggregate for aggregate in aggregates}
+    names = [
+        aggregate_of[uuid].name if uuid in aggregate_of else uuid for uuid in uuids
+    ]
     where = "outside" if value.startswith("!") else "in"
     return f"{where} aggregate {_listed(names)}"
 
@@ -203,16 +210,18 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _with_amount(params: Pairs, suffix: str, name: str, amount: int) -> Pairs:
-    changed, is_left = [], False
+    changed, has_resources = [], False
     for key, value in params:
         if key == f"resources{suffix}":
-            pairs = [p for p in value.split(",") if not p.startswith(f"{name}:")]
+            pairs = [
+                pair for pair in value.split(",") if not pair.startswith(f"{name}:")
+            ]
             pairs += [f"{name}:{amount}"] if amount else []
-            is_left = bool(pairs)
+            has_resources = bool(pairs)
             value = ",".join(pairs)
         if value:
             changed.append((key, value))
-    return _without_group(changed, suffix) if suffix and not is_left else changed
+    return _without_group(changed, suffix) if suffix and not has_resources else changed
 
 
 def _without_group(params: Pairs, suffix: str) -> Pairs:
@@ -225,7 +234,11 @@ def _without_group(params: Pairs, suffix: str) -> Pairs:
 def _without_suffix(params: Pairs, suffix: str) -> Iterator[tuple[str, str]]:
     for name, value in params:
         if name == "same_subtree":
-            value = ",".join(s for s in value.split(",") if s != suffix)
+            value = ",".join(
+                group_suffix
+                for group_suffix in value.split(",")
+                if group_suffix != suffix
+            )
         if value:
             yield name, value
 
@@ -240,8 +253,8 @@ def _without_trait(params: Pairs, name: str, value: str) -> Pairs:
     for key, traits in params:
         if key == name:
             is_any_of = traits.startswith("in:")
-            kept = [traits] if is_any_of else traits.split(",")
-            traits = ",".join(trait for trait in kept if trait != value)
+            remaining = [traits] if is_any_of else traits.split(",")
+            traits = ",".join(trait for trait in remaining if trait != value)
         if traits:
             changed.append((key, traits))
     return changed
@@ -255,14 +268,14 @@ def _dropped(params: Pairs, dropped: tuple[str, str]) -> Pairs:
 
 
 def without_prefilter(reason: HostReason) -> Edit:
-    """Return the change that a prefilter does not reject the request."""
+    """Return the change after which a prefilter no longer rejects the request."""
     why = reason.reason or "it rejects the request"
     text = f"without {reason.check} ({why})"
     return Edit(Change(CheckStage.PREFILTER, reason.check, text))
 
 
 def without_restriction(restriction: Restriction) -> Edit:
-    """Return the change that leaves out a restriction of hosts."""
+    """Return the change that removes a restriction of hosts from the request."""
     names = _listed(restriction.values)
     change = Change(
         CheckStage.RESTRICTION,
@@ -278,16 +291,16 @@ def _lift(spec_obj: RequestSpec, name: str) -> None:
         setattr(spec_obj, name, None)
         return
     field = {"host": "host", "nodename": "node", "cell_uuid": "cell"}[column]
-    # A destination always has a host; an empty one restricts nothing.
-    nothing = "" if field == "host" else None
-    setattr(spec_obj.requested_destination, field, nothing)
+    # A destination always has a host name; an empty name restricts nothing.
+    no_value = "" if field == "host" else None
+    setattr(spec_obj.requested_destination, field, no_value)
 
 
 def without_filter(filter_: BaseHostFilter, spec_obj: RequestSpec) -> Edit:
-    """Return the change that a filter is not enabled.
+    """Return the change that disables a filter.
 
-    Without MetricsFilter, MetricsWeigher fails a request for a host that lacks a metric
-    which is required.
+    If MetricsFilter is disabled, MetricsWeigher fails a request as soon as a host lacks
+    a required metric.
     """
     name = type(filter_).__name__
     text = f"without {name} ({filter_.reason_for(spec_obj)})"
@@ -297,14 +310,15 @@ def without_filter(filter_: BaseHostFilter, spec_obj: RequestSpec) -> Edit:
 
 
 def without_hint(hint: str, findings: Sequence[str]) -> Edit:
-    """Return the change that a hint about places, or its extra spec, is not set.
+    """Return the change that removes a hint about places, or the hint's extra spec.
 
     Parameters
     ----------
     hint : str
-        Its name, followed by ``=`` and one of its values where only that is meant.
+        The name of the hint, followed by ``=`` and a value if only that value is
+        removed.
     findings : sequence of str
-        Why the hint rejects hosts: what their places have.
+        Texts about places, which say why the hint rejects the hosts in them.
     """
     listed = ", ".join(findings[:MAX_NAMES])
     suffix = " and others" if len(findings) > MAX_NAMES else ""
@@ -313,7 +327,7 @@ def without_hint(hint: str, findings: Sequence[str]) -> Edit:
     return Edit(change, of_request=lambda spec: remove_hint(spec, hint))
 
 
-#: The state of an enabled host, and of one whose compute service runs.
+#: The columns of an enabled host, and of a host whose compute service runs.
 ENABLED: Final[Mapping[str, float]] = {"disabled": False}
 RUNNING: Final[Mapping[str, float]] = {
     "forced_down": False,
@@ -322,22 +336,23 @@ RUNNING: Final[Mapping[str, float]] = {
 
 
 def enabled(check: str, part: QueryPart | None) -> Edit:
-    """Return the change that hosts are enabled again.
+    """Return the change that enables hosts again.
 
     Parameters
     ----------
     part : QueryPart or None
-        The part that forbids the trait of disabled hosts; None: the query has none.
+        The part of the query that forbids the trait of disabled hosts; None: the query
+        has no such part.
     """
-    lifted = None if part is None else without_part(part, AggregateMap())
+    trait_edit = None if part is None else without_part(part, AggregateMap())
     return Edit(
         Change(CheckStage.FILTER, check, "the host enabled again"),
-        of_query=_same if lifted is None else lifted.of_query,
+        of_query=_unchanged_params if trait_edit is None else trait_edit.of_query,
         numbers=ENABLED,
     )
 
 
 def running(check: str) -> Edit:
-    """Return the change that the compute service of hosts runs again."""
+    """Return the change that brings the compute service of hosts up again."""
     change = Change(CheckStage.FILTER, check, "the host's compute service up again")
     return Edit(change, numbers=RUNNING)

@@ -34,11 +34,12 @@ class SharedLimit:
     slot : tuple
         The suffix and the amounts of the slot that these providers serve.
     provider : int or None
-        The only provider that each of the trees has; None: some have several.
+        The only provider that can serve the slot for each of the trees; None: some
+        trees have several such providers.
     roots : ndarray of int32
-        The rows of the trees' roots.
+        The rows of the root providers of the trees.
     grants : mapping
-        The number of claims by the row of the provider.
+        The number of claims that each provider can grant, by the row of the provider.
     """
 
     slot: Hashable
@@ -72,9 +73,10 @@ class ClaimCounts:
 
 
 class ClaimCounter:
-    """Counts the claims of many queries; equal slots are counted once.
+    """Counts the claims that providers can grant for each of many queries.
 
-    This holds for queries in which no slot depends on another one.
+    Equal slots of several queries are counted once, for queries in which no slot
+    depends on another slot.
     """
 
     def __init__(self, view: ProviderView) -> None:
@@ -96,12 +98,12 @@ class ClaimCounter:
         return _count_together(self._view, parsed) if counts is None else counts
 
     def _count_alone(self, queries: Sequence[ProviderQuery]) -> ClaimCounts | None:
-        """Return the smallest count of each tree's slots; None: slots may interact."""
+        """Return the smallest count of each tree's slots; None: slots are related."""
         state = self._view.state
         if len(state.trees.shared[0]) or not all(map(_is_plain, queries)):
             return None
         [first, *later] = (self._slots_of(query) for query in queries)
-        n_first = n_claims = _least(first.values())
+        n_first = n_claims = _minimum(first.values())
         for slots in later:
             # A claim of the first query takes one of the claims of each slot in both.
             if any(first.get(name, slot) is not slot for name, slot in slots.items()):
@@ -109,11 +111,11 @@ class ClaimCounter:
             remaining = [
                 n_slot - (name in first) * n_first for name, n_slot in slots.items()
             ]
-            n_claims = n_claims + np.maximum(_least(remaining), 0)
+            n_claims = n_claims + np.maximum(_minimum(remaining), 0)
         return ClaimCounts(n_claims, np.ones(state.trees.n_rows, np.bool_))
 
     def _slots_of(self, query: ProviderQuery) -> dict[str, Int64s]:
-        """Return how often each slot of a plain query can be claimed, by its class.
+        """Return how often each slot of a plain query can be claimed, by slot's class.
 
         Equal slots of several queries are the same array, of shape (n_rows,).
         """
@@ -155,18 +157,18 @@ def _is_plain(query: ProviderQuery) -> bool:
     return all(not group.suffix and not group.required for group in query.groups)
 
 
-def _least(counts: Iterable[Int64s]) -> Int64s:
-    least: Int64s = np.minimum.reduce(list(counts))
-    return least
+def _minimum(counts: Iterable[Int64s]) -> Int64s:
+    minimum: Int64s = np.minimum.reduce(list(counts))
+    return minimum
 
 
 def _count_together(
     view: ProviderView, queries: Sequence[ProviderQuery]
 ) -> ClaimCounts:
-    first, *later = (_match(view, query) for query in queries)
-    counts = first.counts()
-    for other in later:
-        counts = _joined(first, counts, other)
+    first_matches, *later = (_match(view, query) for query in queries)
+    counts = first_matches.counts()
+    for later_matches in later:
+        counts = _count_after(first_matches, counts, later_matches)
     return counts
 
 
@@ -191,21 +193,21 @@ class _QueryMatches:
             return ClaimCounts(n_claims, is_exact)
         n_claims[self.roots] = _MANY
         for slot in self.matches.slots:
-            of_slot = np.zeros(n_rows, np.int64)
-            np.add.at(of_slot, slot.roots, _grants(self._state, slot))
-            np.minimum(n_claims, of_slot, out=n_claims)
+            n_of_slot = np.zeros(n_rows, np.int64)
+            np.add.at(n_of_slot, slot.roots, _grants(self._state, slot))
+            np.minimum(n_claims, n_of_slot, out=n_claims)
         is_exact[self.roots] = self._is_exact()
-        return ClaimCounts(n_claims, is_exact, self._shared())
+        return ClaimCounts(n_claims, is_exact, self._shared_limits())
 
     def _is_exact(self) -> Mask:
-        """Return for which roots no choice of providers matters."""
+        """Return for which roots the count does not depend on the providers chosen."""
         slots = self.matches.slots
         rules = Rules(self._state, self.query, slots)
-        if rules.classes:  # one provider may serve several slots with a class
+        if rules.classes:  # one provider may serve several slots of the same class
             return np.zeros(len(self.roots), np.bool_)
         trees = self._state.trees
         is_related = bool(rules.suffixed or rules.subtrees or rules.required)
-        # Otherwise a slot takes any of its providers without effect on other slots.
+        # Without such rules, the provider that serves one slot does not affect others.
         is_exact = np.ones(len(self.roots), np.bool_)
         if not is_related and not len(trees.shared[0]):
             return is_exact
@@ -219,7 +221,7 @@ class _QueryMatches:
                 is_exact &= ~has_shared[self.roots] | (of_slot == 1)
         return is_exact
 
-    def _shared(self) -> list[SharedLimit]:
+    def _shared_limits(self) -> list[SharedLimit]:
         trees, limits = self._state.trees, []
         if not len(trees.shared[0]):
             return []
@@ -241,9 +243,9 @@ class _QueryMatches:
 
     def _limit(self, slot: Slot, provider: int | None) -> SharedLimit:
         grants = _grants(self._state, slot).tolist()
-        of_each = dict(zip(slot.providers.tolist(), grants, strict=True))
+        grant_of = dict(zip(slot.providers.tolist(), grants, strict=True))
         key = slot.suffix, tuple(sorted(slot.amounts.items()))
-        return SharedLimit(key, provider, np.unique(slot.roots), of_each)
+        return SharedLimit(key, provider, np.unique(slot.roots), grant_of)
 
     def taking(self, name: str) -> int:
         """Return how much of a class one claim takes."""
@@ -264,66 +266,66 @@ def _grants(
     Parameters
     ----------
     taken : sequence of (str, ndarray of int64, shape (n_options,))
-        By resource class: what earlier claims take.
+        By resource class: what earlier claims take from the provider of each option.
     """
     grants = np.full(len(slot.providers), _MANY, np.int64)
-    before = dict(taken)
+    taken_of_class = dict(taken)
     for name, amount in slot.amounts.items():
         column = state.column(name)
-        # Faster than a search where most providers have the class.
-        of_rows = np.empty(state.trees.n_rows, np.int64)
+        # An array by row is faster than a search if most providers have the class.
+        room_of_row = np.empty(state.trees.n_rows, np.int64)
         # The usage up to which one more claim is granted.
         max_used = column.distinct.max_used(amount)
-        of_rows[column.rows] = max_used[column.kinds] - column.used
-        room = of_rows[slot.providers]
-        if name in before:
-            room -= before[name]
+        room_of_row[column.rows] = max_used[column.kinds] - column.used
+        room = room_of_row[slot.providers]
+        if name in taken_of_class:
+            room -= taken_of_class[name]
         np.minimum(grants, room // amount + 1, out=grants)
     return np.maximum(grants, 0)
 
 
-def _joined(
-    first: _QueryMatches, counts: ClaimCounts, other: _QueryMatches
+def _count_after(
+    first_matches: _QueryMatches, counts: ClaimCounts, later_matches: _QueryMatches
 ) -> ClaimCounts:
-    """Return the counts where a second query is claimed after a first one."""
-    state, n_rows = other.matches.state, len(counts.n_claims)
+    """Return the counts if later matches are claimed after the first matches."""
+    state, n_rows = later_matches.matches.state, len(counts.n_claims)
     n_later = np.zeros(n_rows, np.int64)
-    n_later[other.roots] = _MANY
-    for slot in other.matches.slots:
-        before = [
-            (name, counts.n_claims[slot.roots] * first.taking(name))
+    n_later[later_matches.roots] = _MANY
+    for slot in later_matches.matches.slots:
+        taken = [
+            (name, counts.n_claims[slot.roots] * first_matches.taking(name))
             for name in slot.amounts
         ]
-        of_slot = np.zeros(n_rows, np.int64)
-        np.add.at(of_slot, slot.roots, _grants(state, slot, before))
-        np.minimum(n_later, of_slot, out=n_later)
-    alone = other.counts()
-    is_in_both = (counts.n_claims > 0) & (alone.n_claims > 0)
-    # True if each slot has one provider, so that earlier amounts were taken from that
-    # one.
-    is_flat = np.ones(n_rows, np.bool_)
-    for matched in (first, other):
-        is_flat[matched.roots] &= (
+        n_of_slot = np.zeros(n_rows, np.int64)
+        np.add.at(n_of_slot, slot.roots, _grants(state, slot, taken))
+        np.minimum(n_later, n_of_slot, out=n_later)
+    later_counts = later_matches.counts()
+    is_in_both = (counts.n_claims > 0) & (later_counts.n_claims > 0)
+    # True for a tree if each slot has a single provider: claims of the first query took
+    # their amounts from that provider.
+    has_single_providers = np.ones(n_rows, np.bool_)
+    for matched in (first_matches, later_matches):
+        has_single_providers[matched.roots] &= (
             matched.matches.n_options[:, matched.is_own] == 1
         ).all(axis=0)
     return ClaimCounts(
         counts.n_claims + n_later,
-        counts.is_exact & alone.is_exact & (~is_in_both | is_flat),
-        _merged([*counts.shared, *alone.shared]),
+        counts.is_exact & later_counts.is_exact & (~is_in_both | has_single_providers),
+        _merge_limits([*counts.shared, *later_counts.shared]),
     )
 
 
-def _merged(limits: Iterable[SharedLimit]) -> list[SharedLimit]:
+def _merge_limits(limits: Iterable[SharedLimit]) -> list[SharedLimit]:
     """Join the limits of equal slots of several queries at the same provider."""
     merged: dict[Hashable, SharedLimit] = {}
     for limit in limits:
         key = limit.slot, limit.provider
-        if (known := merged.get(key)) is not None:
+        if (same_limit := merged.get(key)) is not None:
             limit = SharedLimit(
                 limit.slot,
                 limit.provider,
-                np.union1d(known.roots, limit.roots),
-                {**known.grants, **limit.grants},
+                np.union1d(same_limit.roots, limit.roots),
+                {**same_limit.grants, **limit.grants},
             )
         merged[key] = limit
     return list(merged.values())

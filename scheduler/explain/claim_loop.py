@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims of equal instances on a host, one after another, on a copy of it."""
+"""Claim a host for equal instances, one after another, on copies of its state."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from ..placement.providers.tree_records import tree_records
 from ..request import Request
 from .query_checks import with_names_of, without_tree
 
-#: Claims that are tried for one flavor.
+#: The maximum number of claims that are tried for one flavor.
 MAX_CLAIMS: Final = 500
 
 
 class ClaimLoop:
-    """Claims a host for one instance after another until it refuses.
+    """Claims a host for one instance after another until a claim is refused.
 
     Parameters
     ----------
     request : Request
         The request of each instance.
     queries : sequence of CandidatesQuery
-        Their candidates are claimed, those of the first query first.
+        The queries whose candidates are claimed, the first query's candidates first.
 
     Attributes
     ----------
     n_left : int
-        Claims that may still be tried.
+        How many more claims may be tried.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class ClaimLoop:
         self.n_left = MAX_CLAIMS
 
     def run(self, node_uuid: str, limit: int) -> int | None:
-        """Return how many instances a compute node takes.
+        """Return how many instances can be claimed on a compute node, up to `limit`.
 
-        None: not all of `limit` were tried, because `MAX_CLAIMS` was reached.
+        None: `MAX_CLAIMS` was reached before a claim was refused.
         """
         table = ProviderTable(ProviderColumns.of(tree_records(self._view, node_uuid)))
         host: HostBatch | None = None
@@ -78,10 +78,10 @@ class ClaimLoop:
             if not len(offered):
                 return n_claimed
             host = offered if host is None else host.with_candidates_of(offered)
-            claimed = self._claimed(host, offer, table, n_claimed)
-            if claimed is None:
+            host_after_claim = self._claim_next(host, offer, table, n_claimed)
+            if host_after_claim is None:
                 return n_claimed
-            host = claimed
+            host = host_after_claim
         return limit
 
     def _offer(self, view: ProviderView) -> Offer:
@@ -93,10 +93,10 @@ class ClaimLoop:
             )
         return Offer(offers)
 
-    def _claimed(
+    def _claim_next(
         self, host: HostBatch, offer: Offer, table: ProviderTable, number: int
     ) -> HostBatch | None:
-        """Claim in the copies of host and table; return the new host; None: refused."""
+        """Claim an instance in the table; return the host with it; None: refused."""
         spec_obj = self._request.spec_obj
         passed = filter_hosts(
             self._filters, host, spec_obj, index=0, is_rebuild=False, steps=[]

@@ -30,9 +30,9 @@ from .zones import zones_of
 
 Mask = npt.NDArray[np.bool_]
 
-#: Hosts and zones that a group names.
+#: The maximum number of hosts, and of zones, that a group names.
 MAX_NAMED: Final = 5
-#: Changes, or pairs of them, that are tried.
+#: The maximum number of sets of failed checks for which changes are tried.
 MAX_TRIED: Final = 30
 
 
@@ -43,12 +43,13 @@ class ClosestGroup:
     Attributes
     ----------
     n_hosts : int
-        Compute nodes, including those that a smaller change of the same resource
-        admits.
+        The number of these compute nodes, including those that a smaller change of the
+        same resource admits.
     hosts : tuple of str
-        Some of them, by service host.
+        The service hosts of some of these compute nodes.
     zones : tuple of (str, int)
-        Zones with their numbers of these hosts, the most first; not all.
+        The zones that have most of these compute nodes, each with their number, in
+        descending order.
     """
 
     changes: tuple[Change, ...]
@@ -73,23 +74,25 @@ class ClosestReport:
     Attributes
     ----------
     n_known : int
-        All compute nodes.
+        The number of all compute nodes.
     n_checked : int
-        Those that were checked: fewer where each has to be read from Placement.
+        How many compute nodes were checked: fewer than `n_known` if each of them has to
+        be read from Placement.
     n_passing : int
-        Those of them that pass every check now.
+        How many of the checked compute nodes pass every check now.
     n_instances : int
-        Those that the request is for.
+        How many instances the request is for.
     n_fitting : int
-        How many of them fit at once now, by a decision without claims.
+        How many of the instances fit at once now, according to a decision without
+        claims.
     refusal : str
         The answer to the request now, with counts of hosts by cause; empty if all of
         its instances fit, or it has only one.
     n_changes : int
-        How many changes each group has: 1, or 2 where no single one admits a host; 0:
-        no group was found. Each admits hosts for one instance.
+        How many changes each group has: 1, or 2 if no single change admits a host; 0:
+        no group was found. A group admits hosts for one instance.
     groups : tuple of ClosestGroup
-        Those that admit the most hosts first.
+        The groups, in descending order of `n_hosts`.
     """
 
     n_known: int
@@ -104,14 +107,14 @@ class ClosestReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data that JSON can hold."""
-        plain = {
+        values = {
             field.name: getattr(self, field.name) for field in dataclasses.fields(self)
         }
-        return {**plain, "groups": [group.to_dict() for group in self.groups]}
+        return {**values, "groups": [group.to_dict() for group in self.groups]}
 
 
 class ClosestSearch:
-    """Search the hosts that are closest to a request; see `HostChecks`."""
+    """Searches for the hosts that are closest to a request; see `HostChecks`."""
 
     def __init__(self, parts: Parts, checks: HostChecks) -> None:
         self._parts = parts
@@ -152,36 +155,39 @@ class ClosestSearch:
         )
 
     def _groups(
-        self, query: AskedQuery, checks: Sequence[HostCheck], at: Mask
+        self, query: AskedQuery, checks: Sequence[HostCheck], mask: Mask
     ) -> Iterator[ClosestGroup]:
-        """Yield the groups of hosts that fail the same checks."""
-        if not at.any():
+        """Yield groups of changes for each set of hosts that fail the same checks."""
+        if not mask.any():
             return
-        fails = np.stack([check.fails[at] for check in checks], axis=1)
+        fails = np.stack([check.fails[mask] for check in checks], axis=1)
         kinds, kind_of, sizes = np.unique(
             fails, axis=0, return_inverse=True, return_counts=True
         )
-        hosts = np.flatnonzero(at)
+        hosts = np.flatnonzero(mask)
         for i in np.argsort(-sizes, kind="stable")[:MAX_TRIED].tolist():
             of_kind = np.zeros(self._n, np.bool_)
             of_kind[hosts[kind_of.reshape(-1) == i]] = True
-            yield from self._tried(
+            yield from self._try_changes(
                 query, [checks[j] for j in np.flatnonzero(kinds[i]).tolist()], of_kind
             )
 
-    def _tried(
-        self, query: AskedQuery, checks: Sequence[HostCheck], at: Mask
+    def _try_changes(
+        self, query: AskedQuery, checks: Sequence[HostCheck], mask: Mask
     ) -> Iterator[ClosestGroup]:
-        """Yield the groups of changes that admit some of these hosts."""
+        """Yield the groups of changes that admit some of the hosts in a mask."""
         for check in checks:
-            at = at & check.can_change()
-        if not at.any():
+            mask = mask & check.can_change()
+        if not mask.any():
             return
         n_before = 0
-        for amounts in _amounts(checks, at):
-            edits = [c.edit_to(n) for c, n in zip(checks, amounts, strict=True)]
+        for amounts in _amounts_to_try(checks, mask):
+            edits = [
+                check.edit_to(amount)
+                for check, amount in zip(checks, amounts, strict=True)
+            ]
             changing = [edit for edit in edits if edit is not None]
-            with_room = at.copy()
+            with_room = mask.copy()
             for check, amount in zip(checks, amounts, strict=True):
                 if check.part is not None:
                     with_room &= check.available >= amount
@@ -191,28 +197,32 @@ class ClosestSearch:
                 n_before = int(np.count_nonzero(admitted))
                 yield self._group(changing, admitted)
 
-    def _admitted(self, query: AskedQuery, edits: Sequence[Edit], at: Mask) -> Mask:
-        """Return which hosts pass every check after changes, shape (n_hosts,)."""
+    def _admitted(self, query: AskedQuery, edits: Sequence[Edit], mask: Mask) -> Mask:
+        """Return which hosts in a mask pass every check after changes, (n_hosts,)."""
         admitted = np.zeros(self._n, np.bool_)
-        offered = self._checks.offered(query, edits, at)
+        offered = self._checks.offered(query, edits, mask)
         if offered is None:
             return admitted
         rows, hosts = offered
         for edit in edits:
             if edit.numbers:
                 hosts = hosts.with_numbers(edit.numbers)
-        request = self._edited(edits)
+        request = self._edited_request(edits)
         passes = np.ones(len(hosts), np.bool_)
         for restriction in restrictions(request):
             passes &= restriction.allows(hosts)
         dropped = {edit.without_filter for edit in edits}
-        filters = [f for f in self._parts.filters if type(f).__name__ not in dropped]
+        filters = [
+            filter_
+            for filter_ in self._parts.filters
+            if type(filter_).__name__ not in dropped
+        ]
         for _, rejected in rejections(filters, hosts, request.spec_obj):
             passes &= ~rejected
         admitted[rows[passes]] = True
         return admitted
 
-    def _edited(self, edits: Sequence[Edit]) -> Request:
+    def _edited_request(self, edits: Sequence[Edit]) -> Request:
         spec_obj = copy.deepcopy(self._checks.request.spec_obj)
         for edit in edits:
             edit.of_request(spec_obj)
@@ -231,20 +241,24 @@ class ClosestSearch:
         )
 
 
-def _amounts(checks: Sequence[HostCheck], at: Mask) -> list[tuple[int, ...]]:
-    """Return the amounts to try: several of a single resource, or one of each."""
+def _amounts_to_try(checks: Sequence[HostCheck], mask: Mask) -> list[tuple[int, ...]]:
+    """Return tuples of amounts to try, one amount a check: 0 if it is of no resource.
+
+    For a single check, several tuples; for several checks, the one with which a host
+    needs the smallest change.
+    """
     if len(checks) == 1:
-        return [(amount,) for amount in checks[0].levels(at)]
-    cost = np.where(at, np.sum([check.cost() for check in checks], axis=0), np.inf)
-    best = int(np.argmin(cost))
-    return [tuple(int(c.available[best]) if c.part else 0 for c in checks)]
+        return [(amount,) for amount in checks[0].levels(mask)]
+    cost = np.where(mask, np.sum([check.cost() for check in checks], axis=0), np.inf)
+    closest = int(np.argmin(cost))
+    return [tuple(int(c.available[closest]) if c.part else 0 for c in checks)]
 
 
 def _distinct(groups: Sequence[ClosestGroup]) -> list[ClosestGroup]:
     """Return the groups; of several with equal changes, only the largest."""
     largest: dict[tuple[Change, ...], ClosestGroup] = {}
     for group in groups:
-        known = largest.get(group.changes)
-        if known is None or known.n_hosts < group.n_hosts:
+        previous = largest.get(group.changes)
+        if previous is None or previous.n_hosts < group.n_hosts:
             largest[group.changes] = group
     return list(largest.values())

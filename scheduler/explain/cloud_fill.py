@@ -20,17 +20,17 @@ from .host_list import HostCondition, host_conditions
 from .zones import zones_of
 
 _MIB_PER_GIB: Final = 1024
-#: What hosts can be grouped by, beside the levels of ``[locality] levels``, which
-#: cannot have these names.
+#: Groupings of hosts, in addition to the levels of ``[locality] levels``, which cannot
+#: have these names.
 BY_ZONE: Final = "availability-zone"
 BY_CELL: Final = "cell"
 #: The resources of `FillGroup`, in the order in which they are shown.
 RESOURCES: Final = ("vcpus", "memory_mb", "disk_gb")
 
 
-#: Whether a group is a zone, cell or place (False: its hosts are in none); kind, name
-#: and cell.
-_Name = tuple[bool, str, str, str]
+#: What identifies a group: whether it is a zone, cell or place (False: its hosts are in
+#: no place), its kind, its name, and the cell of a zone.
+_GroupKey = tuple[bool, str, str, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ResourceFill:
     Attributes
     ----------
     used : ndarray of int64
-        By instances and pending claims.
+        The amount that instances and pending claims use.
     capacity : ndarray of float64
         The total with the allocation ratio of the host.
     """
@@ -58,25 +58,27 @@ class ResourceFill:
 
     @property
     def share(self) -> float:
-        """The used share of the capacity of all; NaN: there is none."""
+        """The used share of the capacity of all hosts; NaN: they have none."""
         capacity = float(self.capacity.sum())
         return float(self.used.sum()) / capacity if capacity > 0 else math.nan
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FillGroup:
-    """Some compute nodes, by host and node: those of a zone and cell, or of a place.
+    """The compute nodes of a zone in a cell, of a cell, or of a place.
+
+    They are ordered by host and node.
 
     Attributes
     ----------
     kind, name : str
         Such as "rack" and "r7"; "" and "no rack" for hosts without a place.
     cell_uuid : str
-        Of a zone; "" otherwise.
+        The cell of a zone; "" for other groups.
     hosts, conditions : list
         The service host and the condition of each compute node.
     resources : mapping
-        By the names in `RESOURCES`.
+        The fill of each resource, by the names in `RESOURCES`.
     """
 
     kind: str
@@ -88,7 +90,7 @@ class FillGroup:
 
     @property
     def label(self) -> str:
-        """Its kind and name."""
+        """The group's kind and name."""
         return f"{self.kind} {self.name}".strip()
 
 
@@ -99,9 +101,9 @@ class CloudFill:
     Attributes
     ----------
     by : str
-        What they are grouped by: one of `groupings`.
+        What the compute nodes are grouped by: one of `groupings`.
     n_cells : int
-        Cells that have hosts.
+        The number of cells that have hosts.
     """
 
     groups: tuple[FillGroup, ...]
@@ -127,27 +129,27 @@ def cloud_fill(
     Raises
     ------
     InvalidRequest
-        There is no such level.
+        `by` is neither of these nor a configured level.
     """
     groupings = (BY_ZONE, BY_CELL, *dict.fromkeys(conf.locality.levels))
     if by not in groupings:
         raise InvalidRequest(f"by: {excerpt(by)} is none of {', '.join(groupings)}")
     hosts = table.batch()
     conditions = host_conditions(hosts, now, conf.service_down_time)
-    counted = Counter(conditions.tolist())
+    n_hosts_of = Counter(conditions.tolist())
     return CloudFill(
-        tuple(_groups(hosts, conditions, _names(hosts, conf, by))),
+        tuple(_groups(hosts, conditions, _group_keys(hosts, conf, by))),
         by,
         groupings,
         len(set(hosts.cell_uuid.tolist())),
         len(hosts),
         int(hosts.num_instances.sum()) if len(hosts) else 0,
         len(table.claims.unreported()),
-        {condition: counted[condition] for condition in HostCondition},
+        {condition: n_hosts_of[condition] for condition in HostCondition},
     )
 
 
-def _names(hosts: HostBatch, conf: cfg.ConfigOpts, by: str) -> list[_Name]:
+def _group_keys(hosts: HostBatch, conf: cfg.ConfigOpts, by: str) -> list[_GroupKey]:
     """Return the kind, the name and the cell of each host's group."""
     cells = hosts.cell_uuid.tolist()
     if by == BY_ZONE:
@@ -167,7 +169,7 @@ def _names(hosts: HostBatch, conf: cfg.ConfigOpts, by: str) -> list[_Name]:
 
 
 def _groups(
-    hosts: HostBatch, conditions: npt.NDArray[Any], names: Sequence[_Name]
+    hosts: HostBatch, conditions: npt.NDArray[Any], names: Sequence[_GroupKey]
 ) -> Iterator[FillGroup]:
     resources = _resources(hosts)
     keys = zip(
@@ -177,17 +179,17 @@ def _groups(
         range(len(hosts)),
         strict=True,
     )
-    members: dict[_Name, list[int]] = {}
+    members: dict[_GroupKey, list[int]] = {}
     for name, _, _, index in sorted(keys):
         members.setdefault(name, []).append(index)
     # Hosts that are in no place, or in several, come last.
-    for name, at in sorted(members.items(), key=lambda item: not item[0][0]):
+    for name, indices in sorted(members.items(), key=lambda item: not item[0][0]):
         yield FillGroup(
             *name[1:],
-            hosts.host[at].tolist(),
-            conditions[at].tolist(),
+            hosts.host[indices].tolist(),
+            conditions[indices].tolist(),
             {
-                name: ResourceFill(fill.used[at], fill.capacity[at])
+                name: ResourceFill(fill.used[indices], fill.capacity[indices])
                 for name, fill in resources.items()
             },
         )

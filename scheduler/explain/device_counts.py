@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Count how many equal guests the NUMA cells and PCI devices of each host hold.
 
-Where no choice matters they are counted for all hosts at once. Otherwise guests are
-placed one by one, as claims do, once for each state of a host.
+If the number does not depend on which cells and devices the guests take, guests are
+counted for all hosts at once. Otherwise guests are placed one by one, as claims place
+them, once for each distinct state of a host.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ..request.pci import LEGACY, REQUIRED
 Mask = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
 
-#: Guests that are placed one by one for one flavor.
+#: The maximum number of guests that are placed one by one for one flavor.
 MAX_PLACED: Final = 4000
 
 _MANY: Final = 1 << 40
@@ -45,8 +46,9 @@ class DeviceCounts:
     Attributes
     ----------
     n_guests : ndarray of int64, shape (n_hosts,)
-        An upper bound, at most `limits`.
+        An upper bound, at most the `limits` of `count_guests`.
     is_exact : ndarray of bool, shape (n_hosts,)
+        Whether exactly that many guests fit.
     """
 
     n_guests: Int64s
@@ -56,36 +58,39 @@ class DeviceCounts:
 def count_guests(
     hosts: HostBatch, need: Need, limits: Int64s, *, is_limited: bool
 ) -> DeviceCounts:
-    """Return how many guests fit each host; providers of candidates are not regarded.
+    """Return how many guests fit each host; allocation candidates are ignored.
 
     Parameters
     ----------
     need : Need
-        The need of each guest; it has no network.
+        What each guest needs; it has no network.
     limits : ndarray of int64, shape (n_hosts,)
         Counting stops at these numbers.
     is_limited : bool
-        Whether cells may only be overcommitted by the hosts' ratios.
+        Whether a cell may be overcommitted only up to the host's allocation ratios.
     """
-    counted = _counted(hosts, need, is_limited=is_limited)
-    if counted is not None:
-        every = np.ones(len(hosts), np.bool_)
-        return DeviceCounts(np.minimum(counted, limits), every)
-    return _placed(hosts, need, limits, is_limited=is_limited)
+    n_guests = _count_at_once(hosts, need, is_limited=is_limited)
+    if n_guests is not None:
+        all_exact = np.ones(len(hosts), np.bool_)
+        return DeviceCounts(np.minimum(n_guests, limits), all_exact)
+    return _place_one_by_one(hosts, need, limits, is_limited=is_limited)
 
 
 # -- for all hosts at once -------------------------------------------------------------
 
 
-def _counted(hosts: HostBatch, need: Need, *, is_limited: bool) -> Int64s | None:
-    """Return the number of guests; None: choices matter."""
+def _count_at_once(hosts: HostBatch, need: Need, *, is_limited: bool) -> Int64s | None:
+    """Return how many guests fit each host.
+
+    None: it depends on which cells and devices the guests take.
+    """
     if len(need.requests) > 1:
         return None
     pools = pool_rows(hosts, np.arange(len(hosts))) if need.requests else None
     if need.guest is None:
-        return _by_devices(pools, need) if pools is not None else None
-    [same, *other_groups] = need.guest.groups
-    cell = need.guest.cells[same[0]]
+        return _count_by_devices(pools, need) if pools is not None else None
+    [equal_cells, *other_groups] = need.guest.groups
+    cell = need.guest.cells[equal_cells[0]]
     if other_groups or need.guest.is_isolated_emulator:
         return None
     if cell.is_pinned and cell.thread_policy in (ISOLATE, REQUIRE):
@@ -93,28 +98,37 @@ def _counted(hosts: HostBatch, need: Need, *, is_limited: bool) -> Int64s | None
     cells = hosts.value_arrays("numa_topology", CellArrays).rows()
     cells = cells.take(hosts.codes("numa_topology"))
     ratios = hosts.cpu_allocation_ratio, hosts.ram_allocation_ratio
-    of_cells = _in_cells(cells, cell, ratios if is_limited else None)
-    if len(same) > 1:
-        return _in_all_cells(cells, of_cells, len(same)) if pools is None else None
+    of_cells = _count_in_cells(cells, cell, ratios if is_limited else None)
+    if len(equal_cells) > 1:
+        return (
+            _count_in_all_cells(cells, of_cells, len(equal_cells))
+            if pools is None
+            else None
+        )
     if pools is not None:
-        near = _devices_near(cells, pools, need)
-        if near is None:
+        n_near = _count_by_near_devices(cells, pools, need)
+        if n_near is None:
             return None
-        of_cells = np.minimum(of_cells, near)
+        of_cells = np.minimum(of_cells, n_near)
     total: Int64s = of_cells.sum(axis=1)
     return total
 
 
-def _in_all_cells(cells: CellRows, of_cells: Int64s, n_cells: int) -> Int64s | None:
-    """Return the number of guests that take each cell of their host."""
+def _count_in_all_cells(
+    cells: CellRows, of_cells: Int64s, n_cells: int
+) -> Int64s | None:
+    """Return how many guests fit each host if each guest takes all cells of its host.
+
+    None: a host has more cells than a guest.
+    """
     if ((cells.n_cells != n_cells) & (cells.n_cells > n_cells)).any():
         return None
     is_there = np.arange(of_cells.shape[1]) < cells.n_cells[:, None]
-    least: Int64s = np.where(is_there, of_cells, _MANY).min(axis=1, initial=_MANY)
-    return np.where(cells.n_cells == n_cells, least, 0)
+    minimum: Int64s = np.where(is_there, of_cells, _MANY).min(axis=1, initial=_MANY)
+    return np.where(cells.n_cells == n_cells, minimum, 0)
 
 
-def _in_cells(
+def _count_in_cells(
     cells: CellRows,
     guest: GuestCell,
     ratios: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None,
@@ -138,11 +152,11 @@ def _in_cells(
         n_pinned = len(guest.pcpus)
         counts[cells["n_pcpus"] < n_pinned] = 0
         limit(np.minimum(cells["n_free_pcpus"], cells["free_threads"]), n_pinned)
-    np.minimum(counts, _in_memory(cells, guest), out=counts)
+    np.minimum(counts, _count_in_memory(cells, guest), out=counts)
     return counts
 
 
-def _in_memory(cells: CellRows, guest: GuestCell) -> Int64s:
+def _count_in_memory(cells: CellRows, guest: GuestCell) -> Int64s:
     """Return how many cells of a guest fit the memory of each cell."""
     sizes, memory_kb = cells["size_kb"], guest.memory_mb * _KIB
     is_whole = (sizes > 0) & (memory_kb % np.maximum(sizes, 1) == 0)
@@ -156,13 +170,13 @@ def _in_memory(cells: CellRows, guest: GuestCell) -> Int64s:
                 in_pages = in_pages[:, :, 1:]
             case size if size != ANY_PAGES:
                 in_pages = in_pages * (sizes == size)
-        # The largest pages are taken first, and then the next.
+        # Guests take the largest pages first, and then the next smaller ones.
         total: Int64s = in_pages.sum(axis=2)
         return total
     has_pages = sizes[:, :, 0] > 0
     if guest.is_pinned:
-        plain = np.maximum(cells["free_memory_mb"] // guest.memory_mb, 0)
-        return np.where(has_pages, in_pages[:, :, 0], plain)
+        n_in_free_memory = np.maximum(cells["free_memory_mb"] // guest.memory_mb, 0)
+        return np.where(has_pages, in_pages[:, :, 0], n_in_free_memory)
     # Guests without pinning share memory: it has to fit, but is not consumed.
     fits = np.where(
         has_pages,
@@ -172,7 +186,7 @@ def _in_memory(cells: CellRows, guest: GuestCell) -> Int64s:
     return np.where(fits, _MANY, 0)
 
 
-def _by_devices(pools: PoolRows, need: Need) -> Int64s | None:
+def _count_by_devices(pools: PoolRows, need: Need) -> Int64s | None:
     [request] = need.requests
     if not request.count:
         return None
@@ -181,8 +195,13 @@ def _by_devices(pools: PoolRows, need: Need) -> Int64s | None:
     return free // request.count
 
 
-def _devices_near(cells: CellRows, pools: PoolRows, need: Need) -> Int64s | None:
-    """Return how often each cell's own devices suffice; None: others may serve, too."""
+def _count_by_near_devices(
+    cells: CellRows, pools: PoolRows, need: Need
+) -> Int64s | None:
+    """Return for how many guests the devices of each cell suffice.
+
+    None: guests may also take devices of other cells.
+    """
     [request] = need.requests
     _, usable = pools.match(request)
     is_bound = request.numa_policy == REQUIRED or (
@@ -191,22 +210,22 @@ def _devices_near(cells: CellRows, pools: PoolRows, need: Need) -> Int64s | None
     )
     if not is_bound or not request.count:
         return None
-    near = np.zeros(cells.shape, np.int64)
+    n_near = np.zeros(cells.shape, np.int64)
     for cell in range(cells.shape[1]):
         is_near = usable & (pools.numa_node == cells["id"][:, cell, None])
-        near[:, cell] = (pools.count * is_near).sum(axis=1)
-    return near // request.count
+        n_near[:, cell] = (pools.count * is_near).sum(axis=1)
+    return n_near // request.count
 
 
 # -- one by one ------------------------------------------------------------------------
 
 
-def _placed(
+def _place_one_by_one(
     hosts: HostBatch, need: Need, limits: Int64s, *, is_limited: bool
 ) -> DeviceCounts:
     n_guests = limits.copy()
     is_exact = np.ones(len(hosts), np.bool_)
-    known: dict[tuple[object, ...], tuple[int, bool]] = {}
+    placed_of_state: dict[tuple[object, ...], tuple[int, bool]] = {}
     n_placeable = MAX_PLACED
     keys = zip(
         hosts.codes("numa_topology").tolist(),
@@ -217,14 +236,14 @@ def _placed(
     )
     for index, key in enumerate(keys):
         limit = int(limits[index])
-        placed = known.get(key)
+        placed = placed_of_state.get(key)
         if placed is None or (not placed[1] and placed[0] < limit):
             if n_placeable <= 0:
                 is_exact[index] = limit == 0
                 continue
             ratios = Limits(*key[2:]) if is_limited else None
             placed = _place_all(hosts, index, need.within(ratios), limit)
-            known[key] = placed
+            placed_of_state[key] = placed
             n_placeable -= placed[0] + 1
         n_guests[index] = min(placed[0], limit)
     return DeviceCounts(n_guests, is_exact)

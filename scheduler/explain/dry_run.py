@@ -21,10 +21,11 @@ _NAMESPACE: Final = uuid.UUID("6d6f6f72-6167-5000-8000-6472792d7275")
 def dry_run(
     parts: Parts, caller: Caller, spec_obj: RequestSpec, n_instances: int
 ) -> DecisionRecord:
-    """Decide a request for `n_instances` as a real one; claim and record nothing.
+    """Decide a request for `n_instances` as the scheduler does, but claim nothing.
 
-    Its outcome is `Outcome.SELECTED` or `Outcome.NO_VALID_HOST`. Hosts of equal weight
-    have an order of their own in each process, unless ``random_seed`` is set.
+    The outcome of the returned record is `Outcome.SELECTED` or `Outcome.NO_VALID_HOST`;
+    the record is not stored. Each process orders hosts of equal weight differently,
+    unless ``random_seed`` is set.
 
     Raises
     ------

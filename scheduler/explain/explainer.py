@@ -56,16 +56,18 @@ class UnknownHost(SchedulerError):
 
 def similar_names(name: str, known: Sequence[str]) -> list[str]:
     """Return up to three known names that begin with a name, or else resemble it."""
-    begun = [n for n in known if name and n.startswith(name)]
-    return begun[:3] or difflib.get_close_matches(name[:255], known, n=3)
+    longer_names = [
+        known_name for known_name in known if name and known_name.startswith(name)
+    ]
+    return longer_names[:3] or difflib.get_close_matches(name[:255], known, n=3)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _QueriedRequest:
-    """A request and its queries to Placement; None: Placement is not queried.
+    """A request and its queries to Placement.
 
-    The queries are built as if the request named no host; `named` has those about the
-    one compute node that it names.
+    `queries` is None if Placement is not queried. It is built as if the request named
+    no host; `named` has the queries about the one compute node that the request names.
     """
 
     request: Request
@@ -123,7 +125,7 @@ class Explainer:
         )
 
     def view(self) -> bytes:
-        """Return the state now as a stored view: hosts, providers and options."""
+        """Return the current hosts, providers and options, encoded as a stored view."""
         parts = self._parts()
         parts.source.refresh_if_stale(parts.table)
         return CapturedView.of(parts).encode()
@@ -135,13 +137,13 @@ class Explainer:
         return cloud_fill(parts.table, parts.conf, parts.clock(), by)
 
     def places_of(self, hosts: Collection[str]) -> Mapping[str, HostPlaces]:
-        """Return the places now of those service hosts that are known, by level."""
+        """Return the current places of each known service host of some, by level."""
         parts = self._parts()
         levels = parts.conf.locality.levels
         if not levels or not hosts:
             return {}
-        every = parts.table.batch()
-        named = every.take(every.matches("host", hosts))
+        all_hosts = parts.table.batch()
+        named = all_hosts.take(all_hosts.matches("host", hosts))
         return {
             named.value("host", i): places_of_host(
                 named.value("aggregates", i),
@@ -190,10 +192,10 @@ class Explainer:
         """Return what would have to change for a request to fit.
 
         A request for several instances is also decided, without claims: the hosts that
-        pass may lack room for all of them, or rules may not allow all.
+        pass may lack room for all instances, or rules may forbid all on these hosts.
 
-        Without the providers in memory, only some hosts are read from Placement: those
-        that fail the fewest other checks.
+        If the providers are not in memory, the providers of only `MAX_TREES` hosts are
+        read from Placement: of the hosts that fail the fewest other checks.
 
         Raises
         ------
@@ -275,11 +277,11 @@ class Explainer:
         parts = self._parts()
         default: str = parts.conf.default_availability_zone
         zones = {aggregate.availability_zone for aggregate in parts.table.aggregates}
-        known = sorted({default, *filter(None, zones)})
-        if zone is not None and zone not in known:
+        zone_names = sorted({default, *filter(None, zones)})
+        if zone is not None and zone not in zone_names:
             raise InvalidRequest(
                 f"availability_zone: there is no zone {excerpt(zone)}; there are "
-                f"{', '.join(known)}"
+                f"{', '.join(zone_names)}"
             )
 
     def _nodes(self, parts: Parts, host: str) -> Sequence[str]:
@@ -290,10 +292,12 @@ class Explainer:
         raise self._unknown(parts, host)
 
     def _unknown(self, parts: Parts, host: str) -> UnknownHost:
-        known = sorted(set(parts.table.batch().host))
-        similar = similar_names(host, known)
+        host_names = sorted(set(parts.table.batch().host))
+        similar = similar_names(host, host_names)
         hint = f"; similar: {', '.join(similar)}" if similar else ""
-        return UnknownHost(f"There is no host {excerpt(host)} among {len(known)}{hint}")
+        return UnknownHost(
+            f"There is no host {excerpt(host)} among {len(host_names)}{hint}"
+        )
 
     def _build_queries(
         self, parts: Parts, caller: Caller, spec_obj: RequestSpec
@@ -312,10 +316,10 @@ class Explainer:
             requested, named = request.requested_host, None
             nodes = parts.table.nodes_of(*requested) if requested else ()
             if len(nodes) == 1:
-                # As a decision does: see `restrict_to_requested_host`.
+                # A decision does the same: see `restrict_to_requested_host`.
                 requirements.in_tree = nodes[0]
-                its_own = build_queries(parts, request, requirements)
-                named = NamedNode(nodes[0], its_own)
+                node_queries = build_queries(parts, request, requirements)
+                named = NamedNode(nodes[0], node_queries)
             return _QueriedRequest(request, queries, named=named)
         except NoValidHost as e:
             name = record.steps[-1].name if record.steps else "query"
@@ -328,8 +332,8 @@ class Explainer:
         queries = queried.queries_for(node)
         if queries is not None:
             records, origin = self._records(parts, node)
-            tree = HostTree(records, _names(parts)) if records else None
-            reasons += _of_placement(tree, queries)
+            tree = HostTree(records, _aggregate_texts(parts)) if records else None
+            reasons += _placement_reasons(tree, queries)
             offer = _offer(tree, queries)
         host = _host(parts, node, offer)
         reasons += host_reasons(host, queried.request, parts.filters)
@@ -356,7 +360,7 @@ class Explainer:
 
 
 def _without_prefilter(parts: Parts, name: str) -> Parts:
-    """Return parts without a prefilter or, if there is none of that name, any."""
+    """Return parts without one prefilter; without all if none has that name."""
     if name == ATTACHMENTS:
         return dataclasses.replace(parts, attachments=RecordedAttachments())
     prefilters = [prefilter for prefilter in parts.prefilters if prefilter[0] != name]
@@ -374,7 +378,7 @@ def _read_view(parts: Parts, hosts: HostBatch) -> ProviderView:
     return ProviderTable(ProviderColumns.of(records.values())).view()
 
 
-def _names(parts: Parts) -> Mapping[str, str]:
+def _aggregate_texts(parts: Parts) -> Mapping[str, str]:
     """Return a text for each aggregate by UUID."""
     table = parts.table
     texts = {place.aggregate: " ".join(place.place) for place in table.placement_places}
@@ -392,10 +396,13 @@ def _is_elsewhere(parts: Parts, request: Request, node: str) -> bool:
     return requested is not None and node not in parts.table.nodes_of(*requested)
 
 
-def _of_placement(
+def _placement_reasons(
     tree: HostTree | None, queries: Sequence[CandidatesQuery]
 ) -> list[HostReason]:
-    """Return the reasons of Placement; none if one of the queries is met."""
+    """Return the parts of the queries that a tree does not meet.
+
+    Empty: the tree meets one of the queries.
+    """
     if tree is None:
         text = "it has no resource provider in Placement"
         return [HostReason(CheckStage.PLACEMENT, "provider", text)]

@@ -22,7 +22,7 @@ from ..request import set_field
 from ..request.guest_cells import cells_of_flavor
 
 _ALIAS: Final = "pci_passthrough:alias"
-#: A note beside which the capacity is still exact.
+#: The note of a volume-backed request; with this note, the capacity is still exact.
 VOLUME_BACKED: Final = "volume-backed"
 
 
@@ -33,7 +33,7 @@ class FlavorRequest:
     Attributes
     ----------
     notes : tuple of str
-        What nova's API would add, and this request lacks.
+        What nova's API would add to the request, and this request lacks.
     """
 
     spec_obj: RequestSpec
@@ -43,8 +43,8 @@ class FlavorRequest:
 def request_of_flavor(flavor: Flavor) -> FlavorRequest:
     """Return the request of a flavor, with an image that has no properties.
 
-    Its NUMA cells are those that nova's API computes. PCI devices are not known: nova's
-    configuration says what an alias means.
+    The NUMA cells of the request are those that nova's API computes. Its PCI devices
+    are unknown: only nova's configuration says which devices an alias means.
     """
     notes = []
     topology = None
@@ -78,12 +78,12 @@ def request_of_flavor(flavor: Flavor) -> FlavorRequest:
 
 
 def requests_of_decisions(stored: Iterable[RequestSpec]) -> list[FlavorRequest]:
-    """Return a request for each distinct flavor of some requests.
+    """Return a request for each distinct flavor of stored requests.
 
-    Volume-backed boots of a flavor, which need no root disk, have a request of their
-    own. A returned request has the flavor, the NUMA cells and the flavor's PCI devices
-    of a given one, without its image, ports, hints, server groups, zones and hosts. A
-    request whose flavor lacks a field, which was refused, is left out.
+    Volume-backed boots of a flavor, which need no root disk, have a separate request. A
+    returned request has the flavor, the NUMA cells and the flavor's PCI devices of a
+    stored request, without the image, ports, hints, server groups, zones and hosts. A
+    stored request whose flavor lacks a field was refused, and is omitted here.
     """
     requests: dict[Hashable, FlavorRequest] = {}
     for spec_obj in stored:
@@ -94,7 +94,9 @@ def requests_of_decisions(stored: Iterable[RequestSpec]) -> list[FlavorRequest]:
                 key = _identity(flavor), is_bfv
                 if key not in requests:
                     notes = (VOLUME_BACKED,) if is_bfv else ()
-                    requests[key] = FlavorRequest(_anywhere(flavor, spec_obj), notes)
+                    requests[key] = FlavorRequest(
+                        _request_anywhere(flavor, spec_obj), notes
+                    )
     return list(requests.values())
 
 
@@ -104,14 +106,14 @@ def _identity(flavor: Flavor) -> Hashable:
     return set_field(flavor, "name"), sizes, flavor.swap, tuple(sorted(specs.items()))
 
 
-def _anywhere(flavor: Flavor, spec_obj: RequestSpec) -> RequestSpec:
+def _request_anywhere(flavor: Flavor, spec_obj: RequestSpec) -> RequestSpec:
     request = request_of_flavor(flavor).spec_obj
     request.is_bfv = bool(set_field(spec_obj, "is_bfv"))
     request.numa_topology = set_field(spec_obj, "numa_topology")
-    asked = set_field(set_field(spec_obj, "pci_requests"), "requests") or ()
+    pci_requests = set_field(set_field(spec_obj, "pci_requests"), "requests") or ()
     aliases = [
         pci_request
-        for pci_request in asked
+        for pci_request in pci_requests
         if pci_request.source != InstancePCIRequest.NEUTRON_PORT
     ]
     if aliases:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many hosts each step of a decision let pass, and why it rejected the others."""
+"""How many hosts each step of a decision passed, and why it rejected other hosts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FunnelStep:
     Attributes
     ----------
     n_in : int or None
-        None: it was not recorded.
+        Hosts before the step; None: their number was not recorded.
     reason : str
         Why hosts were rejected; "" if none was.
     instance : int
@@ -38,22 +38,23 @@ class FunnelStep:
 def funnel(record: DecisionRecord) -> list[FunnelStep]:
     """Return the steps of a decision, Placement's answer first.
 
-    Of several instances the first one is shown: later ones mostly lose the hosts that
-    the request itself has filled. If the request failed, the steps of the instance that
-    found no host follow. Of each instance, the last run of the filters is shown.
+    If the request is for several instances, the steps are those of the first one:
+    filters reject hosts for later instances mostly because the request itself has
+    filled these hosts. If the request failed, the steps of the instance that found no
+    host follow. For each instance, the last run of the filters is returned.
     """
     placement = _placement(record)
     steps = [] if placement is None else [placement]
     runs = runs_of(record.steps)
     if not runs:
         return steps
-    of_first = [run for run in runs if _instance(run) == _instance(runs[0])]
+    runs_of_first = [run for run in runs if _instance(run) == _instance(runs[0])]
     if _instance(runs[0]) is None:  # later runs may be for another instance
-        del of_first[1:]
-    steps += _steps(_with_restrictions(runs[0], of_first[-1]), 1)
-    last = _instance(runs[-1])
-    if record.outcome is Outcome.NO_VALID_HOST and last not in (None, 0):
-        steps += _steps(runs[-1], last + 1)
+        del runs_of_first[1:]
+    steps += _steps(_with_restrictions(runs[0], runs_of_first[-1]), 1)
+    last_instance = _instance(runs[-1])
+    if record.outcome is Outcome.NO_VALID_HOST and last_instance not in (None, 0):
+        steps += _steps(runs[-1], last_instance + 1)
     return steps
 
 
@@ -62,27 +63,33 @@ def _instance(run: list[FilterStep]) -> int | None:
 
 
 def _with_restrictions(
-    first: list[FilterStep], run: list[FilterStep]
+    first_run: list[FilterStep], run: list[FilterStep]
 ) -> list[FilterStep]:
     """Return a run of filters after the restrictions, which only the first run has."""
-    before = itertools.takewhile(lambda step: step.name != run[0].name, first)
-    return [*before, *run]
+    restriction_steps = itertools.takewhile(
+        lambda step: step.name != run[0].name, first_run
+    )
+    return [*restriction_steps, *run]
 
 
 def _steps(run: list[FilterStep], instance: int) -> list[FunnelStep]:
     return [
         FunnelStep(
-            s.name, s.n_in, s.n_out, s.reason if s.n_out < s.n_in else "", instance
+            step.name,
+            step.n_in,
+            step.n_out,
+            step.reason if step.n_out < step.n_in else "",
+            instance,
         )
-        for s in run
+        for step in run
     ]
 
 
 def cause_of(record: DecisionRecord) -> str:
     """Return the step at which a decision lost its last host, with the reason.
 
-    Equal causes have equal texts: it names no host, request or number. Empty if hosts
-    were selected.
+    Equal causes have equal texts: a cause names no host, request or number. Empty if
+    hosts were selected.
     """
     if record.outcome is Outcome.SELECTED:
         return ""
@@ -103,7 +110,8 @@ def with_funnel(
     Parameters
     ----------
     request : RequestSpec, optional
-        None: it is not known, and its part is empty. See `describe_request`.
+        None: the request is not known, and the entry "request" is empty. See
+        `describe_request`.
     """
     return {
         **record.to_dict(),
@@ -140,17 +148,17 @@ _NOT_GRANTED: Final = "Placement granted no claim, or not enough hosts passed"
 
 @dataclasses.dataclass(slots=True)
 class RejectionCount:
-    """One step and reason, over some decisions.
+    """How often one step rejected hosts for one reason, in some decisions.
 
     Attributes
     ----------
     n_hosts : int
-        Hosts that it rejected, summed over the decisions; of several instances of a
-        request for the first one.
+        Hosts that the step rejected, summed over the decisions; if a request is for
+        several instances, only those that the step rejected for the first one.
     n_decisions : int
-        Decisions in which it rejected hosts.
+        Decisions in which the step rejected hosts.
     n_requests : int
-        Requests that found no host, because it left none.
+        Requests that found no host because the step left none.
     """
 
     step: str
@@ -161,14 +169,16 @@ class RejectionCount:
 
 
 def count_rejections(records: Iterable[DecisionRecord]) -> list[RejectionCount]:
-    """Return the steps that rejected hosts, those that left no host first."""
+    """Return the steps that rejected hosts; first, the steps that left no host."""
     counts: dict[tuple[str, str], RejectionCount] = {}
     for record in records:
         left_none = _count_steps(record, counts)
         if not left_none and record.outcome is Outcome.NO_VALID_HOST:
             _entry(counts, _CLAIM, _NOT_GRANTED).n_requests += 1
-    order = sorted(counts.values(), key=lambda count: (count.step, count.reason))
-    return sorted(order, key=lambda e: (e.n_requests, e.n_hosts), reverse=True)
+    by_name = sorted(counts.values(), key=lambda count: (count.step, count.reason))
+    return sorted(
+        by_name, key=lambda count: (count.n_requests, count.n_hosts), reverse=True
+    )
 
 
 def _count_steps(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run every check of a request on many hosts, and find what would make it pass."""
+"""Run every check of a request on many hosts, and find a change for each failed one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ Mask = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.intp]
 
-#: The number of failed checks of a host that a query is not about: more than any other.
+#: Stands for the number of failed checks of a host that a query is not about; larger
+#: than any real number of failed checks.
 _NOT_ASKED: Final = np.iinfo(np.int64).max
 #: The parameter of a query that forbids the trait of disabled hosts.
 _NOT_DISABLED: Final = [("required", f"!{os_traits.COMPUTE_STATUS_DISABLED}")]
@@ -55,8 +56,8 @@ _NOT_DISABLED: Final = [("required", f"!{os_traits.COMPUTE_STATUS_DISABLED}")]
 class NamedNode:
     """The one compute node that a request names, and the queries about it.
 
-    Placement is asked for its tree (``in_tree``), so that providers which share with it
-    serve nothing of the group without a suffix.
+    The queries name the tree of the node (``in_tree``), so that providers which share
+    resources with it serve nothing of the group without a suffix.
     """
 
     uuid: str
@@ -71,12 +72,15 @@ class HostCheck:
     ----------
     fails : ndarray of bool, shape (n_hosts,)
     edit : Edit or None
-        None: no change does, or `part` is a resource.
+        The change; None: there is none, or `part` is set.
     part : QueryPart or None
-        A resource; a request for less of it passes.
+        The resource that the check is about; a request for less of it passes. None: the
+        check is not about a resource.
+    required : int
+        The requested amount of the resource.
     available : ndarray of int64, shape (n_hosts,)
-        The most of the resource that each host could allocate at once, at most what is
-        required.
+        The largest amount of the resource that each host could allocate at once, at
+        most `required`.
     """
 
     fails: Mask
@@ -99,7 +103,10 @@ class HostCheck:
         return is_positive | (name not in NEVER_ZERO)
 
     def cost(self) -> npt.NDArray[np.float64]:
-        """Return the size of the change for each host, a share; 1: all of it."""
+        """Return the missing share of the resource on each host; 1 without a resource.
+
+        Shape (n_hosts,).
+        """
         if self.part is None:
             return np.ones(len(self.fails))
         cost: npt.NDArray[np.float64]
@@ -107,7 +114,7 @@ class HostCheck:
         return cost
 
     def levels(self, at: Mask) -> list[int]:
-        """Return the amounts to try on these hosts, the smallest change first."""
+        """Return the amounts to try on the hosts in `at`, the smallest change first."""
         if self.part is None:
             return [0]
         amounts = np.sort(self.available[at])[::-1]
@@ -124,8 +131,9 @@ class AskedQuery:
     query : CandidatesQuery or None
         None: Placement is not queried.
     at : ndarray of bool, shape (n_hosts,)
+        The hosts that the query is about.
     checks : QueryChecks or None
-        Of the trees of these hosts, in their order.
+        The checks of the trees of these hosts, in the order of the hosts.
     other_tree : str or None
         The provider that the query names, if it is in none of these trees.
     """
@@ -142,16 +150,17 @@ class HostChecks:
     Parameters
     ----------
     request : Request
-        Validated.
+        The validated request.
     queries : sequence of CandidatesQuery or None
-        Its queries, of which a host has to meet one, without the prefilters that
-        reject it, and as if it named no host; None: Placement is not queried.
+        The queries of the request, of which a host has to meet one. They are built
+        without the prefilters that reject the request, and as if it named no host.
+        None: Placement is not queried.
     refusals : sequence of HostReason
-        Of the prefilters that reject the request.
+        The reasons of the prefilters that reject the request.
     view : ProviderView or None
         The providers; None: Placement is not queried.
     hosts : HostBatch
-        Those to check.
+        The hosts to check.
     named : NamedNode, optional
         The one compute node that the request names.
     """
@@ -202,26 +211,26 @@ class HostChecks:
 
     @property
     def queries(self) -> Sequence[AskedQuery]:
-        """The queries; a host has to meet one of those that are about it."""
+        """The queries; a host has to meet one of those that are about the host."""
         return self._queries
 
     def _asked(
         self, view: ProviderView, query: CandidatesQuery, at: Mask
     ) -> Iterator[AskedQuery]:
-        """Yield a query about some hosts: in the tree that it names, and in others."""
+        """Yield a query about the hosts in the tree that it names, and about others."""
         tree, trees = tree_of(query), view.state.trees
         is_in = np.ones(self._n, np.bool_)
         if tree is not None:
             provider = trees.find(tree)
             is_in &= provider >= 0
             is_in &= self._roots == trees.roots[provider]
-        for mask, of_query, other in (
+        for mask, of_query, other_tree in (
             (at & is_in, tree, None), (at & ~is_in, None, tree)
         ):  # fmt: skip
             if mask.any():
                 roots = self._roots[mask & (self._roots >= 0)]
                 checks = QueryChecks(view, roots, of_query)
-                yield AskedQuery(query, mask, checks, other)
+                yield AskedQuery(query, mask, checks, other_tree)
 
     def n_failing(self) -> Int64s:
         """Return how many checks each host fails, shape (n_hosts,)."""
@@ -229,7 +238,7 @@ class HostChecks:
         return fewest
 
     def counts(self, alternatives: Sequence[Sequence[HostCheck]]) -> Int64s:
-        """Return how many checks each host fails with each query."""
+        """Return how many checks each host fails, shape (n_alternatives, n_hosts)."""
         counts = np.zeros((len(alternatives), self._n), np.int64)
         for asked, count, checks in zip(
             self._queries, counts, alternatives, strict=True
@@ -240,25 +249,29 @@ class HostChecks:
         return counts
 
     def alternatives(self) -> list[list[HostCheck]]:
-        """Return the checks with each query of the request."""
-        of_all = [*self._of_request(), *self._of_filters()]
-        disabled = next((c for c in of_all if _is_enabling(c)), None)
+        """Return the checks of the request with each of its queries."""
+        query_independent = [*self._request_checks(), *self._filter_checks()]
+        disabled = next(
+            (check for check in query_independent if _is_enabling(check)), None
+        )
         alternatives = []
         for asked in self._queries:
-            checks = list(self._of_query(asked))
-            enabling = next((c for c in checks if _is_enabling(c)), None)
-            remaining = of_all
+            checks = list(self._query_checks(asked))
+            enabling = next((check for check in checks if _is_enabling(check)), None)
+            remaining = query_independent
             if enabling is not None and disabled is not None:
-                # A disabled host fails by its trait and by its column: one change is
-                # enough.
+                # A disabled host fails the check of its trait and the check of its
+                # column: one change makes both pass.
                 checks.remove(enabling)
-                remaining = [check for check in of_all if check is not disabled]
+                remaining = [
+                    check for check in query_independent if check is not disabled
+                ]
                 fails = enabling.fails | disabled.fails
                 checks.append(dataclasses.replace(enabling, fails=fails))
             alternatives.append([*checks, *remaining])
         return alternatives
 
-    def _of_request(self) -> Iterator[HostCheck]:
+    def _request_checks(self) -> Iterator[HostCheck]:
         everywhere = np.ones(self._n, np.bool_)
         for reason in self._refusals:
             yield HostCheck(everywhere, without_prefilter(reason))
@@ -274,24 +287,24 @@ class HostChecks:
             nodes = self._parts.table.nodes_of(*requested)
             yield HostCheck(allowed & ~self._hosts.matches("uuid", nodes))
 
-    def _of_filters(self) -> Iterator[HostCheck]:
+    def _filter_checks(self) -> Iterator[HostCheck]:
         fails: dict[int, tuple[Any, Mask]] = {}
-        for at, hosts in self._batches():
+        for indices, hosts in self._batches_with_candidates():
             for i, (filter_, rejected) in enumerate(self._rejections(hosts)):
                 mask = fails.setdefault(i, (filter_, np.zeros(self._n, np.bool_)))[1]
-                mask[at] = rejected
+                mask[indices] = rejected
         for filter_, mask in fails.values():
             if isinstance(filter_, ComputeFilter):
-                yield from self._of_compute_filter(filter_, mask)
+                yield from self._compute_filter_checks(filter_, mask)
             elif isinstance(filter_, LocalityFilter):
-                yield from self._of_hints(filter_)
+                yield from self._hint_checks(filter_)
             else:
                 yield HostCheck(mask, without_filter(filter_, self._request.spec_obj))
 
     def _rejections(self, hosts: HostBatch) -> Iterator[tuple[Any, Mask]]:
         return rejections(self._parts.filters, hosts, self._request.spec_obj)
 
-    def _of_compute_filter(
+    def _compute_filter_checks(
         self, filter_: ComputeFilter, mask: Mask
     ) -> Iterator[HostCheck]:
         name = type(filter_).__name__
@@ -301,19 +314,19 @@ class HostChecks:
         yield HostCheck(mask & ~is_enabled, enabled(name, None))
         yield HostCheck(mask & ~is_up, running(name))
 
-    def _of_hints(self, filter_: LocalityFilter) -> Iterator[HostCheck]:
+    def _hint_checks(self, filter_: LocalityFilter) -> Iterator[HostCheck]:
         """Yield a check for each hint about places; a hint may make several rules."""
         fails: dict[str, Mask] = {}
         findings: dict[str, list[str]] = {}
         for broken in filter_.broken(self._hosts, self._request.spec_obj):
             hint = broken.rule.hint
-            before = fails.get(hint)
-            fails[hint] = broken.fails if before is None else before | broken.fails
+            previous = fails.get(hint)
+            fails[hint] = broken.fails if previous is None else previous | broken.fails
             findings.setdefault(hint, []).extend(broken.findings(MAX_NAMES + 1))
         for hint, mask in fails.items():
             yield HostCheck(mask, without_hint(hint, findings[hint]))
 
-    def _batches(self) -> Iterator[tuple[Indices, HostBatch]]:
+    def _batches_with_candidates(self) -> Iterator[tuple[Indices, HostBatch]]:
         """Yield the hosts in batches, with their candidates where they have any."""
         remaining = np.ones(self._n, np.bool_)
         for asked in self._queries:
@@ -323,12 +336,12 @@ class HostChecks:
                 yield offered
         yield np.flatnonzero(remaining), self._hosts.take(remaining)
 
-    def _of_query(self, asked: AskedQuery) -> Iterator[HostCheck]:
+    def _query_checks(self, asked: AskedQuery) -> Iterator[HostCheck]:
         if asked.query is None or asked.checks is None:
             return
         has_root = self._roots >= 0
         if not has_root.all():
-            yield HostCheck(~has_root)  # it has no resource provider
+            yield HostCheck(~has_root)  # these hosts have no resource provider
         if asked.other_tree is not None:
             yield HostCheck(asked.at, without_tree(asked.other_tree))
         try:
@@ -337,20 +350,22 @@ class HostChecks:
             yield HostCheck(has_root)
             return
         for part, of_roots in unmet:
-            fails = self._on_hosts(asked, of_roots)
+            fails = self._spread_to_hosts(asked, of_roots)
             if part.constraint is None:
                 yield HostCheck(fails)
             elif part.constraint.params == _NOT_DISABLED:
                 yield HostCheck(fails, enabled(ComputeFilter.__name__, part))
             elif part.constraint.kind is ConstraintKind.RESOURCE:
                 name, _, amount = part.constraint.params[0][1].partition(":")
-                least = asked.checks.available(name, int(amount), part.suffix)
-                available = self._on_hosts(asked, least)
+                available_of_roots = asked.checks.available(
+                    name, int(amount), part.suffix
+                )
+                available = self._spread_to_hosts(asked, available_of_roots)
                 yield HostCheck(fails, None, part, int(amount), available)
             else:
-                yield from self._of_part(part, part.constraint, asked.checks, fails)
+                yield from self._part_checks(part, part.constraint, asked.checks, fails)
 
-    def _of_part(
+    def _part_checks(
         self,
         part: QueryPart,
         constraint: Constraint,
@@ -370,7 +385,7 @@ class HostChecks:
                 yield HostCheck(is_of_sharing, edit)
         yield HostCheck(is_of_host, without_part(part, aggregates))
 
-    def _on_hosts(
+    def _spread_to_hosts(
         self, asked: AskedQuery, of_roots: npt.NDArray[Any]
     ) -> npt.NDArray[Any]:
         values = np.zeros(self._n, of_roots.dtype)
@@ -380,13 +395,16 @@ class HostChecks:
     def offered(
         self, asked: AskedQuery, edits: Sequence[Edit], at: Mask
     ) -> tuple[Indices, HostBatch] | None:
-        """Return which of some hosts meet a query after changes, with candidates.
+        """Return which hosts in `at` meet a query after changes, with candidates.
 
         Returns
         -------
         rows : ndarray of intp, shape (n,)
-            Their indices in the hosts.
+            The indices of these hosts in `HostChecks.hosts`.
         hosts : HostBatch
+            These hosts, with their candidates.
+
+        None: Placement would refuse the query.
         """
         if asked.query is None or asked.checks is None:
             return np.flatnonzero(at), self._hosts.take(at)
@@ -404,7 +422,9 @@ class HostChecks:
         changed = CandidatesQuery(tuple(params))
         offer = TableOffer(changed, matches, DerivedData(), began=0, began_at=0)
         hosts = self._parts.table.batch_of_offer(Offer([offer]))
-        rows = np.array([self._index.get(u, -1) for u in hosts.uuid.tolist()], np.intp)
+        rows = np.array(
+            [self._index.get(uuid, -1) for uuid in hosts.uuid.tolist()], np.intp
+        )
         return rows[rows >= 0], hosts.take(rows >= 0)
 
 
@@ -413,7 +433,7 @@ def _is_enabling(check: HostCheck) -> bool:
 
 
 def _root_rows(view: ProviderView, hosts: HostBatch) -> npt.NDArray[np.int32]:
-    """Return the row of each host's root provider, -1: it has none; (n_hosts,)."""
+    """Return the row of each host's root provider, or -1; shape (n_hosts,)."""
     trees = view.state.trees
     rows = np.array([trees.find(uuid) for uuid in hosts.uuid.tolist()], np.int32)
     is_root = (

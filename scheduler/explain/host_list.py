@@ -22,7 +22,7 @@ _MIB_PER_GIB = 1024
 
 
 class HostCondition(enum.StrEnum):
-    """Whether a host takes instances; the first that applies."""
+    """Whether a host can take instances; if several members apply, the first one."""
 
     FORCED_DOWN = "forced down"
     DISABLED = "disabled"
@@ -41,18 +41,19 @@ class HostSummary:
     Attributes
     ----------
     disabled_reason : str
-        Why it is disabled; empty if it is not, or if no reason was given.
+        Why the host is disabled; empty if it is enabled, or if no reason was given.
     seen_s : float or None
-        Seconds since the last heartbeat of its service; None: the source has none.
+        Seconds since the last heartbeat of its service; None: no heartbeat is known.
     vcpus, memory_mb, disk_gb : tuple of (int, int)
-        Used by instances and pending claims, and the total without overcommitment.
+        The amount that instances and pending claims use, and the total without
+        overcommitment.
     allocation_ratios : tuple of (float, float, float)
-        By which the totals of vCPUs, memory and disk are multiplied.
+        The factors by which the totals of vCPUs, memory and disk are multiplied.
     n_claims : int
         Claims that no report of the host includes yet.
     places : mapping
-        The names of its places by level of ``[locality] levels``: one, unless it has
-        none or they conflict.
+        The names of its places by level of ``[locality] levels``: one name a level,
+        unless the host has no place there, or its places conflict.
     """
 
     host: str
@@ -74,14 +75,15 @@ class HostSummary:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostPage:
-    """Some compute nodes, in order.
+    """One page of the list of compute nodes.
 
     Attributes
     ----------
     n_hosts : int
-        All compute nodes.
+        The number of all compute nodes, on all pages.
     next : str or None
-        Where the next page begins; None: this is the last one.
+        The argument `after` of `summarize` for the next page; None: this page is the
+        last one.
     """
 
     hosts: tuple[HostSummary, ...]
@@ -104,7 +106,7 @@ def summarize(
     now : float
         Seconds since the epoch.
     after : str
-        `next` of the page before.
+        `HostPage.next` of the previous page.
     """
     hosts = table.batch()
     names = zip(hosts.host.tolist(), hosts.nodename.tolist(), strict=True)
@@ -174,7 +176,8 @@ def host_conditions(
 ) -> npt.NDArray[Any]:
     """Return the `HostCondition` of each host, shape (n_hosts,)."""
     seen_at = hosts.last_seen_up
-    # As in ComputeFilter: infinity: the source has no heartbeats; NaN: there was none.
+    # As in ComputeFilter: infinity means that the source has no heartbeats, and NaN
+    # that the host has sent none.
     with np.errstate(invalid="ignore"):
         is_up = np.isposinf(seen_at) | (np.abs(now - seen_at) <= down_after_s)
     codes = np.where(is_up, _UP, _DOWN)

@@ -24,10 +24,10 @@ class HostRank:
     Attributes
     ----------
     rank : int
-        From 1, the highest weight.
+        From 1 for the host with the highest weight.
     parts : dict of str to (float, float)
-        By weigher, the parts of its weight and of the selected host's, where they
-        differ.
+        By weigher: its part of this host's weight and of the selected host's weight, if
+        the two parts differ.
     """
 
     node: str
@@ -46,12 +46,12 @@ class PastHost:
     at : float
         When the decision was made, seconds since the epoch.
     nodes : tuple of HostVerdict
-        The checks of its compute nodes then; empty: no view is stored of the decision.
+        The verdicts on its compute nodes then; empty: the decision has no stored view.
     n_ranked : int
         Hosts that passed all filters for the first instance.
     ranks : tuple of HostRank
-        Its compute nodes that passed. From a record alone: those among the best hosts
-        that it has.
+        The compute nodes of the host that passed. Without a view, only those that are
+        among the best hosts in the record.
     selected : str
         The host of the first instance; empty: no host was found.
     is_whole : bool
@@ -67,15 +67,15 @@ class PastHost:
 
     @classmethod
     def of_record(cls, record: DecisionRecord, host: str) -> Self:
-        """Return what the record of a decision has of a host or compute node."""
-        first = record.instances[0] if record.instances else None
+        """Return what the record of a decision says about a host or compute node."""
+        first_instance = record.instances[0] if record.instances else None
         passed = [step.n_out for step in funnel(record) if step.instance == 1]
         return cls(
             record.started_at,
             (),
-            passed[-1] if passed and first else 0,
-            () if first is None else tuple(_ranks(first, host)),
-            "" if first is None else first.host,
+            passed[-1] if passed and first_instance else 0,
+            () if first_instance is None else tuple(_ranks(first_instance, host)),
+            "" if first_instance is None else first_instance.host,
             False,
         )
 
@@ -88,22 +88,20 @@ class PastHost:
         spec_obj: RequestSpec,
         host: str,
     ) -> Self:
-        """Return what a host was on the view of a decision.
+        """Return the verdicts and ranks of a host on the view of a decision.
 
-        Parameters
-        ----------
         Raises
         ------
         UnknownHost
             The view has no such host.
         UnreadableView
-            Plugins of the decision are left out.
+            Plugins of the decision are missing, as a view may not import code.
         """
         context = {"request_id": record.request_id, "project_id": record.project_id}
         offline.now = key.at
         explainer = Explainer(lambda: offline.parts, offline.providers)
         nodes = explainer.why_not(context, copy.deepcopy(spec_obj), host)
-        again = repeat_decision(
+        repeated = repeat_decision(
             offline,
             key,
             record,
@@ -111,13 +109,13 @@ class PastHost:
             RecordedClaims(record.claims[key.n_claims :]),
             n_top_hosts=len(offline.parts.table),
         )
-        first = again.instances[0] if again.instances else None
+        first_instance = repeated.instances[0] if repeated.instances else None
         return cls(
             record.started_at,
             tuple(nodes),
-            0 if first is None else len(first.top_hosts),
-            () if first is None else tuple(_ranks(first, host)),
-            "" if first is None else first.host,
+            0 if first_instance is None else len(first_instance.top_hosts),
+            () if first_instance is None else tuple(_ranks(first_instance, host)),
+            "" if first_instance is None else first_instance.host,
             True,
         )
 
@@ -134,17 +132,17 @@ class PastHost:
 
 
 def _ranks(instance: InstanceRecord, host: str) -> list[HostRank]:
-    best = instance.top_hosts
-    selected = next((ranked for ranked in best if instance.is_on(ranked)), None)
+    ranked_hosts = instance.top_hosts
+    selected = next((ranked for ranked in ranked_hosts if instance.is_on(ranked)), None)
     return [
         HostRank(
             ranked.node,
-            number,
+            rank,
             ranked.weight,
             ranked is selected,
             {} if selected is None else _differing_parts(ranked, selected),
         )
-        for number, ranked in enumerate(best, 1)
+        for rank, ranked in enumerate(ranked_hosts, 1)
         if host in (ranked.host, ranked.node)
     ]
 
@@ -152,9 +150,9 @@ def _ranks(instance: InstanceRecord, host: str) -> list[HostRank]:
 def _differing_parts(
     host: WeighedHost, selected: WeighedHost
 ) -> dict[str, tuple[float, float]]:
-    of_selected = {part.name: part.weighted for part in selected.parts}
+    selected_parts = {part.name: part.weighted for part in selected.parts}
     return {
-        part.name: (part.weighted, of_selected[part.name])
+        part.name: (part.weighted, selected_parts[part.name])
         for part in host.parts
-        if part.weighted != of_selected.get(part.name, part.weighted)
+        if part.weighted != selected_parts.get(part.name, part.weighted)
     }

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find the parts of a query to Placement that trees of providers do not meet alone.
+"""Find the parts of a query to Placement that trees of providers do not meet.
 
-All trees are checked at once; a single host's tree is an array of one.
+Each part is checked alone. All trees are checked at once; the tree of a single host is
+an array with one element.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ class QueryPart:
     Attributes
     ----------
     constraint : Constraint or None
-        The part. None: each part is met alone, but not all at once.
+        The part. None: each part is met alone, but not all parts at once.
     group : Constraint or None
-        The group with a suffix that the part is of.
+        The group with a suffix to which the part belongs; None: the part belongs to no
+        such group.
     """
 
     constraint: Constraint | None
@@ -57,7 +59,7 @@ class QueryPart:
 
     @property
     def suffix(self) -> str:
-        """The suffix of its group."""
+        """The suffix of the part's group; empty if it has no such group."""
         return "" if self.group is None else suffix_of(self.group)
 
 
@@ -69,9 +71,9 @@ class QueryChecks:
     roots : ndarray of int32, shape (n_roots,), ascending
         The rows of the trees' root providers in the view.
     tree : str, optional
-        The provider that queries name (``in_tree``), of the only tree among these.
-        Providers that share with it serve nothing of the group without a suffix then.
-        None: the tree that a query names is not a part of it.
+        The provider that queries name (``in_tree``); `roots` has only its tree. In this
+        case, providers that share resources with the tree serve nothing of the group
+        without a suffix. None: ``in_tree`` of a query is ignored.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class QueryChecks:
         QueryNotCovered
             Placement would refuse the query.
         """
-        return self._meeting([*without_tree(params), *self._tree], is_whole=True)
+        return self._trees_meeting([*without_tree(params), *self._tree], is_whole=True)
 
     def unmet(self, query: CandidatesQuery) -> list[tuple[QueryPart, Mask]]:
         """Return the parts that some trees do not meet alone, and which trees.
@@ -131,7 +133,7 @@ class QueryChecks:
             unmet.append((QueryPart(None), failing & ~explained))
         return unmet
 
-    def _meeting(
+    def _trees_meeting(
         self, params: Params, *, is_roomy: bool = False, is_whole: bool = False
     ) -> Mask:
         matches = self._match(params, self._roomy if is_roomy else self._view)
@@ -153,28 +155,35 @@ class QueryChecks:
 
     # -- parts -------------------------------------------------------------------------
 
-    def _failing(self, all_: Sequence[Constraint]) -> Iterator[tuple[QueryPart, Mask]]:
-        own = [constraint for constraint in all_ if constraint.kind in _PARTS]
-        for part, fails in self._failing_parts(own, suffix=""):
+    def _failing(
+        self, query_constraints: Sequence[Constraint]
+    ) -> Iterator[tuple[QueryPart, Mask]]:
+        parts = [
+            constraint for constraint in query_constraints if constraint.kind in _PARTS
+        ]
+        for part, fails in self._failing_parts(parts, suffix=""):
             yield QueryPart(part), fails
         of_groups = np.zeros(len(self._roots), np.bool_)
-        for group in all_:
+        for group in query_constraints:
             if group.kind is ConstraintKind.GROUP:
                 for failing_part in self._failing_group(group):
                     of_groups |= failing_part[1]
                     yield failing_part
-        # Groups that fail alone also fail together.
-        for between in all_:
-            if between.needs_candidates and not of_groups.all():
-                yield QueryPart(between), ~self._meeting(between.params) & ~of_groups
+        # A tree that fails a group alone fails relations between groups, too.
+        for relation in query_constraints:
+            if relation.needs_candidates and not of_groups.all():
+                yield (
+                    QueryPart(relation),
+                    ~self._trees_meeting(relation.params) & ~of_groups,
+                )
 
     def _failing_group(self, group: Constraint) -> Iterator[tuple[QueryPart, Mask]]:
         parts = constraints(group.params)
         has_resources = any(p.kind is ConstraintKind.RESOURCE for p in parts)
         fails = np.ones(len(self._roots), np.bool_)
         if has_resources:
-            alone = [(f"{name}{_ALONE}", value) for name, value in group.params]
-            fails = ~self._meeting(alone)
+            params = [(f"{name}{_ALONE}", value) for name, value in group.params]
+            fails = ~self._trees_meeting(params)
         explained = np.zeros_like(fails)
         for part, fails_part in self._failing_parts(parts, _ALONE):
             explained |= fails_part
@@ -189,25 +198,29 @@ class QueryChecks:
         for part in parts:
             [(name, value)] = part.params
             if part.kind is ConstraintKind.RESOURCE:
-                alone = [(f"{name}{suffix}", value), *self._tree_of(suffix)]
-                yield part, ~self._meeting(alone)
+                params = [(f"{name}{suffix}", value), *self._tree_of(suffix)]
+                yield part, ~self._trees_meeting(params)
                 continue
-            held = self._held(parts, suffix) if held is None else held
-            yield part, ~self._having(part, held, suffix)
+            held = self._held_resources(parts, suffix) if held is None else held
+            yield part, ~self._trees_having(part, held, suffix)
 
     def _tree_of(self, suffix: str) -> list[tuple[str, str]]:
-        """Return the tree that a group is confined to, as a parameter."""
+        """Return the parameter that confines a group to a tree, if there is one."""
         return [] if suffix else self._tree
 
-    def _held(self, parts: Sequence[Constraint], suffix: str) -> list[tuple[str, Mask]]:
-        """Return the resources of a group whose classes each tree has at all.
+    def _held_resources(
+        self, parts: Sequence[Constraint], suffix: str
+    ) -> list[tuple[str, Mask]]:
+        """Return the resources of a group of whose classes trees have any inventory.
 
         Returns
         -------
         list of (resources, ndarray of bool, shape (n_roots,))
             Each tree is in one mask.
         """
-        values = [e.params[0][1] for e in parts if e.kind is ConstraintKind.RESOURCE]
+        values = [
+            part.params[0][1] for part in parts if part.kind is ConstraintKind.RESOURCE
+        ]
         has = np.zeros((len(self._roots), len(values)), np.bool_)
         for i, value in enumerate(values):
             has[:, i] = self._has_class(value.split(":")[0], suffix)
@@ -230,23 +243,23 @@ class QueryChecks:
         return np.isin(self._roots, np.concatenate([self._roots[:0], *roots]))
 
     def available(self, name: str, required: int, suffix: str) -> Int64s:
-        """Return the most of a class that one provider of each tree can allocate now.
+        """Return how much of a class one provider of each tree can allocate now.
 
-        At most `required`, and an amount that its inventory allows; shape (n_roots,).
-        The group of the suffix may use providers that share with a tree, or not.
+        The largest amount up to `required` that an inventory allows; shape (n_roots,).
+        `suffix` is that of the group; it decides whether sharing providers count.
         """
         state = self._view.state
-        best = np.zeros(state.trees.n_rows, np.int64)
+        largest = np.zeros(state.trees.n_rows, np.int64)
         column = state.column(name)
         for slot in self._slots_of(name, suffix):
-            at = np.searchsorted(column.rows, slot.providers)
-            values = column.distinct.values[column.kinds[at]]
+            indices = np.searchsorted(column.rows, slot.providers)
+            values = column.distinct.values[column.kinds[indices]]
             amounts = np.minimum(column.free(slot.providers), values["max_unit"])
             amounts = np.clip(amounts, 0, required)
             amounts -= amounts % values["step_size"]
             amounts[amounts < values["min_unit"]] = 0
-            np.maximum.at(best, slot.roots, amounts)
-        return best[self._roots]
+            np.maximum.at(largest, slot.roots, amounts)
+        return largest[self._roots]
 
     def in_aggregates(self, rows: Roots, value: str) -> Mask:
         """Return which providers meet the value of a ``member_of``, (n_rows,)."""
@@ -254,17 +267,17 @@ class QueryChecks:
 
     def _slots_of(self, name: str, suffix: str) -> list[Slot]:
         """Return the providers that could serve a class with unlimited inventories."""
-        alone = [("resources", f"{name}:1"), *self._tree_of(suffix)]
-        query = ProviderQuery.parse(alone)
+        params = [("resources", f"{name}:1"), *self._tree_of(suffix)]
+        query = ProviderQuery.parse(params)
         return find_slots(self._roomy.state, query) or []
 
-    def _having(
+    def _trees_having(
         self, part: Constraint, held: Sequence[tuple[str, Mask]], suffix: str
     ) -> Mask:
         """Return which trees meet a trait or aggregate with a group's resources.
 
         Inventories count as unlimited. In a tree without these resources, any provider
-        may meet it.
+        may meet the trait or aggregate.
         """
         [(name, value)] = part.params
         if part.kind is ConstraintKind.TRAIT and part.must_match_root:
@@ -274,9 +287,9 @@ class QueryChecks:
             if not resources:
                 has |= in_mask & self._any_of_tree(self._meets(name, value))
                 continue
-            # One provider serves a group with a suffix, which may lack some classes.
+            # One provider serves a group with a suffix, and may lack some classes.
             for resource in resources.split(",") if suffix else [resources]:
-                has |= in_mask & self._meeting(
+                has |= in_mask & self._trees_meeting(
                     [
                         (f"resources{suffix}", resource),
                         (f"{name}{suffix}", value),
@@ -289,11 +302,9 @@ class QueryChecks:
     def _meets(self, name: str, value: str) -> Mask:
         """Return which providers meet a trait or aggregate parameter, (n_rows,)."""
         trees = self._view.state.trees
-        wanted = value.removeprefix("!").removeprefix("in:").split(",")
+        names = value.removeprefix("!").removeprefix("in:").split(",")
         has = (
-            trees.has_trait(wanted)
-            if name == "required"
-            else trees.in_aggregate(wanted)
+            trees.has_trait(names) if name == "required" else trees.in_aggregate(names)
         )
         return ~has if value.startswith("!") else has
 

@@ -46,7 +46,7 @@ class HostReason:
     check : str
         A resource class, trait, filter, restriction or prefilter.
     required, available : str or None
-        None: the check does not say.
+        What the check requires, and what the host has; None: the check does not say.
     """
 
     stage: CheckStage
@@ -85,14 +85,14 @@ class HostVerdict:
 def host_reasons(
     host: HostBatch, request: Request, filters: Sequence[BaseHostFilter]
 ) -> Iterator[HostReason]:
-    """Yield the reasons of the request's restrictions and of all filters.
+    """Yield why the request's restrictions and all filters reject a host.
 
     Parameters
     ----------
     host : HostBatch
         One host, with its allocation candidates where there are any.
     filters : sequence of BaseHostFilter
-        Those that are enabled, prepared or not.
+        The enabled filters, prepared or not.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def host_reasons(
         if not restriction.allows(host)[0]:
             yield _restricted(host, restriction)
     for rejection in explain_rejections(filters, host[0], request.spec_obj):
-        # Some reasons name what their request asks for.
+        # Some reasons already name the attribute of the request.
         is_named = rejection.attribute in rejection.reason.split()
         is_added = rejection.attribute and not is_named
         attribute = f" ({rejection.attribute})" if is_added else ""

@@ -48,7 +48,7 @@ class Replay:
     Attributes
     ----------
     n_assumed : int
-        Claims of the replay that the decision had not made; each counts as granted.
+        Claims of the replay that the decision did not make; each counts as granted.
     """
 
     recorded: DecisionRecord
@@ -58,12 +58,12 @@ class Replay:
 
     @property
     def is_identical(self) -> bool:
-        """Whether all of it is the same, to the last bit."""
+        """Whether decision and replay are the same, to the last bit."""
         return not self.differences
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether an instance got another host, or none, or now gets one."""
+        """Whether decision and replay differ in the hosts that they select."""
         return hosts_of(self.recorded) != hosts_of(self.replayed)
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,10 +84,10 @@ def replay(
 ) -> Replay:
     """Repeat the last pass of a decision on its view, at the time at which it began.
 
-    Claims are answered as they were. With the options of the view the result is the
-    same to the last bit, except where the record does not have all that was read: an
-    instance that held an allocation before, or a member of its server group on a host
-    that only Placement knew.
+    Each claim gets its recorded answer. With the options of the view the result is the
+    same to the last bit, unless the decision read what the record lacks: the allocation
+    that an instance held before, or a member of its server group on a host that only
+    Placement knew.
 
     Parameters
     ----------
@@ -97,11 +97,11 @@ def replay(
     Raises
     ------
     UnreadableView
-        Plugins of the decision are left out, as a view may not import code.
+        Plugins of the decision are missing, as a view may not import code.
     """
     claims = RecordedClaims(record.claims[key.n_claims :])
-    again = repeat_decision(offline, key, record, spec, claims)
-    return Replay(record, again, tuple(_compare(record, again)), claims.n_assumed)
+    replayed = repeat_decision(offline, key, record, spec, claims)
+    return Replay(record, replayed, tuple(_compare(record, replayed)), claims.n_assumed)
 
 
 def repeat_decision(
@@ -121,6 +121,11 @@ def repeat_decision(
     ----------
     n_top_hosts : int
         The number of best hosts that the new record describes.
+
+    Raises
+    ------
+    UnreadableView
+        Plugins of the decision are missing, as a view may not import code.
     """
     if offline.left_out:
         raise UnreadableView(
@@ -133,7 +138,7 @@ def repeat_decision(
         attachments=RecordedAttachments(tuple(record.attachments)),
         n_top_hosts=n_top_hosts,
     )
-    again = DecisionRecord(
+    new_record = DecisionRecord(
         record.request_id,
         record.instance_uuids,
         record.n_instances,
@@ -147,7 +152,7 @@ def repeat_decision(
         spec,
         # None: an old conductor, for which nothing was claimed.
         record.instance_uuids or None,
-        again,
+        new_record,
         return_alternates=key.return_alternates,
         recorded=claims if record.instance_uuids else None,
         repeated=key,
@@ -158,31 +163,34 @@ def repeat_decision(
     except SchedulerError as e:
         if e.is_unexpected:
             raise
-        # Otherwise it is the outcome.
-    return again
+        # An expected error is the outcome of the decision, which the record has.
+    return new_record
 
 
-def _compare(one: DecisionRecord, other: DecisionRecord) -> Iterator[Difference]:
+def _compare(
+    recorded: DecisionRecord, replayed: DecisionRecord
+) -> Iterator[Difference]:
     """Yield how a replay differs, the outcome first."""
-    yield from _unequal("outcome", one.outcome, other.outcome)
-    yield from _unequal("hosts", hosts_of(one), hosts_of(other))
+    yield from _unequal("outcome", recorded.outcome, replayed.outcome)
+    yield from _unequal("hosts", hosts_of(recorded), hosts_of(replayed))
     nodes = (
-        [instance.node for instance in record.instances] for record in (one, other)
+        [instance.node for instance in record.instances]
+        for record in (recorded, replayed)
     )
     yield from _unequal("nodes", *nodes)
-    if Outcome.SELECTED not in (one.outcome, other.outcome):
-        yield from _unequal("reason", one.reason, other.reason)
-        yield from _unequal("message", one.user_message, other.user_message)
+    if Outcome.SELECTED not in (recorded.outcome, replayed.outcome):
+        yield from _unequal("reason", recorded.reason, replayed.reason)
+        yield from _unequal("message", recorded.user_message, replayed.user_message)
     yield from _unequal(
         "alternates",
-        [list(instance.alternates) for instance in one.instances],
-        [list(instance.alternates) for instance in other.instances],
+        [list(instance.alternates) for instance in recorded.instances],
+        [list(instance.alternates) for instance in replayed.instances],
     )
     for name in ("n_candidates", "is_truncated", "n_hosts", "n_without_row"):
         what = name.replace("_", " ").removeprefix("n ").removeprefix("is ")
-        yield from _unequal(what, getattr(one, name), getattr(other, name))
-    yield from _compare_steps(one, other)
-    yield from _compare_scores(one, other)
+        yield from _unequal(what, getattr(recorded, name), getattr(replayed, name))
+    yield from _compare_steps(recorded, replayed)
+    yield from _compare_scores(recorded, replayed)
 
 
 def _unequal(what: str, recorded: Any, replayed: Any) -> Iterator[Difference]:  # noqa: ANN401 - plain data
@@ -190,13 +198,18 @@ def _unequal(what: str, recorded: Any, replayed: Any) -> Iterator[Difference]:  
         yield Difference(what, recorded, replayed)
 
 
-def _compare_steps(one: DecisionRecord, other: DecisionRecord) -> Iterator[Difference]:
-    before, after = _counts(one), _counts(other)
-    for run, name in dict.fromkeys((*before, *after)):
-        counts = before.get((run, name)), after.get((run, name))
-        again = f", run {run + 1}" if run else ""
-        yield from _unequal(f"filter {name}{again}", *counts)
-    order = [[name for run, name in steps if not run] for steps in (before, after)]
+def _compare_steps(
+    recorded: DecisionRecord, replayed: DecisionRecord
+) -> Iterator[Difference]:
+    recorded_counts, replayed_counts = _counts(recorded), _counts(replayed)
+    for run, name in dict.fromkeys((*recorded_counts, *replayed_counts)):
+        counts = recorded_counts.get((run, name)), replayed_counts.get((run, name))
+        run_suffix = f", run {run + 1}" if run else ""
+        yield from _unequal(f"filter {name}{run_suffix}", *counts)
+    order = [
+        [name for run, name in steps if not run]
+        for steps in (recorded_counts, replayed_counts)
+    ]
     if sorted(order[0]) == sorted(order[1]):
         yield from _unequal("order of filters", *order)
 
@@ -210,37 +223,51 @@ def _counts(record: DecisionRecord) -> dict[tuple[int, str], list[int]]:
     }
 
 
-def _compare_scores(one: DecisionRecord, other: DecisionRecord) -> Iterator[Difference]:
+def _compare_scores(
+    recorded: DecisionRecord, replayed: DecisionRecord
+) -> Iterator[Difference]:
     """Yield which weigher gives a host another weight, and how the ranking moved."""
-    for before, after in zip(one.instances, other.instances, strict=False):
-        of_instance = f" of {before.instance_uuid}" if len(one.instances) > 1 else ""
-        yield from _unequal(f"weight{of_instance}", before.weight, after.weight)
+    for recorded_instance, replayed_instance in zip(
+        recorded.instances, replayed.instances, strict=False
+    ):
+        of_instance = (
+            f" of {recorded_instance.instance_uuid}"
+            if len(recorded.instances) > 1
+            else ""
+        )
+        yield from _unequal(
+            f"weight{of_instance}", recorded_instance.weight, replayed_instance.weight
+        )
         yield from _unequal(
             f"ranking{of_instance}",
-            [[scored.host, scored.weight] for scored in before.top_hosts],
-            [[scored.host, scored.weight] for scored in after.top_hosts],
+            [[scored.host, scored.weight] for scored in recorded_instance.top_hosts],
+            [[scored.host, scored.weight] for scored in replayed_instance.top_hosts],
         )
-        parts = {scored.node: scored.parts for scored in after.top_hosts}
-        for host in before.top_hosts:
-            was = {part.name: part for part in host.parts}
-            now = {part.name: part for part in parts.get(host.node, ())}
-            # The store leaves out the parts of most instances of a large request.
-            for name in dict.fromkeys((*was, *now)) if was and now else ():
+        parts = {scored.node: scored.parts for scored in replayed_instance.top_hosts}
+        for host in recorded_instance.top_hosts:
+            recorded_parts = {part.name: part for part in host.parts}
+            replayed_parts = {part.name: part for part in parts.get(host.node, ())}
+            # The store omits the parts of weights for most instances of a request.
+            for name in (
+                dict.fromkeys((*recorded_parts, *replayed_parts))
+                if recorded_parts and replayed_parts
+                else ()
+            ):
                 yield from _unequal(
                     f"{name} on {host.host}{of_instance}",
-                    _score(was.get(name)),
-                    _score(now.get(name)),
+                    _score(recorded_parts.get(name)),
+                    _score(replayed_parts.get(name)),
                 )
 
 
 def _score(part: WeigherPart | None) -> dict[str, float] | None:
     if part is None:
         return None
-    return {n: getattr(part, n) for n in ("raw", "normalized", "weighted")}
+    return {name: getattr(part, name) for name in ("raw", "normalized", "weighted")}
 
 
 def hosts_of(record: DecisionRecord) -> list[str]:
-    """Return the host of each instance; none: no host was found."""
+    """Return the host of each instance; empty: no host was found."""
     return [instance.host for instance in record.instances]
 
 
@@ -248,19 +275,20 @@ def hosts_of(record: DecisionRecord) -> list[str]:
 class ReplaySummary:
     """What another configuration would have changed, over many decisions.
 
-    Each is repeated on its own view: that an earlier one went elsewhere does not change
-    the hosts on which later ones are made.
+    Each decision is repeated on its own view: if the replay of an earlier decision
+    selects other hosts, this does not change the view of a later decision.
 
     Attributes
     ----------
     n_elsewhere : int
-        Decisions of which an instance got another host.
+        Decisions in which an instance got another host.
     n_found, n_lost : int
-        Decisions that find hosts only now, and only then.
+        Decisions that found hosts only in the replay, and only in the record.
     fills : tuple of list of float
-        The used share of memory of each selected host, with its instance: then, now.
+        The used share of memory of each selected host, including its new instance: in
+        the record, in the replay.
     hosts : tuple of set of str
-        The selected hosts: then, now.
+        The selected hosts: in the record, in the replay.
     """
 
     n_replayed: int = 0
@@ -283,18 +311,23 @@ class ReplaySummary:
         Parameters
         ----------
         memory_mb : int
-            Of the request's flavor.
+            The memory of the request's flavor.
         """
         self.n_replayed += 1
         if replayed.replayed.outcome is Outcome.FAILED:
             self.fail(replayed.replayed.reason)
             return
-        was, now = hosts_of(replayed.recorded), hosts_of(replayed.replayed)
+        recorded_hosts, replayed_hosts = (
+            hosts_of(replayed.recorded),
+            hosts_of(replayed.replayed),
+        )
         self.n_identical += replayed.is_identical
-        self.n_elsewhere += bool(was and now and was != now)
-        self.n_found += bool(now and not was)
-        self.n_lost += bool(was and not now)
-        for side, names in enumerate((was, now)):
+        self.n_elsewhere += bool(
+            recorded_hosts and replayed_hosts and recorded_hosts != replayed_hosts
+        )
+        self.n_found += bool(replayed_hosts and not recorded_hosts)
+        self.n_lost += bool(recorded_hosts and not replayed_hosts)
+        for side, names in enumerate((recorded_hosts, replayed_hosts)):
             self.hosts[side].update(names)
             self.fills[side].extend(_fills(offline, names, memory_mb))
 
@@ -304,7 +337,7 @@ class ReplaySummary:
         self.first_failure = self.first_failure or why
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the counts as plain data, `before` and `after` for hosts and fill."""
+        """Return the counts as plain data; hosts and fill as recorded and replayed."""
         sides = ("recorded", "replayed")
         return {
             "replayed": self.n_replayed,
@@ -327,10 +360,12 @@ def _fills(
     for name in names:
         n_placed[name] += 1
         hosts = table.batch(table.nodes_of(name))
-        total = int(hosts.total_usable_ram_mb.sum())
-        if total:
-            used = total - int(hosts.free_ram_mb.sum()) + memory_mb * n_placed[name]
-            yield used / total
+        total_mb = int(hosts.total_usable_ram_mb.sum())
+        if total_mb:
+            used_mb = (
+                total_mb - int(hosts.free_ram_mb.sum()) + memory_mb * n_placed[name]
+            )
+            yield used_mb / total_mb
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -23,7 +23,7 @@ from .reasons import CheckStage, HostReason
 
 
 class HostTree:
-    """Checks a host's providers, and sharing ones, against parts of a query.
+    """Checks a host's providers, and providers that share with it, against a query.
 
     Parameters
     ----------
@@ -42,7 +42,9 @@ class HostTree:
         self._view = ProviderTable(ProviderColumns.of(records)).view()
         trees = self._view.state.trees
         #: The providers of the host's own tree; the other records share with it.
-        self._own = [r for r in records if trees.roots[trees.find(r.uuid)] == 0]
+        self._own = [
+            record for record in records if trees.roots[trees.find(record.uuid)] == 0
+        ]
 
     def match(self, query: CandidatesQuery) -> Matches:
         """Return the candidates for a query that the tree meets."""
@@ -59,13 +61,16 @@ class HostTree:
     def reasons(self, query: CandidatesQuery) -> list[HostReason]:
         """Return each part of a query that the tree does not meet alone.
 
-        If it meets each alone but not all at once, that is the only reason. Parts are
-        checked as if the query did not name another tree, which is a reason, too.
+        If the tree meets each part alone but not all parts at once, that is the only
+        reason. If the query names another tree, that is a reason, and the parts are
+        checked as if the query named no tree.
         """
         reasons = []
         if tree_of(query) and not self._is_named(query):
-            other = "the flavor or a device names the tree of another provider"
-            reasons.append(_reason("in_tree", other, tree_of(query), self._root.uuid))
+            reason_text = "the flavor or a device names the tree of another provider"
+            reasons.append(
+                _reason("in_tree", reason_text, tree_of(query), self._root.uuid)
+            )
         try:
             unmet = self._checks(query).unmet(query)
         except QueryNotCovered as e:
@@ -86,16 +91,22 @@ class HostTree:
         [(_, value)] = constraint.params
         is_own = part.group is None and self._is_named(query)
         if constraint.kind is ConstraintKind.RESOURCE:
-            reason = self._lacking(value, self._own if is_own else self._records)
+            reason = self._resource_reason(
+                value, self._own if is_own else self._records
+            )
         elif part.group is None and constraint.kind is ConstraintKind.AGGREGATE:
-            reason = self._of_sharing(query, value) or self._missing(constraint, value)
+            reason = self._sharing_reason(query, value) or self._unmet_reason(
+                constraint, value
+            )
         else:
-            reason = self._missing(constraint, value)
+            reason = self._unmet_reason(constraint, value)
         if part.group is None:
             return reason
         return replace(reason, reason=f"{reason.reason} ({_label(part.group)})")
 
-    def _lacking(self, pair: str, records: Sequence[ProviderRecord]) -> HostReason:
+    def _resource_reason(
+        self, pair: str, records: Sequence[ProviderRecord]
+    ) -> HostReason:
         """Return how much of a class these providers have, and why it is too little."""
         name, _, amount = pair.partition(":")
         having = [r for r in records if name in r.inventories]
@@ -107,10 +118,10 @@ class HostTree:
                     "sharing provider to a request that names a host (in_tree)"
                 )
             return _reason(name, text, amount, "no inventory")
-        best = max(having, key=lambda record: _free(record, name))
-        inventory = best.inventories[name]
-        used = best.used.get(name, 0)
-        free = f"{max(0, _free(best, name))} free of {_capacity(inventory)}"
+        roomiest = max(having, key=lambda record: _free(record, name))
+        inventory = roomiest.inventories[name]
+        used = roomiest.used.get(name, 0)
+        free = f"{max(0, _free(roomiest, name))} free of {_capacity(inventory)}"
         text, limit = "not enough left", ""
         if int(amount) > _capacity(inventory):
             text = "more than its capacity"
@@ -118,33 +129,39 @@ class HostTree:
             text, limit = broken
         return _reason(name, text, amount, f"{free}, {used} used{limit}")
 
-    def _of_sharing(self, query: CandidatesQuery, value: str) -> HostReason | None:
-        """Return that a sharing provider, not the host, breaks a rule of aggregates.
+    def _sharing_reason(self, query: CandidatesQuery, value: str) -> HostReason | None:
+        """Return the reason if a sharing provider breaks a rule of aggregates.
+
+        None: the host itself breaks the rule.
 
         Placement applies the aggregates of a query to each provider that serves it.
         """
-        is_out = value.startswith("!")
-        wanted = value.removeprefix("!").removeprefix("in:").split(",")
-        if self._root.aggregates.isdisjoint(wanted) is not is_out:
+        is_forbidden = value.startswith("!")
+        aggregates = value.removeprefix("!").removeprefix("in:").split(",")
+        if self._root.aggregates.isdisjoint(aggregates) is not is_forbidden:
             return None
         pairs = dict(query.params).get("resources", "").split(",")
-        asked = {pair.partition(":")[0] for pair in pairs}
-        shared = asked.difference(*(record.inventories for record in self._own))
-        sharing = [r for r in self._records if shared & r.inventories.keys()]
-        where = "in a forbidden aggregate" if is_out else "not in the aggregate"
+        requested_classes = {pair.partition(":")[0] for pair in pairs}
+        classes = requested_classes.difference(
+            *(record.inventories for record in self._own)
+        )
+        sharing = [r for r in self._records if classes & r.inventories.keys()]
+        where = "in a forbidden aggregate" if is_forbidden else "not in the aggregate"
         return _reason(
             "aggregate",
-            f"the provider that shares {', '.join(sorted(shared))} with it is {where}",
-            f"{'outside ' if is_out else ''}{self._listed(wanted)}",
+            f"the provider that shares {', '.join(sorted(classes))} with it is {where}",
+            f"{'outside ' if is_forbidden else ''}{self._listed(aggregates)}",
             self._listed({uuid for r in sharing for uuid in r.aggregates}),
         )
 
-    def _missing(self, part: Constraint, value: str) -> HostReason:
+    def _unmet_reason(self, part: Constraint, value: str) -> HostReason:
         if part.kind is ConstraintKind.AGGREGATE:
-            is_out = value.startswith("!")
-            wanted = value.removeprefix("!").removeprefix("in:").split(",")
-            text = "in a forbidden aggregate" if is_out else "not in the aggregate"
-            required = f"{'outside ' if is_out else ''}{self._listed(wanted)}"
+            is_forbidden = value.startswith("!")
+            aggregates = value.removeprefix("!").removeprefix("in:").split(",")
+            text = (
+                "in a forbidden aggregate" if is_forbidden else "not in the aggregate"
+            )
+            required = f"{'outside ' if is_forbidden else ''}{self._listed(aggregates)}"
             return _reason(
                 "aggregate", text, required, self._listed(self._root.aggregates)
             )

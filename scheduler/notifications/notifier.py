@@ -89,7 +89,7 @@ def _plain(value: object) -> Any:  # noqa: ANN401 - what JSON takes
 
 
 def _fields(source: WireObject) -> dict[str, Any]:
-    """Return the fields that are set, those of an image's properties included."""
+    """Return the fields that are set, including the fields of image properties."""
     values = {}
     for name in source.fields:
         if name in source:
@@ -102,7 +102,7 @@ def _fields(source: WireObject) -> dict[str, Any]:
 def _attributes(source: WireObject) -> dict[str, Any]:
     """Return the ``__dict__`` of a nova object received over RPC.
 
-    nova includes its request context, with the token; that is left out here.
+    nova includes its request context, with the token; here, the context is omitted.
     """
     return {
         "VERSION": source.VERSION,
@@ -136,17 +136,17 @@ def placed_numa_topology(
     Returns
     -------
     InstanceNUMATopology or None
-        `requested` where the host reports no cells. None where there is nothing
-        requested, or where the cells do not fit because the host was forced or
+        `requested` if the host reports no cells. None if no topology is requested, or
+        if the cells do not fit, which happens if the host was forced or
         NUMATopologyFilter is not enabled.
     """
     topology = hosts.value("numa_topology", index)
     if not requested or topology is None or not topology.cells:
         return requested
-    taken = consumption.take(topology, hosts.value("pci_stats", index))
-    if taken is None or taken.guest is None:
+    usage = consumption.take(topology, hosts.value("pci_stats", index))
+    if usage is None or usage.guest is None:
         return None
-    for cell, fitted in zip(requested.cells, taken.guest.cells, strict=True):
+    for cell, fitted in zip(requested.cells, usage.guest.cells, strict=True):
         _write(cell, fitted)
     policy = requested.emulator_threads_policy
     return InstanceNUMATopology(cells=requested.cells, emulator_threads_policy=policy)
@@ -200,8 +200,9 @@ class CallNotifications:
     ) -> None:
         """Publish that each instance has its host.
 
-        The request is then as nova leaves it: that of the last instance, whose server
-        group has the hosts, and whose NUMA cells are on those of its host.
+        The published request is as nova leaves it: it is that of the last instance, its
+        server group has the selected hosts, and its NUMA cells are placed on those of
+        the host.
 
         Parameters
         ----------
@@ -217,9 +218,12 @@ class CallNotifications:
                 request.instance_uuid = instance_uuids[-1]
             group = request.instance_group if "instance_group" in request else None
             if group is not None:
-                earlier = group.hosts if "hosts" in group else None
-                chosen = (of_instance[0].service_host for of_instance in selections)
-                group.hosts = [*(earlier or ()), *chosen]
+                earlier_hosts = group.hosts if "hosts" in group else None
+                selected_hosts = (
+                    instance_selections[0].service_host
+                    for instance_selections in selections
+                )
+                group.hosts = [*(earlier_hosts or ()), *selected_hosts]
             if placement is not None and "numa_topology" in request:
                 request.numa_topology = placed_numa_topology(
                     request.numa_topology, *placement
@@ -228,7 +232,7 @@ class CallNotifications:
 
 
 class Notifier:
-    """Publish notifications of calls; a failure is logged and fails no decision.
+    """Publishes notifications of calls; a failure is logged and fails no decision.
 
     Parameters
     ----------
@@ -256,7 +260,7 @@ class Notifier:
         return CallNotifications(self, context, spec_obj)
 
     def stop(self) -> None:
-        """Send what is still queued, if the bus accepts it soon."""
+        """Send the queued notifications, if the bus accepts them soon."""
         if self._outbox.stop():
             self._publishers.close()
 
@@ -269,7 +273,7 @@ class Notifier:
             self._outbox.failed("%s: %s", type(e).__name__, e)
 
     def publish(self, context: object, phase: str, request: RequestSpec) -> None:
-        """Publish a phase, "start" or "end", with the request as it is then."""
+        """Publish a phase, "start" or "end", with the request in its current state."""
         event_type = f"{EVENT}.{phase}"
         redacted = RedactedContext.of(context)
         if self._publishers.legacy is not None:
@@ -294,7 +298,7 @@ class Notifier:
     def add_requirements(
         self, request: RequestSpec, requirements: Requirements
     ) -> None:
-        """Write into the request what nova's prefilters have written by then."""
+        """Write into the request what nova's prefilters write into it."""
         aggregates = requirements.member_of or requirements.forbidden_aggregates
         destination = request.requested_destination
         if destination is None:
@@ -313,9 +317,10 @@ class Notifier:
 
 
 def _fill_in(request: RequestSpec) -> None:
-    """Set what nova sets when it makes the versioned payload.
+    """Set the fields that nova sets when it creates the versioned payload.
 
-    The legacy payload of the end, which is made of the same request, then has it, too.
+    The legacy payload of the end is created from the same request afterwards, so that
+    it has these fields, too.
     """
     for name in _WITH_INSTANCE_UUID:
         value = getattr(request, name) if name in request else None

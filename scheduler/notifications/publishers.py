@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""oslo.messaging's notifiers, one a format: made from options, or handed in."""
+"""oslo.messaging's notifiers, one for each format: from options, or passed in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..failures import Failure
 _EXCHANGE: Final = "nova"
 _OPTION: Final = "[oslo_messaging_notifications] transport_url"
 _REMEDY: Final = "It has to be such as rabbit://USER:PASSWORD@HOST:5672/VIRTUAL_HOST"
-#: What oslo.messaging raises of a URL; ValueError of a port that is no number.
+#: What oslo.messaging raises for an invalid URL: ValueError if a port is no number.
 _UNUSABLE: Final = (
     oslo_messaging.DriverLoadFailure,
     oslo_messaging.InvalidTransportURL,
@@ -40,8 +40,8 @@ class MessagingNotifier(Protocol):
         ...
 
 
-def _nothing() -> None:
-    """Do nothing, where there is no transport to close."""
+def _do_nothing() -> None:
+    """Do nothing: there is no transport to close."""
 
 
 #: (legacy, versioned)
@@ -55,15 +55,15 @@ class Publishers:
     Attributes
     ----------
     legacy, versioned : MessagingNotifier or None
-        Prepared for their publishers, ``scheduler.<host>`` and
+        The notifiers, prepared for the publisher IDs ``scheduler.<host>`` and
         ``nova-scheduler:<host>``.
     close : callable
-        Closes the transport; does nothing for notifiers that were handed in.
+        Closes the transport; does nothing if the notifiers were passed in.
     """
 
     legacy: MessagingNotifier | None = None
     versioned: MessagingNotifier | None = None
-    close: Callable[[], None] = _nothing
+    close: Callable[[], None] = _do_nothing
 
     def __bool__(self) -> bool:
         return self.legacy is not None or self.versioned is not None
@@ -78,15 +78,15 @@ def make_publishers(
     Parameters
     ----------
     notifier : MessagingNotifier or pair of MessagingNotifier, optional
-        For both formats, or (legacy, versioned); by default those that
-        [oslo_messaging_notifications] asks for.
+        A notifier for both formats, or a pair (legacy, versioned); by default, the
+        notifiers that [oslo_messaging_notifications] configures.
 
     Raises
     ------
     ConfigurationError
-        Its transport_url cannot be used.
+        The transport_url of [oslo_messaging_notifications] cannot be used.
     """
-    close: Callable[[], None] = _nothing
+    close: Callable[[], None] = _do_nothing
     if notifier is None:
         legacy, versioned, close = _from_conf(conf)
     elif isinstance(notifier, tuple):
@@ -110,7 +110,7 @@ def _from_conf(
 ) -> tuple[MessagingNotifier | None, MessagingNotifier | None, Callable[[], None]]:
     _register(conf)
     if set(conf.oslo_messaging_notifications.driver) <= _DISABLED:
-        return None, None, _nothing
+        return None, None, _do_nothing
     # oslo.messaging's own default is "openstack"; an operator's value still wins.
     conf.set_default("control_exchange", _EXCHANGE)
     try:
@@ -130,13 +130,13 @@ def _from_conf(
 def _register(conf: cfg.ConfigOpts) -> None:
     for group, opts in oslo_messaging.opts.list_opts():
         for opt in opts:
-            # An option that another owner of this conf registered stays as it is.
+            # If something else registered the option on `conf`, it stays unchanged.
             with contextlib.suppress(cfg.DuplicateOptError):
                 conf.register_opt(opt, group=group)
 
 
-#: Keys of a request context that are published: those that oslo.context's
-#: redacted_copy keeps, which is what nova 34 sends; no tokens, no service catalog.
+#: Keys of a request context that are published: the keys that oslo.context's
+#: redacted_copy keeps, as nova 34 sends them; no tokens, no service catalog.
 _PUBLIC_KEYS: Final = frozenset(
     {
         "domain",
@@ -168,14 +168,15 @@ _PUBLIC_KEYS: Final = frozenset(
 class RedactedContext(dict[str, Any]):
     """A request context without secrets, with the methods that notifiers call.
 
-    oslo.messaging drops plain dicts because they may hold tokens; this holds none.
+    oslo.messaging drops plain dicts because they may contain tokens; a RedactedContext
+    contains none.
     """
 
     @classmethod
     def of(cls, context: object) -> RedactedContext:
-        """Make it from the dict of the wire, or from nova's RequestContext."""
-        whole = context if isinstance(context, Mapping) else _to_dict(context)
-        return cls({k: v for k, v in whole.items() if k in _PUBLIC_KEYS})
+        """Create it from a request context: a dict, or nova's RequestContext."""
+        values = context if isinstance(context, Mapping) else _to_dict(context)
+        return cls({key: value for key, value in values.items() if key in _PUBLIC_KEYS})
 
     def redacted_copy(self) -> RedactedContext:
         """Return a copy."""
@@ -188,5 +189,5 @@ class RedactedContext(dict[str, Any]):
 
 def _to_dict(context: object) -> Mapping[str, Any]:
     to_dict = getattr(context, "to_dict", None)
-    whole = to_dict() if callable(to_dict) else {}
-    return whole if isinstance(whole, Mapping) else {}
+    values = to_dict() if callable(to_dict) else {}
+    return values if isinstance(values, Mapping) else {}

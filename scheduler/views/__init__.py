@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stored views: the state on which a decision was made, as bytes, and back.
+"""Stored views: the state on which a decision was made, written as bytes and read.
 
     Decision ─▶ ViewKeeper ─▶ CapturedView ─▶ bytes ─▶ store or snapshot
                 (when)        (no copies)       │
                                  Parts ◀── StoredView ◀─┘
 
 A view has the host table, Placement's providers or the answers that the decision read,
-the tie breakers, and the options. The thread that decides copies no arrays; another one
-writes the bytes, piece by piece. Bytes are read as untrusted input: every size is
-bounded, and nothing in them is code.
+the seed of the tie breakers, and the options. The thread that decides copies no arrays;
+another thread encodes the bytes, piece by piece. Bytes are read as untrusted input:
+every size is bounded, and nothing in them is executed as code.
 """
 
 from .frames import UnreadableView

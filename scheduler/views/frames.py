@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames: a sequence of small, typed pieces, compressed as one stream.
 
-Each is msgpack with its length before it. Small pieces bound the memory of a reader
-and, as compressing releases the interpreter's lock, the time that a writer holds it.
+Each frame is encoded as msgpack, after its length. Small pieces bound the memory that a
+reader needs, and the time for which a writer holds the interpreter's lock, because
+compressing a piece releases the lock.
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ import numpy.typing as npt
 
 _T = TypeVar("_T")
 
-#: The first bytes; the last one is the version of all that follows.
+#: The first bytes of a view, and the version of the format of all following bytes.
 _MAGIC: Final = b"moorage view "
 _VERSION: Final = b"\x02"
 _LEVEL: Final = 1
 _LENGTH: Final = struct.Struct(">I")
-#: Bytes of one frame, and of all of a view: 100,000 hosts need a quarter of it.
+#: The maximum number of bytes of one frame, and of a whole view, uncompressed; a view
+#: of 100,000 hosts needs a quarter of it.
 _MAX_FRAME: Final = 1 << 25
 _MAX_UNPACKED: Final = 1 << 30
 _READ: Final = 1 << 20
 
 
 class UnreadableView(ValueError):
-    """Raised for bytes that are no view, or one of another version; one line."""
+    """Raised for bytes that are no view of this version; the message is one line."""
 
 
 class Frame(msgspec.Struct, array_like=True):
@@ -39,9 +41,10 @@ class Frame(msgspec.Struct, array_like=True):
     Attributes
     ----------
     kind : str
-        What it is a piece of.
+        What the frame is a piece of, such as "numbers" or "providers".
     name : str
-        Of the column or resource class that it is a piece of; "" for other kinds.
+        Which column, resource class or other part of this kind; "" if the kind has only
+        one part.
     """
 
     kind: str
@@ -65,12 +68,12 @@ def write_frames(frames: Iterable[Frame]) -> bytes:
 
 
 def read_frames(data: bytes) -> Iterator[Frame]:
-    """Yield the frames of bytes.
+    """Yield the frames that bytes contain.
 
     Raises
     ------
     UnreadableView
-        They are damaged, too large, or of another version.
+        The bytes are damaged, too large, or of another version.
     """
     if not data.startswith(_MAGIC):
         raise UnreadableView("it is no view of Moorage")
@@ -97,7 +100,7 @@ class _Stream:
         self._n_unpacked = 0
 
     def read(self, size: int) -> bytes:
-        """Return `size` bytes; none at the end."""
+        """Return the next `size` bytes; no bytes at the end of the stream."""
         while len(self._unread) < size and not self._decompressor.eof:
             try:
                 piece = self._decompressor.decompress(self._compressed, _READ)
@@ -129,23 +132,30 @@ def array_data(array: npt.NDArray[Any]) -> bytes:
 def read_array(
     data: object, dtype: npt.DTypeLike, size: int | None = None
 ) -> npt.NDArray[Any]:
-    """Return the array of these bytes; with `size`, it must have as many values.
+    """Return the array that `data`, which is untrusted, contains.
 
     Raises
     ------
     UnreadableView
+        `data` is no array of this type, or has other than `size` values.
     """
-    kind = np.dtype(dtype).newbyteorder("<")
-    if not isinstance(data, bytes) or len(data) % kind.itemsize:
+    little_endian = np.dtype(dtype).newbyteorder("<")
+    if not isinstance(data, bytes) or len(data) % little_endian.itemsize:
         raise UnreadableView("it is damaged: an array has another type")
-    array = np.frombuffer(data, kind).astype(np.dtype(dtype))
+    array = np.frombuffer(data, little_endian).astype(np.dtype(dtype))
     if size is not None and len(array) != size:
         raise UnreadableView(f"it is damaged: {len(array)} values where {size} belong")
     return array
 
 
 def read_indices(data: object, n_values: int, *, least: int = 0) -> npt.NDArray[Any]:
-    """Return an array of int32 whose elements are indices of `n_values` values."""
+    """Return an array of int32 whose elements are indices of `n_values` values.
+
+    Raises
+    ------
+    UnreadableView
+        `data` is no array, or an element is not between `least` and `n_values` - 1.
+    """
     indices = read_array(data, np.int32)
     if len(indices) and not least <= indices.min() <= indices.max() < n_values:
         raise UnreadableView("it is damaged: an index is out of range")
@@ -158,7 +168,7 @@ def checked(read: Callable[[Any], _T], data: Any) -> _T:  # noqa: ANN401 - untru
     Raises
     ------
     UnreadableView
-        It has another shape.
+        The data has another shape than the function expects.
     """
     try:
         return read(data)

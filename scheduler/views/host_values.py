@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convert values of interned columns to plain data and back, without any loss.
 
-A topology or pool is written as its fields, so that reading it gives an equal value
-also where claims have changed it. CPUs are bits of integers of any size: hexadecimal.
+The fields of a topology or pool are written, so that reading them gives an equal value
+also if claims have changed it. Pinned CPUs are the bits of an integer of any size, in
+hexadecimal.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ def writer_of(column: Column) -> Convert:
 
 
 def reader_of(column: Column) -> Convert:
-    """Return its inverse, which raises TypeError, ValueError or LookupError."""
+    """Return the function that converts plain data to a column's value.
+
+    The function raises TypeError, ValueError or LookupError for invalid data.
+    """
     _, read = _KINDS.get(column.kind, _OF_TEXTS)
     return read
 
@@ -55,7 +59,7 @@ def _write_mapping(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _read_texts(value: Any) -> Mapping[str, str]:  # noqa: ANN401 - untrusted
-    return MappingProxyType({str(k): str(v) for k, v in value.items()})
+    return MappingProxyType({str(key): str(text) for key, text in value.items()})
 
 
 def _read_numbers(value: Any) -> Mapping[str, float] | None:  # noqa: ANN401 - as above
@@ -63,7 +67,7 @@ def _read_numbers(value: Any) -> Mapping[str, float] | None:  # noqa: ANN401 - a
         return None
     if not all(type(number) in (int, float) for number in value.values()):
         raise TypeError("a metric is no number")
-    return MappingProxyType({str(k): v for k, v in value.items()})
+    return MappingProxyType({str(key): v for key, v in value.items()})
 
 
 def _read_tuples(value: Any) -> tuple[tuple[str, ...], ...]:  # noqa: ANN401 - as above
@@ -80,13 +84,15 @@ def _write_topology(topology: HostTopology | None) -> list[Any] | None:
 
 
 def _write_cell(cell: HostCell) -> list[Any]:
-    of = cell.hardware
-    hardware = [
-        of.id, of.cpus, of.pcpus, of.siblings, of.memory_mb, of.socket,
-        sorted(of.physnets), of.is_tunneled,
+    hardware = cell.hardware
+    hardware_fields = [
+        hardware.id, hardware.cpus, hardware.pcpus, hardware.siblings,
+        hardware.memory_mb, hardware.socket, sorted(hardware.physnets),
+        hardware.is_tunneled,
     ]  # fmt: skip
     return [
-        hardware, cell.cpu_usage, cell.memory_usage, f"{cell.pinned:x}", cell.pages
+        hardware_fields, cell.cpu_usage, cell.memory_usage, f"{cell.pinned:x}",
+        cell.pages,
     ]  # fmt: skip
 
 
@@ -122,7 +128,8 @@ def _cpus(value: Sequence[Any]) -> tuple[int, ...]:
     return cpus
 
 
-#: Each CPU is a bit: a higher number would need that much memory.
+#: The lowest CPU number that is refused. A set of CPUs is the bits of an integer, so
+#: that a high number needs much memory.
 _MAX_CPUS: Final = 1 << 16
 
 
@@ -130,7 +137,9 @@ _MAX_CPUS: Final = 1 << 16
 
 
 def _write_pools(pools: HostPools) -> list[Any]:
-    return [[p.kind.items, p.count, p.rp_uuid, p.index] for p in pools.pools]
+    return [
+        [pool.kind.items, pool.count, pool.rp_uuid, pool.index] for pool in pools.pools
+    ]
 
 
 def _read_pools(value: Any) -> HostPools:  # noqa: ANN401 - untrusted
@@ -138,9 +147,9 @@ def _read_pools(value: Any) -> HostPools:  # noqa: ANN401 - untrusted
 
 
 def _read_pool(value: Sequence[Any]) -> Pool:
-    items, count, rp_uuid, place = value
+    items, count, rp_uuid, index = value
     pairs = tuple((str(key), _hashable(text)) for key, text in items)
-    return Pool(PoolKind(pairs), int(count), _text(rp_uuid), int(place))
+    return Pool(PoolKind(pairs), int(count), _text(rp_uuid), int(index))
 
 
 def _hashable(value: Any) -> Any:  # noqa: ANN401 - untrusted

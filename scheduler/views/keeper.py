@@ -21,14 +21,14 @@ from .view import CapturedView
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds between two views of failures; doubled after each view.
+#: Seconds between two views of failed decisions; doubled after each view.
 _MIN_INTERVAL_S: Final = 1.0
 _MAX_INTERVAL_S: Final = 60.0
 #: Seconds in which at least one decision gets a view, whatever its outcome and the
 #: share.
 _SAMPLE_S: Final = 60.0
-#: A view follows after this many times the seconds that encoding the last one
-#: took: at most 5 % of a core are spent on it, however large the cloud is.
+#: After a view was encoded, the next one waits for this many times the seconds that the
+#: encoding took: views use at most 5 % of a core, however large the cloud is.
 _REST: Final = 20
 
 #: Queues a function that encodes a view, to be stored; returns the id of the view.
@@ -48,7 +48,7 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The data that a view was made from."""
+    """What a view contains, to compare it with what a decision has read."""
 
     revision: int
     conf: object
@@ -65,26 +65,29 @@ class _Read:
         )
 
     def is_view_of(self, parts: Parts, read: DecisionInput) -> bool:
-        """Return whether a view is exactly what a decision has read."""
+        """Return whether the view contains exactly what a decision has read."""
         if self.revision != read.revision or self.conf is not parts.conf:
             return False
         if read.offer is not None:
             return all(map(self._has, read.offer.offers))
         if self.providers is None:
-            known = {offer.query for offer in self.offers if not offer.n_open}
-            return known.issuperset(read.queries)
-        now = parts.candidates.provider_view()
-        return now is not None and now.state is self.providers.state
+            empty_queries = {offer.query for offer in self.offers if not offer.n_open}
+            return empty_queries.issuperset(read.queries)
+        current_providers = parts.candidates.provider_view()
+        return (
+            current_providers is not None
+            and current_providers.state is self.providers.state
+        )
 
     def _has(self, offer: QueryOffer) -> bool:
         if isinstance(offer, TableOffer):
             return self.providers is not None and self.providers.state is offer.state
         return isinstance(offer, CachedOffer) and any(
-            known.query == offer.query
-            and known.answer is offer.answer
-            and known.claimed == offer.claimed
-            and np.array_equal(known.is_open, offer.is_open)
-            for known in self.offers
+            view_offer.query == offer.query
+            and view_offer.answer is offer.answer
+            and view_offer.claimed == offer.claimed
+            and np.array_equal(view_offer.is_open, offer.is_open)
+            for view_offer in self.offers
         )
 
 
@@ -94,11 +97,11 @@ class ViewKeeper:
     Parameters
     ----------
     add : callable
-        See `AddView`; another thread calls the function that it gets.
+        See `AddView`; another thread calls the function that `add` gets.
     clock : callable
         Returns monotonic seconds.
     share : float
-        Of all decisions, those of which a view is captured: from 0 to 1.
+        The share of all decisions of which a view is captured, from 0 to 1.
     """
 
     def __init__(
@@ -112,22 +115,23 @@ class ViewKeeper:
         self._add = add
         self._clock = clock
         self._share = share
-        #: The sum of the shares of decisions since the last that was sampled.
+        #: `share` times the number of decisions since the last sampled one, at most 1.
         self._n_due = 0.0
         self._lock = (spawner or ThreadSpawner()).lock()
         self._next_at = self._next_sample_at = self._rest_until = clock()
         self._interval_s = _MIN_INTERVAL_S
         self._last: _Kept | None = None
-        #: The newest one, until it is encoded.
+        #: The newest captured view, until it is encoded.
         self._unencoded: CapturedView | None = None
 
     def capture(self, parts: Parts, read: DecisionInput, *, is_due: bool) -> str | None:
         """Return the id of the view of a decision that has read its hosts.
 
-        A decision that has read the same as an earlier one shares its view. Another one
-        is captured if the decision is one of the share, or if `is_due`.
+        A decision that has read the same as an earlier one shares its view. Otherwise a
+        view is captured if the decision is sampled, or if `is_due`. None: no view was
+        captured.
         """
-        with _logged():
+        with _log_errors():
             if view := self._find(parts, read):
                 return view
             if self._is_sampled() or is_due:
@@ -135,9 +139,9 @@ class ViewKeeper:
         return None
 
     def capture_failed(self, parts: Parts, read: DecisionInput) -> str | None:
-        """Return the id of the view of a decision that found no host."""
+        """Return the id of the view of a decision that found no host, or None."""
         view = None
-        with _logged():
+        with _log_errors():
             revision = parts.table.revision
             if read.revision is None:  # no host was read, as there was no candidate
                 read = replace(read, revision=revision)
@@ -148,13 +152,13 @@ class ViewKeeper:
 
     def _find(self, parts: Parts, read: DecisionInput) -> str | None:
         """Return the id of the last view if it is also the view of this decision."""
-        last = self._last
-        if last is None or self._clock() - last.at > _SAMPLE_S:
+        last_view = self._last
+        if last_view is None or self._clock() - last_view.at > _SAMPLE_S:
             return None
-        return last.id if last.read.is_view_of(parts, read) else None
+        return last_view.id if last_view.read.is_view_of(parts, read) else None
 
     def _capture(self, parts: Parts, read: DecisionInput) -> str | None:
-        """Capture a view, unless something has changed since it was read."""
+        """Capture a view; None: the state has changed since the decision read it."""
         unanswered = () if read.offer is not None else read.queries
         captured = CapturedView.of(parts, offer=read.offer, unanswered=unanswered)
         content = _Read.of(captured)
@@ -166,7 +170,7 @@ class ViewKeeper:
         return view
 
     def _is_sampled(self) -> bool:
-        """Return whether a decision is one of the share, or the first in a minute."""
+        """Return whether a decision is in the share, or the first in a minute."""
         with self._lock:
             now = self._clock()
             self._n_due = min(self._n_due + self._share, 1.0)
@@ -181,8 +185,8 @@ class ViewKeeper:
     def _is_due(self) -> bool:
         """Return whether a failure may be captured now; double the wait for the next.
 
-        The first failures of an incident are the most useful ones: later ones must not
-        push them out of the store.
+        The views of the first failures of an incident are the most useful ones: the
+        views of later failures must not push them out of the store.
         """
         with self._lock:
             now = self._clock()
@@ -208,7 +212,7 @@ class ViewKeeper:
 
 
 @contextmanager
-def _logged() -> Iterator[None]:
+def _log_errors() -> Iterator[None]:
     """Log an error and continue: a decision does not depend on its view."""
     try:
         yield

@@ -44,19 +44,22 @@ class OfflineParts:
     Parameters
     ----------
     conf : oslo_config.cfg.ConfigOpts, optional
-        Its options replace those of the view; the view's other options are set on it.
+        Options that it sets replace those of the view. The other options of the view
+        are set on `conf`.
 
     Attributes
     ----------
     parts : Parts
     now : float
-        The time of its clock, seconds since the epoch: at first the time of the view.
+        The time that `clock` returns, seconds since the epoch: at first the time of the
+        view.
     left_out : sequence of str
         The plugins that the view names by a path of code, and that are not loaded.
 
     Raises
     ------
     UnreadableView
+        The view is damaged.
     PluginError
         A plugin that the options name is not installed here.
     """
@@ -98,13 +101,13 @@ class OfflineParts:
         return self.now
 
     def providers(self) -> ProviderView | None:
-        """Return the providers of the view; None: it has none."""
+        """Return the providers of the view; None: the view has none."""
         return self.view.providers
 
 
 def _plugins(view: StoredView, conf: cfg.ConfigOpts, clock: Clock) -> PluginSet:
     if not apply_options(conf, view.options):
-        # Plugins register options of their own, which can be set only then.
+        # Loading plugins registers their own options, which can be set only afterwards.
         load_plugin_set(conf, clock)
         apply_options(conf, view.options)
     return load_plugin_set(conf, clock)
@@ -119,7 +122,7 @@ class ViewSource(BaseHostSource):
         self._unknowns = view.unknowns
 
     def start(self, table: HostTable) -> None:
-        """Do nothing: the table was made of the view."""
+        """Do nothing: the table was created from the view."""
 
     def unknowns(self) -> Sequence[str]:
         """Return what the source did not know when the view was made."""
@@ -127,7 +130,7 @@ class ViewSource(BaseHostSource):
 
 
 class _NoPlacement(PlacementClient):
-    """A client without a Placement: each call raises PlacementUnavailable."""
+    """A client that has no Placement to call: each call raises PlacementUnavailable."""
 
     def __init__(self, *, is_empty: bool) -> None:
         self.health = PlacementHealth()
@@ -169,7 +172,7 @@ class ViewCandidates(CandidatesSource):
         """Do nothing."""
 
     def next_sequence(self) -> int:
-        """Return 0: every offer is as new as a view can be."""
+        """Return 0: the offers of a view do not change."""
         return 0
 
     def invalidate_older_than(self, supply_revision: int) -> None:
@@ -191,7 +194,8 @@ class ViewCandidates(CandidatesSource):
         Raises
         ------
         PlacementUnavailable
-            The view has neither an answer to it nor providers that give one.
+            The view has neither Placement's answer to the query, nor providers with
+            which the query can be answered.
         """
         if query in self._offers:
             return self._offers[query]
@@ -222,7 +226,7 @@ class ViewCandidates(CandidatesSource):
         """Do nothing."""
 
     def exclude(self, offer: QueryOffer, number: int) -> None:
-        """Do nothing: the next decision on the view reads the same."""
+        """Do nothing: the next decision on the view reads the same candidates."""
 
     def mark_changed(self, node_uuids: Collection[str]) -> None:
         """Do nothing."""
@@ -243,13 +247,13 @@ class ViewCandidates(CandidatesSource):
         return CacheStats()
 
     def query_counts(self) -> Mapping[str, int]:
-        """Return nothing."""
+        """Return an empty mapping: queries are not counted."""
         return {}
 
     def provider_view(self) -> ProviderView | None:
-        """Return the providers of the view; None: it has none."""
+        """Return the providers of the view; None: the view has none."""
         return self._providers
 
     def following_stats(self) -> FollowingStats | None:
-        """Return None: nothing is followed."""
+        """Return None: no changes of Placement are followed."""
         return None

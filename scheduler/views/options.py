@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of a view: those that are set, without secrets."""
+"""The options of a view: all that differ from their defaults, without secrets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CODE = frozenset({"available_filters", "weight_classes"})
 
 
 def set_options(conf: cfg.ConfigOpts) -> dict[str, dict[str, Any]]:
-    """Return the options that differ from their defaults; no secret is among them."""
+    """Return the options that differ from their defaults, without secrets."""
     options: dict[str, dict[str, Any]] = {}
     for group, opt, _ in registered_opts(conf):
         if is_secret(opt) or opt.dest in ("config_file", "config_dir"):
@@ -46,11 +46,11 @@ def _masked(value: Any) -> Any:  # noqa: ANN401 - of any option
 
 
 def code_paths(conf: cfg.ConfigOpts, values: OptionValues) -> list[str]:
-    """Return the paths of code in the options that `apply_options` leaves out."""
+    """Return the paths of code in a view's options that `apply_options` omits."""
     return [
         path
-        for group, of_group in values.items()
-        for name, value in of_group.items()
+        for group, group_values in values.items()
+        for name, value in group_values.items()
         if name in _CODE and not _is_given(conf, group, name)
         for path in value
         if not _is_safe(path)
@@ -62,15 +62,15 @@ def _is_safe(path: str) -> bool:
 
 
 def apply_options(conf: cfg.ConfigOpts, values: OptionValues) -> bool:
-    """Set the registered options of a view that `conf` does not give itself.
+    """Set the registered options of a view that are not set in `conf` already.
 
-    What would import code by its path is left out: bytes of a view are not trusted.
-    Entry points of installed plugins, and nova's own paths, are no such code.
+    Paths by which code would be imported are omitted: bytes of a view are not trusted.
+    Entry points of installed plugins, and nova's own paths, are kept.
 
     Returns
     -------
     bool
-        Whether all of them are registered.
+        Whether all options of the view are registered.
 
     Raises
     ------
@@ -82,21 +82,21 @@ def apply_options(conf: cfg.ConfigOpts, values: OptionValues) -> bool:
 
 def _apply(conf: cfg.ConfigOpts, values: OptionValues) -> bool:
     are_all_registered = True
-    for group, of_group in values.items():
-        for name, value in of_group.items():
-            known = value
+    for group, group_values in values.items():
+        for name, value in group_values.items():
+            safe_value = value
             if name in _CODE:
-                known = [path for path in value if _is_safe(path)]
+                safe_value = [path for path in value if _is_safe(path)]
             try:
                 if not _is_given(conf, str(group), str(name)):
-                    conf.set_override(str(name), known, _section(str(group)))
+                    conf.set_override(str(name), safe_value, _section(str(group)))
             except (cfg.NoSuchOptError, cfg.NoSuchGroupError):
                 are_all_registered = False
     return are_all_registered
 
 
 def _is_given(conf: cfg.ConfigOpts, group: str, name: str) -> bool:
-    """Return whether a file, an argument or an override gives an option."""
+    """Return whether a file, an argument or an override sets an option."""
     try:
         location = conf.get_location(name, _section(group))
     except (cfg.NoSuchOptError, cfg.NoSuchGroupError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host table as frames, and from frames."""
+"""Write the host table as frames, and read it from frames."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from .frames import (
 )
 from .host_values import reader_of, writer_of
 
-#: Values of one frame: about a millisecond of work.
+#: The maximum number of values in one frame: about a millisecond of work.
 _CHUNK: Final = 500
-#: Instances of one frame.
+#: The maximum number of instances in one frame.
 _INSTANCES: Final = 5000
 
 NUMBERS: Final = "numbers"
@@ -40,7 +40,7 @@ AGGREGATES: Final = "aggregates"
 INSTANCES: Final = "instances"
 PROPERTIES: Final = "properties"
 CLAIMS: Final = "claims"
-#: A column that is not reported, and cannot be derived from the reported ones.
+#: A column that hosts do not report, and that cannot be derived from reported columns.
 _PLACEMENT_PLACES: Final = "placement_places"
 
 
@@ -67,7 +67,7 @@ def frames_of_hosts(image: TableImage, columns: Columns) -> Iterator[Frame]:
             values = view.interners[name].values
             for chunk in _chunks(present.tolist(), _CHUNK):
                 yield Frame(VALUES, name, [write(values[code]) for code in chunk])
-    located = ((uuid, h) for uuid, hosts in image.hosts_of.items() for h in hosts)
+    located = ((uuid, host) for uuid, hosts in image.hosts_of.items() for host in hosts)
     for chunk in _chunks(located, _INSTANCES):
         uuids, hosts = zip(*chunk, strict=True)
         names = {name: code for code, name in enumerate(dict.fromkeys(hosts))}
@@ -77,7 +77,9 @@ def frames_of_hosts(image: TableImage, columns: Columns) -> Iterator[Frame]:
     for chunk in _chunks(image.properties.items(), _CHUNK):
         yield Frame(PROPERTIES, "", {uuid: sorted(pairs) for uuid, pairs in chunk})
     for chunk in _chunks(image.claims, _CHUNK):
-        rows = [[c.node_uuid, c.instance_uuid, c.claimed_at] for c in chunk]
+        rows = [
+            [claim.node_uuid, claim.instance_uuid, claim.claimed_at] for claim in chunk
+        ]
         yield Frame(CLAIMS, "", rows)
 
 
@@ -101,11 +103,11 @@ def _packed(uuids: Sequence[str]) -> bytes | Sequence[str]:
 def _unpacked(data: object) -> list[str]:
     if not isinstance(data, bytes):
         return [str(text) for text in cast(Iterable[object], data)]
-    d = data.hex()
+    digits = data.hex()
     return [
-        f"{d[i : i + 8]}-{d[i + 8 : i + 12]}-{d[i + 12 : i + 16]}-"
-        f"{d[i + 16 : i + 20]}-{d[i + 20 : i + 32]}"
-        for i in range(0, len(d), 32)
+        f"{digits[i : i + 8]}-{digits[i + 8 : i + 12]}-{digits[i + 12 : i + 16]}-"
+        f"{digits[i + 16 : i + 20]}-{digits[i + 20 : i + 32]}"
+        for i in range(0, len(digits), 32)
     ]
 
 
@@ -115,7 +117,7 @@ class HostsReader:
     Parameters
     ----------
     columns : mapping
-        The declarations of all columns; others in a view are left out.
+        The declarations of all columns; other columns of a view are ignored.
     """
 
     def __init__(self, columns: Columns) -> None:
@@ -129,7 +131,7 @@ class HostsReader:
         self._claims: list[Any] = []
 
     def add(self, frame: Frame) -> bool:
-        """Take a frame; return whether it is one of a host table."""
+        """Take a frame; return whether it belongs to a host table."""
         is_column = frame.name in self._columns or frame.name == _PLACEMENT_PLACES
         if frame.kind in (NUMBERS, CODES, VALUES) and not is_column:
             return True
@@ -140,13 +142,13 @@ class HostsReader:
 
     def _adders(self) -> dict[str, Callable[[Frame], object]]:
         return {
-            NUMBERS: lambda f: self._numbers.update({f.name: f.data}),
-            CODES: lambda f: self._codes.update({f.name: f.data}),
+            NUMBERS: lambda frame: self._numbers.update({frame.name: frame.data}),
+            CODES: lambda frame: self._codes.update({frame.name: frame.data}),
             VALUES: self._add_values,
-            AGGREGATES: lambda f: self._aggregates.append(_aggregate(*f.data)),
-            INSTANCES: lambda f: self._add_instances(*f.data),
-            PROPERTIES: lambda f: self._properties.update(f.data),
-            CLAIMS: lambda f: self._claims.extend(f.data),
+            AGGREGATES: lambda frame: self._aggregates.append(_aggregate(*frame.data)),
+            INSTANCES: lambda frame: self._add_instances(*frame.data),
+            PROPERTIES: lambda frame: self._properties.update(frame.data),
+            CLAIMS: lambda frame: self._claims.extend(frame.data),
         }
 
     def _add_values(self, frame: Frame) -> None:
@@ -156,16 +158,17 @@ class HostsReader:
 
     def _add_instances(self, packed: object, hosts: list[str], codes: object) -> None:
         names = [str(host) for host in hosts]
-        places = read_indices(codes, len(names)).tolist()
-        for uuid, place in zip(_unpacked(packed), places, strict=True):
-            self._instances[names[place]].add(uuid)
+        name_indices = read_indices(codes, len(names)).tolist()
+        for uuid, name_index in zip(_unpacked(packed), name_indices, strict=True):
+            self._instances[names[name_index]].add(uuid)
 
     def table(self, clock: Callable[[], float]) -> HostTable:
-        """Return a table with the same rows in the same order.
+        """Return a host table with the rows of the view, in the same order.
 
         Raises
         ------
         UnreadableView
+            The frames are damaged.
         """
         return checked(self._table, clock)
 
@@ -192,7 +195,10 @@ class HostsReader:
         return {uuid: places for uuid, places in pairs if places}
 
     def _put(self, table: HostTable, columns: dict[str, list[Any]]) -> None:
-        """Put the rows; each claim, which they include, then adds one instance."""
+        """Put the rows, then the claims, which the amounts in the rows include.
+
+        As each claim adds an instance, it is first subtracted from `num_instances`.
+        """
         n_claims = Counter(node for node, _, _ in self._claims)
         columns["num_instances"] = [
             number - n_claims[uuid]
@@ -202,8 +208,8 @@ class HostsReader:
         ]
         table.put_columns(columns)
         for node, instance, claimed_at in self._claims:
-            nothing = Consumption(memory_mb=0, disk_mb=0, vcpus=0, io_ops=0)
-            table.claims.consume(node, str(instance), nothing, float(claimed_at))
+            no_consumption = Consumption(memory_mb=0, disk_mb=0, vcpus=0, io_ops=0)
+            table.claims.consume(node, str(instance), no_consumption, float(claimed_at))
 
     def _read_columns(self) -> Iterator[tuple[str, list[Any]]]:
         n_rows = len(read_array(self._codes.get("uuid"), np.int32))
@@ -211,16 +217,18 @@ class HostsReader:
             if column.is_interned and name in self._codes:
                 values = self._values[name]
                 codes = read_indices(self._codes[name], len(values))
-                in_rows = [values[code] for code in codes.tolist()]
+                row_values = [values[code] for code in codes.tolist()]
             elif not column.is_interned and name in self._numbers:
-                in_rows = read_array(self._numbers[name], column.kind.dtype).tolist()
+                row_values = read_array(self._numbers[name], column.kind.dtype).tolist()
             elif column.has_default:
-                in_rows = [column.default] * n_rows
+                row_values = [column.default] * n_rows
             else:
                 raise UnreadableView(f"it is damaged: it has no column {name}")
-            if len(in_rows) != n_rows:
-                raise UnreadableView(f"it is damaged: {name} has {len(in_rows)} rows")
-            yield name, in_rows
+            if len(row_values) != n_rows:
+                raise UnreadableView(
+                    f"it is damaged: {name} has {len(row_values)} rows"
+                )
+            yield name, row_values
         if len(set(self._values["uuid"])) != n_rows:
             raise UnreadableView("it is damaged: a compute node has two rows")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement's providers in memory as frames, and from frames."""
+"""Write Placement's providers in memory as frames, and read them from frames."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INVENTORIES: Final = "inventories"
 
 
 def frames_of_providers(view: ProviderView) -> Iterator[Frame]:
-    """Yield the frames of a view of the providers; its rows keep their order."""
+    """Yield the frames of a view of the providers; the rows keep their order."""
     state, trees = view.state, view.state.trees
     for name, (sets, indices) in {
         "traits": (trees.traits, trees.trait_sets),
@@ -41,12 +41,12 @@ def frames_of_providers(view: ProviderView) -> Iterator[Frame]:
     yield Frame(PROVIDERS, "uuids", trees.uuids.tolist())
     yield Frame(PROVIDERS, "parents", array_data(trees.parents))
     yield Frame(PROVIDERS, "generations", array_data(state.generations))
-    known = [sorted(view.known_traits), sorted(view.known_classes)]
-    yield Frame(PROVIDERS, "known", known)
+    known_names = [sorted(view.known_traits), sorted(view.known_classes)]
+    yield Frame(PROVIDERS, "known", known_names)
     for name, column in state.inventories.items():
         data = [
             array_data(column.rows),
-            # By bytes: its fields have the machine's order, which is little-endian.
+            # Written as it is in memory: in the machine's byte order, little-endian.
             column.distinct.values[column.kinds].tobytes(),
             array_data(column.used),
             column.distinct.is_mysql,
@@ -62,7 +62,7 @@ class ProvidersReader:
         self._inventories: dict[str, Any] = {}
 
     def add(self, frame: Frame) -> bool:
-        """Take a frame; return whether it is one of the providers."""
+        """Take a frame; return whether it belongs to the providers."""
         if frame.kind == PROVIDERS:
             self._parts[frame.name] = frame.data
         elif frame.kind == INVENTORIES:
@@ -110,7 +110,7 @@ class ProvidersReader:
             traits=map(str, known_traits), resource_classes=map(str, known_classes)
         )
         view = table.view()
-        view.state.trees.roots  # noqa: B018 - a ValueError: their own ancestors
+        view.state.trees.roots  # noqa: B018 - ValueError for a provider above itself
         return view
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A view: captured without copies, written as bytes, and read again.
 
-It has the host table, the providers, and the answers of Placement that a decision read.
+A view has the host table, the providers, and Placement's answers that a decision read.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from .stored_providers import ProvidersReader, frames_of_providers
 OFFER: Final = "offer"
 REQUESTS: Final = "requests"
 SUMMARIES: Final = "summaries"
-#: Candidates of one frame.
+#: The maximum number of candidates in one frame.
 _CHUNK: Final = 500
 
 
 def frames_of_offers(offers: Sequence[CachedOffer]) -> Iterator[Frame]:
-    """Yield the frames of answers, with the claims and refusals since the reading."""
+    """Yield the frames of Placement's answers, with later claims and refusals."""
     for number, offer in enumerate(offers):
         name, answer = str(number), offer.answer
         claimed = [[*key, amount] for key, amount in offer.claimed.items()]
@@ -67,13 +67,15 @@ def frames_of_offers(offers: Sequence[CachedOffer]) -> Iterator[Frame]:
 
 def empty_offer(query: CandidatesQuery) -> CachedOffer:
     """Return the offer of an answer without candidates."""
-    nothing = read_candidates({"allocation_requests": [], "provider_summaries": {}})
-    answer = CandidatesAnswer(query, nothing, began=0, began_at=0.0)
+    no_candidates = read_candidates(
+        {"allocation_requests": [], "provider_summaries": {}}
+    )
+    answer = CandidatesAnswer(query, no_candidates, began=0, began_at=0.0)
     return CachedOffer(answer, query, np.zeros(0, np.bool_), claimed={})
 
 
 class OffersReader:
-    """Collects the frames of answers."""
+    """Collects the frames of Placement's answers."""
 
     def __init__(self) -> None:
         self._offers: dict[str, Any] = {}
@@ -81,7 +83,7 @@ class OffersReader:
         self._summaries: dict[str, dict[str, Any]] = {}
 
     def add(self, frame: Frame) -> bool:
-        """Take a frame; return whether it is one of an answer."""
+        """Take a frame; return whether it belongs to an answer."""
         if frame.kind == OFFER:
             self._offers[frame.name] = frame.data
         elif frame.kind == REQUESTS:
@@ -93,11 +95,12 @@ class OffersReader:
         return True
 
     def offers(self) -> list[CachedOffer]:
-        """Return what each answer offers.
+        """Return the offer of each answer.
 
         Raises
         ------
         UnreadableView
+            The frames are damaged.
         """
         return [checked(self._offer, name) for name in self._offers]
 
@@ -116,8 +119,14 @@ class OffersReader:
             answer,
             _query(*query),
             read_array(is_open, np.bool_, candidates.n_requests),
-            {(str(uuid), str(of)): int(amount) for uuid, of, amount in claimed},
-            suffixes={str(there): str(here) for there, here in suffixes.items()},
+            {
+                (str(uuid), str(resource_class)): int(amount)
+                for uuid, resource_class, amount in claimed
+            },
+            suffixes={
+                str(canonical_suffix): str(query_suffix)
+                for canonical_suffix, query_suffix in suffixes.items()
+            },
         )
 
 
@@ -136,12 +145,13 @@ class CapturedView:
     Attributes
     ----------
     at : float
-        Seconds since the epoch.
+        The time of the capture, seconds since the epoch.
     providers : ProviderView or None
-        None: they are not in memory; only `offers` have data of Placement.
+        None: the providers are not in memory; only `offers` have data of Placement.
     are_zones_checked : bool
+        `are_zones_checked` of the source of hosts.
     unknowns : sequence of str
-        What the source of hosts did not know then.
+        What the source of hosts did not know at that time.
     offers : sequence of CachedOffer
         The answers that one decision read.
     """
@@ -164,19 +174,20 @@ class CapturedView:
         offer: Offer | None = None,
         unanswered: Sequence[CandidatesQuery] = (),
     ) -> Self:
-        """Return the state now, with the candidates that a decision read.
+        """Return the current state, with the candidates that a decision read.
 
         Parameters
         ----------
         offer : Offer, optional
-            None: it read none, or those of memory are captured as they are now.
+            The candidates. None: the decision read none; the providers are captured in
+            their current state.
         unanswered : sequence of CandidatesQuery
-            Those for which Placement had no candidate.
+            The queries for which Placement had no candidate.
         """
-        read = () if offer is None else offer.offers
-        cached = [offer for offer in read if isinstance(offer, CachedOffer)]
+        read_offers = () if offer is None else offer.offers
+        cached = [offer for offer in read_offers if isinstance(offer, CachedOffer)]
         providers = parts.candidates.provider_view()
-        states = [offer.state for offer in read if isinstance(offer, TableOffer)]
+        states = [offer.state for offer in read_offers if isinstance(offer, TableOffer)]
         if providers is not None and states:
             providers = dataclasses.replace(providers, state=states[-1])
         if providers is None:
@@ -194,7 +205,7 @@ class CapturedView:
         )
 
     def encode(self) -> bytes:
-        """Return the view as bytes: some 100 ms of work for 10,000 hosts."""
+        """Return the view as bytes; this takes some 100 ms for 10,000 hosts."""
         return write_frames(self._frames())
 
     def _frames(self) -> Iterator[Frame]:
@@ -215,15 +226,16 @@ class CapturedView:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class StoredView:
-    """A view that was read.
+    """A view that was read from bytes.
 
     Attributes
     ----------
     options : mapping
         Values by group and option, for `apply_options`.
     are_zones_checked : bool
+        `are_zones_checked` of the source of hosts.
     unknowns : sequence of str
-        What the source of hosts did not know then.
+        What the source of hosts did not know when the view was captured.
     """
 
     at: float
@@ -261,11 +273,12 @@ class StoredView:
         )
 
     def table(self, clock: Callable[[], float]) -> HostTable:
-        """Return a new host table of the view.
+        """Return a new host table with the hosts of the view.
 
         Raises
         ------
         UnreadableView
+            The view is damaged.
         """
         return self._hosts.table(clock)
 
