@@ -146,6 +146,11 @@ class KafkaBus:
             n_waiting = self._producer.flush(self._conf.kafka.timeout + _MARGIN_S)
         except self._kafka_errors as e:
             failures.append(self._text_of(e))
+        except SystemError:
+            # confluent-kafka 2.16 clears the exception of a fatal error when it calls
+            # `note` before `flush` returns (seen with a missing right, on a busy machine).
+            self._error.is_fatal = True
+            failures.append(self._error.text or "a fatal error of the producer")
         if failures or n_waiting:
             if self._error.is_denied:
                 denied_topics.update(topic for topic, _, _ in messages)
