@@ -148,7 +148,7 @@ class KafkaBus:
             failures.append(self._text_of(e))
         except SystemError:
             # confluent-kafka 2.16 clears the exception of a fatal error when it calls
-            # `note` before `flush` returns (seen with a missing right, on a busy machine).
+            # `note` before `flush` returns (seen on a busy machine, a right missing).
             self._error.is_fatal = True
             failures.append(self._error.text or "a fatal error of the producer")
         if failures or n_waiting:

@@ -258,6 +258,7 @@ class SchedulerRetriesPayload(Payload):
 
 
 def _published_rules(group: InstanceGroup) -> dict[str, Any]:
+    """Return the only rule that nova's ``InstanceGroup.rules`` returns, if set."""
     return {
         name: value
         for name, value in group.rules.items()
@@ -285,6 +286,7 @@ class ServerGroupPayload(Payload):
 
 
 def _first_of(name: str) -> Callable[[RequestSpec], str | None]:
+    """Return a function that returns the first item of a list field, or None."""
     return lambda spec_obj: next(iter(_value(spec_obj, name) or ()), None)
 
 

@@ -17,10 +17,10 @@ from .writing import format_time
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of one argument of a message, far above what nova sends.
+    """The limits of one argument of an RPC message, far above what nova sends.
 
     Of 400 recorded messages of nova 34 the largest has 511 values, 15 levels and a
-    string of 2,336 characters; a compute sends all its instances in one list.
+    string of 2,336 characters; a compute service sends all its instances in one list.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Bounds:
         Raises
         ------
         MalformedObject
-            A limit is exceeded; the message names it.
+            A bound is exceeded; the text of the error names it.
         """
         level: list[Any] = [entity]
         max_text = self.max_text
@@ -107,7 +107,7 @@ class Serializer:
         if isinstance(entity, datetime.datetime):
             return format_time(entity)
         write = getattr(entity, "obj_to_primitive", None)
-        # The primitives of third-party objects may have tuples for sets.
+        # In the primitives of third-party objects, a set may be a tuple.
         return self.serialize_entity(context, write()) if callable(write) else entity
 
     def deserialize_entity(self, context: object, entity: object) -> Any:

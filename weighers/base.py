@@ -64,7 +64,8 @@ class BaseHostWeigher:
     MULTIPLIER_GROUP: ClassVar[str] = "filter_scheduler"
     MULTIPLIER_KEY: ClassVar[str | None] = None
 
-    #: The option, read once; None: a plugin's own `__init__` has not read it.
+    #: The value of the option, read once; None: a plugin overrides `__init__` without
+    #: calling this class's, and the option is read each time.
     _multiplier: float | None = None
 
     def __init__(
@@ -118,10 +119,11 @@ class BaseHostWeigher:
     def joint_wishes(
         self, hosts: HostBatch, spec_obj: RequestSpec
     ) -> Sequence[PlacesUsed]:
-        """Return wishes about the places that instances of the request use together.
+        """Return preferences for many or few different places (racks, rows, rooms).
 
-        For drivers that place several instances at once: raw weights cannot depend on
-        the hosts of the other instances then. By default there are no wishes.
+        They apply to all instances of the request together, and serve drivers that
+        select the hosts of several instances at once: raw weights cannot depend on the
+        hosts of the other instances there. By default there are no preferences.
         """
         return ()
 

@@ -38,21 +38,21 @@ class HostLayout:
 
 
 class ProviderCoder(Protocol):
-    """Numbers the resource providers that a reader knows.
+    """Gives each resource provider that it knows a number, the provider's code.
 
-    The code of a provider that is known does not change.
+    The code of a known provider does not change; all unknown providers share one code.
     """
 
     @property
     def n_known(self) -> int:
-        """How many providers have a code of their own."""
+        """How many providers are known, and so have a code of their own."""
 
     def provider_codes(self, uuids: Sequence[str | None]) -> Codes:
         """Return the codes of resource providers, shape (n_uuids,)."""
 
 
 class CandidateContents(Protocol):
-    """What candidates contain, by their numbers."""
+    """What the candidates of an offer contain, by their numbers in the offer."""
 
     def request(self, number: int) -> AllocationRequest:
         """Return one candidate as Placement returns it."""
@@ -63,12 +63,13 @@ class CandidateContents(Protocol):
     def provider_codes(self, group: str, numbers: Rows, coder: ProviderCoder) -> Codes:
         """Return the code of the group's first provider in each candidate.
 
-        A candidate without one has the code of None. Shape (n_numbers,).
+        If a candidate has no provider for the group, its code is the one that `coder`
+        gives to None. Shape (n_numbers,).
         """
 
 
 class HostCandidates(Protocol):
-    """The candidates of an offer on the rows of a host table.
+    """The candidates of an `Offer`, by row of a host table.
 
     Attributes
     ----------
@@ -97,7 +98,8 @@ class CandidateRows:
     Attributes
     ----------
     rows : ndarray of intp, shape (n_candidates,)
-        The row of each candidate: in the table, or in a batch if the batch holds it.
+        The row of each candidate's host: in the host table, or in a host batch if the
+        batch has these candidates.
     numbers : ndarray of intp, shape (n_candidates,)
         The number of each candidate in the offer.
     contents : CandidateContents

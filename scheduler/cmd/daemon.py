@@ -151,7 +151,7 @@ class _Daemon:
         *,
         lifeline: int | None = None,
     ) -> bool:
-        """Serve with telemetry until a signal to stop; see `serve`."""
+        """Serve with telemetry until a signal to stop; `serve` has the parameters."""
         serving = Serving(self.conf, scheduler)
         with self.telemetry.serve(scheduler.status) as telemetry:
             return serve(
@@ -169,8 +169,9 @@ class _Daemon:
 def _claims_directory(conf: cfg.ConfigOpts) -> Iterator[Path]:
     """Yield the folder for the workers' journals of claims.
 
-    Without ``[moorage] claims_directory`` it is a temporary folder, which is removed at
-    the end unless some claims could not be settled.
+    A claim is unsettled until it is refused or released, or its request is answered.
+    Without ``[moorage] claims_directory`` the folder is a temporary one, which is
+    removed at the end unless it still has journals of unsettled claims.
     """
     if option := conf.moorage.claims_directory:
         folder = Path(option)
@@ -191,7 +192,7 @@ def _claims_directory(conf: cfg.ConfigOpts) -> Iterator[Path]:
 
 
 def configure(argv: Sequence[str], description: str) -> cfg.ConfigOpts:
-    """Load the options of a daemon, and set up logging as these options say.
+    """Load the options of a daemon, and set up logging according to them.
 
     Parameters
     ----------

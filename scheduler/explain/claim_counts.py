@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many claims of equal instances the providers of each tree can grant in a row."""
+"""How many successive claims of equal instances each provider tree can grant."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _MANY = 1 << 40
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedLimit:
-    """How many claims sharing providers can grant to several trees together.
+    """How many claims several trees can get together from providers that they share.
 
     Attributes
     ----------
     slot : tuple
-        The suffix and the amounts of the slot that these providers serve.
+        The suffix and the amounts of the `Slot` that these providers fill.
     provider : int or None
-        The only provider that can serve the slot for each of the trees; None: some
-        trees have several such providers.
+        The only provider that can fill the slot for each of the trees; None: some trees
+        have several such providers.
     roots : ndarray of int32
         The rows of the root providers of the trees.
     grants : mapping
@@ -62,7 +62,7 @@ class ClaimCounts:
     n_claims : ndarray of int64, shape (n_rows,)
         An upper bound, by the row of the root; 0 for other rows.
     is_exact : ndarray of bool, shape (n_rows,)
-        Whether the bound is reached in any order in which candidates are claimed.
+        Whether the bound is reached, in whatever order candidates are claimed.
     shared : sequence of SharedLimit
         The limits of sharing providers, which several trees use.
     """
@@ -84,7 +84,7 @@ class ClaimCounter:
         self._slots: dict[Hashable, Int64s] = {}
 
     def count(self, queries: Sequence[CandidatesQuery]) -> ClaimCounts:
-        """Return how many claims each tree can grant that meets one of the queries.
+        """Return how many claims for any of the queries each tree can grant.
 
         Candidates of the first query are claimed before those of the second one.
 
@@ -98,14 +98,17 @@ class ClaimCounter:
         return _count_together(self._view, parsed) if counts is None else counts
 
     def _count_alone(self, queries: Sequence[ProviderQuery]) -> ClaimCounts | None:
-        """Return the smallest count of each tree's slots; None: slots are related."""
+        """Return the smallest count of each tree's slots, counted slot by slot.
+
+        None: the slots cannot be counted separately.
+        """
         state = self._view.state
         if len(state.trees.shared[0]) or not all(map(_is_plain, queries)):
             return None
         [first, *later] = (self._slots_of(query) for query in queries)
         n_first = n_claims = _minimum(first.values())
         for slots in later:
-            # A claim of the first query takes one of the claims of each slot in both.
+            # If both queries have a slot, claims of the first reduce what it can grant.
             if any(first.get(name, slot) is not slot for name, slot in slots.items()):
                 return None
             remaining = [
@@ -115,9 +118,10 @@ class ClaimCounter:
         return ClaimCounts(n_claims, np.ones(state.trees.n_rows, np.bool_))
 
     def _slots_of(self, query: ProviderQuery) -> dict[str, Int64s]:
-        """Return how often each slot of a plain query can be claimed, by slot's class.
+        """Return how often each slot of a plain query can be claimed.
 
-        Equal slots of several queries are the same array, of shape (n_rows,).
+        The keys are the resource classes of the slots, the values have shape (n_rows,).
+        Equal slots of several queries have the same array.
         """
         [group] = query.groups
         return {
@@ -174,7 +178,16 @@ def _count_together(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _QueryMatches:
-    """The matches of one query, and the rules that relate their slots."""
+    """The matches of one query.
+
+    Attributes
+    ----------
+    is_own : ndarray of bool
+        Which roots of the matches have a candidate that allocates from the tree itself
+        (`Matches.is_allocating`).
+    roots : ndarray of int32
+        The rows of these roots.
+    """
 
     matches: Matches
     query: ProviderQuery
@@ -203,11 +216,11 @@ class _QueryMatches:
         """Return for which roots the count does not depend on the providers chosen."""
         slots = self.matches.slots
         rules = Rules(self._state, self.query, slots)
-        if rules.classes:  # one provider may serve several slots of the same class
+        if rules.classes:  # one provider may fill several slots of the same class
             return np.zeros(len(self.roots), np.bool_)
         trees = self._state.trees
         is_related = bool(rules.suffixed or rules.subtrees or rules.required)
-        # Without such rules, the provider that serves one slot does not affect others.
+        # Without such rules, the provider that fills one slot does not affect others.
         is_exact = np.ones(len(self.roots), np.bool_)
         if not is_related and not len(trees.shared[0]):
             return is_exact
@@ -248,7 +261,7 @@ class _QueryMatches:
         return SharedLimit(key, provider, np.unique(slot.roots), grant_of)
 
     def taking(self, name: str) -> int:
-        """Return how much of a class one claim takes."""
+        """Return how much of a resource class one claim takes."""
         return sum(slot.amounts.get(name, 0) for slot in self.matches.slots)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Count how many equal guests the NUMA cells and PCI devices of each host hold.
+"""Count how many equal guests fit the NUMA cells and PCI devices of each host.
 
 If the number does not depend on which cells and devices the guests take, guests are
-counted for all hosts at once. Otherwise guests are placed one by one, as claims place
-them, once for each distinct state of a host.
+counted for all hosts at once. Otherwise guests are placed one by one with `Need.take`,
+once for each distinct state of a host.
 """
 
 from __future__ import annotations
@@ -63,11 +63,12 @@ def count_guests(
     Parameters
     ----------
     need : Need
-        What each guest needs; it has no network.
+        What each guest needs; the guest has no network.
     limits : ndarray of int64, shape (n_hosts,)
         Counting stops at these numbers.
     is_limited : bool
-        Whether a cell may be overcommitted only up to the host's allocation ratios.
+        Whether a cell may be overcommitted only up to the host's allocation ratios,
+        which have nothing to do with `limits`.
     """
     n_guests = _count_at_once(hosts, need, is_limited=is_limited)
     if n_guests is not None:
@@ -133,7 +134,7 @@ def _count_in_cells(
     guest: GuestCell,
     ratios: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None,
 ) -> Int64s:
-    """Return how many cells of a guest fit each cell alone, (n_hosts, n_cells)."""
+    """Return how many guest cells fit each host cell, shape (n_hosts, n_cells)."""
     counts = np.full(cells.shape, _MANY, np.int64)
     counts[np.arange(cells.shape[1]) >= cells.n_cells[:, None]] = 0
 
@@ -157,7 +158,7 @@ def _count_in_cells(
 
 
 def _count_in_memory(cells: CellRows, guest: GuestCell) -> Int64s:
-    """Return how many cells of a guest fit the memory of each cell."""
+    """Return how many guest cells fit the memory of each host cell."""
     sizes, memory_kb = cells["size_kb"], guest.memory_mb * _KIB
     is_whole = (sizes > 0) & (memory_kb % np.maximum(sizes, 1) == 0)
     in_pages = np.where(is_whole, cells["free_kb"] // memory_kb, 0)
@@ -198,9 +199,9 @@ def _count_by_devices(pools: PoolRows, need: Need) -> Int64s | None:
 def _count_by_near_devices(
     cells: CellRows, pools: PoolRows, need: Need
 ) -> Int64s | None:
-    """Return for how many guests the devices of each cell suffice.
+    """Return for how many guests the devices near to each host cell suffice.
 
-    None: guests may also take devices of other cells.
+    None: a guest may also take devices that are near to other cells.
     """
     [request] = need.requests
     _, usable = pools.match(request)

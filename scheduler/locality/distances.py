@@ -33,10 +33,10 @@ class Distances:
     levels : sequence of str
         The smallest first.
     of_level : mapping
-        The distance of two hosts whose smallest common place is of a level; if it is
-        empty, 1 for the smallest level, 2 for the next, and so on.
+        By level: the distance of two hosts whose smallest common place is of that
+        level. If it is empty: 1 for the smallest level, 2 for the next, and so on.
     matrix : mapping, optional
-        By level, place and other place: the distance of hosts in these two.
+        By level, place and other place: the distance between hosts of the two places.
 
     Raises
     ------
@@ -65,7 +65,9 @@ class Distances:
     def read(
         cls, levels: Sequence[str], of_level: Mapping[str, float], path: str | None
     ) -> Self:
-        """Return the distances of two options, one of them the path of a matrix.
+        """Return the distances that two options of [locality] configure.
+
+        `of_level` is the value of ``distances``, `path` that of ``distance_file``.
 
         Raises
         ------
@@ -84,8 +86,9 @@ class Distances:
     def to_target(self, places: Places, target: Sequence[int], first: int) -> Lengths:
         """Return the distance of each host of a batch to a target.
 
-        It is that of the smallest level at which host and target share a place or, if
-        the matrix has it, that of their two places at a smaller level.
+        The levels are tried from `first` up. The first of them with a distance decides:
+        the level's distance if host and target share a place, otherwise the distance of
+        their two places in the matrix, if there is one.
 
         Parameters
         ----------
@@ -109,7 +112,10 @@ class Distances:
         return np.where(np.isnan(lengths), self._elsewhere, lengths)
 
     def _row(self, places: Places, k: int, code: int) -> Lengths:
-        """Return the distance of each place of a level to one of them; NaN: unknown."""
+        """Return the distance of each place of level k to the place with this number.
+
+        NaN: no distance is known.
+        """
         names = places.names(self.levels[k])
         of_place = self._matrix.get(self.levels[k], {}).get(names[code], {})
         row = np.full(len(names), np.nan)

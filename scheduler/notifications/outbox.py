@@ -16,7 +16,7 @@ from .publishers import MessagingNotifier
 
 LOG = logging.getLogger(__name__)
 
-#: Notifications that are queued while the bus is unavailable; later ones are dropped.
+#: The maximum number of queued notifications; further ones are dropped.
 MAX_WAITING: Final = 1000
 
 
@@ -31,10 +31,11 @@ class Notification:
 
 
 class Outbox:
-    """Send notifications in order from one thread, which the first one starts.
+    """Send notifications in order from one thread, which the first `put` starts.
 
-    A forked process has a separate thread, and sends no notification of its parent
-    process. The first of consecutive failures is logged, and the first success after.
+    A forked process starts a thread of its own, and does not send what its parent
+    process had queued. The log has the first of several consecutive failures, and the
+    first success after them.
     """
 
     def __init__(self, max_waiting: int = MAX_WAITING) -> None:
@@ -77,7 +78,7 @@ class Outbox:
         self._pid = os.getpid()
 
     def _run(self, notifications: queue.Queue[Notification | None]) -> None:
-        """Send the notifications of a queue until it has None."""
+        """Send the notifications of a queue; return when the queue yields None."""
         while (notification := notifications.get()) is not None:
             try:
                 publisher, context = notification.publisher, notification.context

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Placement that options name, and the source of its allocation candidates."""
+"""Create, from options, the access to Placement and the source of candidates."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from .memory import Confirmations, Lag, ProviderCandidatesSource
 
 LOG = logging.getLogger(__name__)
 
-#: The source whose hosts are seeded into the embedded Placement.
+#: The only host source whose hosts are written to the embedded Placement.
 _FILE: Final = "file"
 
 
 def needs_embedded(conf: cfg.ConfigOpts) -> bool:
-    """Return whether no option names another Placement."""
+    """Return whether the embedded Placement is used: no option names another one."""
     return not has_endpoint(conf, "placement")
 
 
 def check_embedded(conf: cfg.ConfigOpts) -> None:
-    """Check that the embedded Placement, if it is used, has the hosts of the source.
+    """Check that the embedded Placement, if used, has the hosts of the host source.
 
     Raises
     ------

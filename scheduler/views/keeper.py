@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capture the views of failed decisions, and of a share of the other decisions."""
+"""Capture the views of failed decisions, and of a share of the other decisions.
+
+A view is the state of the scheduler that a decision read; see `CapturedView`.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +44,8 @@ class _Kept:
 
     id: str
     read: _Read
-    #: The monotonic time of the capture; the store may have lost or removed an old
-    #: view.
+    #: The monotonic time of the capture. Later decisions do not share an old view, as
+    #: the store may have lost or removed it.
     at: float
 
 
@@ -130,6 +133,12 @@ class ViewKeeper:
         A decision that has read the same as an earlier one shares its view. Otherwise a
         view is captured if the decision is sampled, or if `is_due`. None: no view was
         captured.
+
+        Parameters
+        ----------
+        is_due : bool
+            Whether the decision must have a view: an earlier attempt has one, which is
+            outdated.
         """
         with _log_errors():
             if view := self._find(parts, read):
@@ -170,7 +179,7 @@ class ViewKeeper:
         return view
 
     def _is_sampled(self) -> bool:
-        """Return whether a decision is in the share, or the first in a minute."""
+        """Return whether a decision is in the share, or is the first in a minute."""
         with self._lock:
             now = self._clock()
             self._n_due = min(self._n_due + self._share, 1.0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A view: captured without copies, written as bytes, and read again.
+"""A view: captured without copies, encoded as bytes, and decoded again.
 
 A view has the host table, the providers, and Placement's answers that a decision read.
 """
@@ -45,7 +45,7 @@ _CHUNK: Final = 500
 
 
 def frames_of_offers(offers: Sequence[CachedOffer]) -> Iterator[Frame]:
-    """Yield the frames of Placement's answers, with later claims and refusals."""
+    """Yield the frames of Placement's answers, and of later claims and refusals."""
     for number, offer in enumerate(offers):
         name, answer = str(number), offer.answer
         claimed = [[*key, amount] for key, amount in offer.claimed.items()]
@@ -146,12 +146,14 @@ class CapturedView:
     ----------
     at : float
         The time of the capture, seconds since the epoch.
+    tie_seed : int
+        The seed of the order of hosts of equal weight.
     providers : ProviderView or None
         None: the providers are not in memory; only `offers` have data of Placement.
     are_zones_checked : bool
-        `are_zones_checked` of the source of hosts.
+        Whether the sender of requests has checked that their availability zone exists.
     unknowns : sequence of str
-        What the source of hosts did not know at that time.
+        What the source of hosts could not report at that time, such as aggregates.
     offers : sequence of CachedOffer
         The answers that one decision read.
     """
@@ -174,7 +176,7 @@ class CapturedView:
         offer: Offer | None = None,
         unanswered: Sequence[CandidatesQuery] = (),
     ) -> Self:
-        """Return the current state, with the candidates that a decision read.
+        """Return the view of the current state, with the candidates of a decision.
 
         Parameters
         ----------
@@ -182,7 +184,7 @@ class CapturedView:
             The candidates. None: the decision read none; the providers are captured in
             their current state.
         unanswered : sequence of CandidatesQuery
-            The queries for which Placement had no candidate.
+            The queries that Placement answered with no candidate.
         """
         read_offers = () if offer is None else offer.offers
         cached = [offer for offer in read_offers if isinstance(offer, CachedOffer)]
@@ -232,10 +234,8 @@ class StoredView:
     ----------
     options : mapping
         Values by group and option, for `apply_options`.
-    are_zones_checked : bool
-        `are_zones_checked` of the source of hosts.
-    unknowns : sequence of str
-        What the source of hosts did not know when the view was captured.
+    tie_seed, are_zones_checked, unknowns, providers, offers
+        As in the `CapturedView`.
     """
 
     at: float
@@ -254,7 +254,7 @@ class StoredView:
         Raises
         ------
         UnreadableView
-            The message is one line that continues "… cannot be read: ".
+            The message is one line, to be appended to "… cannot be read: ".
         """
         header: Any = None
         hosts = HostsReader(load_columns())

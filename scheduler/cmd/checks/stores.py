@@ -25,6 +25,8 @@ _LIMIT_S: Final = 15.0
 
 
 class _Store(Protocol):
+    """A store whose `check` behaves as `StoreDatabase.check`."""
+
     name: str
 
     def check(self) -> bool: ...
@@ -86,7 +88,7 @@ def _store_finding(
     files: FileOptions,
     unavailable: Callable[[str, str], CheckResult],
 ) -> CheckResult:
-    """Check one store; `unavailable` makes the result if it cannot be reached."""
+    """Check one store; `unavailable` creates the result if it cannot be reached."""
 
     def check() -> CheckResult:
         if store.check():

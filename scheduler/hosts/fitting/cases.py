@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""May a guest have these cells of a host, near to its networks and PCI devices?"""
+"""May a guest take these cells of a host: are they near its networks and devices?"""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from ..pci import PoolRows, Providers, supported
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cases:
-    """m hosts, or allocation candidates of hosts, on which a guest is tried.
+    """Arrays of m cases; a case is a host, or a host with an allocation candidate.
 
     Attributes
     ----------
     cells : CellRows
         The cells of each case's host.
     declared : sequence of ndarray of uint64, shape (m,)
-        For each of the guest's networks, the host cells that declare it, as bits.
+        For each of the guest's networks, the host cells that are declared near to it
+        (nova's ``network_metadata``), as bits.
     requests : sequence of PciRequest
     pools : PoolRows or None
         The pools of each case's host; None: there are no requests.
@@ -38,16 +39,22 @@ class Cases:
     providers: Sequence[Providers]
 
     def allow(self, at: Rows, chosen: int) -> Mask:
-        """Return which of the cases at these indices allow a choice of host cells.
+        """Return in which of some cases the guest may take the chosen host cells.
 
-        If a cell of the host declares a network, the choice must have a cell that
-        declares it (nova's ``_numa_cells_support_network_metadata``); the devices must
-        be near to the choice.
+        If any cell of the host declares a network, one of the chosen cells must declare
+        it (nova's ``_numa_cells_support_network_metadata``). The devices must be near
+        to the chosen cells.
 
         Parameters
         ----------
+        at : ndarray of intp
+            The indices of these cases.
         chosen : int
-            The host cells, as bits.
+            The chosen host cells, as bits.
+
+        Returns
+        -------
+        ndarray of bool, with the shape of `at`
         """
         allowed = np.ones(len(at), bool)
         for declared in self.declared:

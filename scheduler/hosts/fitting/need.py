@@ -36,6 +36,7 @@ from .cases import Cases
 #: Values of columns by name.
 Changes = Collection[tuple[str, HostTopology | HostPools | None]]
 
+#: The index of the only host in the arrays of `Need._case`.
 _FIRST = np.zeros(1, np.intp)
 _NO_CELLS = CellRows.of_host(HostTopology(()))
 
@@ -49,8 +50,7 @@ class NumaPciUsage:
     topology, pools
         The host's cells and devices, without those that the instance took.
     guest : FittedGuest or None
-        The cells and CPUs of the instance; None: it needs none, or did not fit any
-        more.
+        The cells and CPUs of the instance; None: it needs none, or it no longer fits.
     devices : TakenPools
         The devices that the instance took.
     is_complete : bool
@@ -68,7 +68,13 @@ class NumaPciUsage:
         return (("numa_topology", self.topology), ("pci_stats", self.pools))
 
     def undone(self, topology: HostTopology | None, pools: HostPools) -> Changes:
-        """Return the columns of a host after the instance gave its usage back."""
+        """Return the columns of a host after this usage is released.
+
+        Parameters
+        ----------
+        topology, pools
+            The present cells and devices of the host.
+        """
         if self.guest is not None and topology is not None:
             topology = topology.without_guest(self.guest)
         return (
@@ -103,7 +109,10 @@ class Need:
 
     @property
     def asks_providers(self) -> bool:
-        """Whether candidates may assign the devices: they assign none to a port."""
+        """Whether a candidate may assign providers to some request.
+
+        Candidates assign none to the requests of ports.
+        """
         return any(not request.is_from_port for request in self.requests)
 
     def assigned(self, mappings: Mapping[str, Sequence[str]] | None) -> Need:
@@ -124,9 +133,9 @@ class Need:
     ) -> NumaPciUsage | None:
         """Return what the instance takes of a host; None: it takes nothing.
 
-        The rule is nova's ``HostState.consume_from_request``. Cells or devices that do
-        not fit any more, since the host has changed, are not taken: the host's next
-        report has them.
+        The rule is nova's ``HostState.consume_from_request``. If the host has changed
+        and the cells or devices no longer fit, they are not taken: the next report of
+        the host includes what the instance uses.
         """
         case = self._case(topology, pools)
         chosen, fitted = 0, None
@@ -149,7 +158,7 @@ class Need:
         )
 
     def _case(self, topology: HostTopology | None, pools: HostPools) -> Cases:
-        """Return a single host as arrays of one, with only the needed parts."""
+        """Return a single host as arrays of length 1, with only the parts needed."""
         rows: PoolRows | None = None
         codes: Sequence[Providers] = ()
         if self.requests:
@@ -188,12 +197,12 @@ class Need:
         return _pinned(case.cells, topology, guest, chosen)
 
     def _left(self, case: Cases, pools: HostPools, chosen: int) -> HostPools | None:
-        """Return the pools after all requests; None: they do not fit.
+        """Return the pools without the requested devices; None: some do not fit.
 
         Parameters
         ----------
         chosen : int
-            The host cells of the guest, as bits; 0: it has none.
+            The host cells that the guest takes, as bits; 0: it takes none.
         """
         if case.pools is None:
             return pools

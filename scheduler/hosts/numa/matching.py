@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which cells of many hosts does each cell of a guest fit?
 
-Counts decide whether a guest's cell fits a host's cell. The rules are those of nova's
-``_numa_fit_instance_cell``, except that an earlier attempt leaves no state behind. A
-single host is an array of one. `pinning` then chooses the CPUs.
+Whether a guest's cell fits a host's cell is decided by counts, such as that of free
+CPUs; `pinning` chooses the CPUs afterwards. The rules are those of nova's
+``_numa_fit_instance_cell``, except that an attempt does not modify the guest's cell. A
+single host is passed as arrays of length 1.
 """
 
 from __future__ import annotations
@@ -34,14 +35,15 @@ Ratios = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 _KIB: Final = 1024
 _ALL: Final = (1 << 64) - 1
-#: The most kinds of guest cells of which all choices are tried: 6 kinds have 63.
+#: The most kinds of guest cells (cells with equal requests) of which all combinations
+#: are tried: 6 kinds have 63 combinations.
 _MAX_GROUPS: Final = 6
 
 
 def fitting_cells(
     rows: CellRows, guest: Guest, ratios: Ratios | None
 ) -> list[CellMasks]:
-    """Return on which cells of each host each cell of a guest fits alone.
+    """Return on which cells of each host each cell of a guest fits without the others.
 
     Parameters
     ----------
@@ -68,8 +70,8 @@ def can_be_placed(
 ) -> Mask:
     """Return on which hosts each cell of a guest can have a cell of its own.
 
-    Hall's condition must hold: any choice of guest cells fits, together, at least as
-    many cells of the host. Only choices with all cells of equal requests are tried.
+    Hall's condition: any k guest cells must together fit at least k host cells. Only
+    combinations that have all or none of the cells with equal requests are tried.
 
     Parameters
     ----------
@@ -100,7 +102,7 @@ def can_be_placed(
 
 
 def _are_enough(masks: Sequence[CellMasks], n_cells: int) -> Mask:
-    """Return where the masks together have `n_cells` host cells, shape (m,)."""
+    """Return on which hosts the masks together have `n_cells` cells, shape (m,)."""
     are_enough: Mask = np.bitwise_count(np.bitwise_or.reduce(masks)) >= n_cells
     return are_enough
 
@@ -227,10 +229,10 @@ def chosen_pages(cells: CellRows, guest: GuestCell) -> Counts:
 def _can_pin(cells: CellRows, guest: GuestCell, n_reserved: int) -> Mask:
     """Return where CPUs can be pinned under the cell's thread policy.
 
-    nova reserves no CPU for the emulator with a cell that pins no CPU, and then rejects
-    the cell. To isolate CPUs of cores with threads, all of a cell's CPUs must serve
-    both pinned and floating guests, as under nova's old ``vcpu_pin_set``: otherwise
-    Placement has not counted the idle threads (nova's bug 1889633).
+    A guest cell that pins no CPU but must reserve one for the emulator is rejected, as
+    in nova. To isolate CPUs of cores with several threads, all CPUs of the host cell
+    must serve both pinned and floating guests, as under nova's old ``vcpu_pin_set``:
+    otherwise Placement has not counted the idle threads (nova's bug 1889633).
     """
     n_pinned = len(guest.pcpus)
     n_all = n_pinned + n_reserved

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the database that is followed lacks what Placement has already written.
+"""Detect that the followed database lacks what Placement has already written.
 
 The database lacks something if it is a replica that lags or has stopped, or belongs to
-another Placement. Providers are compared after a refusal that their state in memory
-does not explain, or if only Placement has a candidate. Placement is read first and the
-database after it, so that what the database then lacks was written before.
+another Placement. Providers are compared if Placement refused a claim which their state
+in memory permits, or if only Placement has a candidate. Placement is read first and the
+database second: what the database lacks then was written before it was read.
 """
 
 from __future__ import annotations
@@ -95,9 +95,10 @@ class Lag:
         )
 
     def review(self) -> bool:
-        """Return whether the database is behind; compare its gaps once a second.
+        """Return whether the database is behind Placement.
 
-        This raises nothing.
+        The providers that it lacked are compared again, at most once a second. This
+        raises nothing.
         """
         missing = self._update({}, ())
         if not missing:

@@ -99,8 +99,8 @@ class KafkaSource(ReportedSource):
         self._applier: MessageApplier | None = None
         self._offsets: dict[Partition, int] = {}
         self._reader: TopicReader | None = None
-        #: While reading is behind: until when all messages are read, and the outage
-        #: that was logged.
+        #: When reading fell behind: until then, all messages had been read. `_outage`
+        #: is the outage that was logged. Both are None while reading is not behind.
         self._behind_since: float | None = None
         self._outage: _Outage | None = None
         self._uncounted = UncountedTime()
@@ -132,7 +132,8 @@ class KafkaSource(ReportedSource):
         finally:
             reader.close()
         self._hosts.forget_lost(self._hosts.last_report_at)
-        # A relay may have been absent since before this process started.
+        # The relays, which write the hosts of another source to Kafka, may have stopped
+        # before this process started.
         self._hosts.last_relayed_at = self._hosts.newest_relayed() or None
         self._relay = RelayAbsence(
             self.conf.service_down_time / 2, self.conf.kafka.relay_grace
@@ -219,7 +220,7 @@ class KafkaSource(ReportedSource):
             hosts.forget_lost(hosts.last_report_at)
 
     def _check_progress(self, reader: TopicReader) -> None:
-        """Note since when messages are not read, and log it."""
+        """Record since when messages have not been read, and log it."""
         now, read_until = self._clock(), reader.read_until
         if now - read_until <= BEHIND_S:
             if self._behind_since is not None:
@@ -233,12 +234,12 @@ class KafkaSource(ReportedSource):
     def _check_silence(
         self, hosts: ReportedHosts, read_until: Mapping[Partition, float]
     ) -> None:
-        """Exclude time without reading, or without a relay, from the hosts' silence.
+        """Subtract time without reading, or without a relay, from the hosts' silence.
 
         Parameters
         ----------
         read_until : mapping
-            Until when each partition is read, seconds since the epoch.
+            The time until which each partition has been read, seconds since the epoch.
         """
         if self._relay is None:
             return
@@ -257,7 +258,8 @@ class KafkaSource(ReportedSource):
             hosts.shorten_silence(seconds)
         relayed = {route for route in routes if route.is_relayed}
         if relayed and relayed <= self._uncounted.unread and self._relay.since is None:
-            hosts.last_relayed_at = now  # whether a relay writes is unknown
+            # No relay's messages are read: relays may write, so they are not absent.
+            hosts.last_relayed_at = now
 
     def _note_outage(self, reader: TopicReader, now: float) -> None:
         outage = _Outage.of(reader)
@@ -318,7 +320,7 @@ class KafkaSource(ReportedSource):
         return utc_text(self._behind_since or self._clock())
 
     def notes(self) -> Sequence[str]:
-        """Return `troubles`, an outage, unusable reports and `unknowns`."""
+        """Return texts on `troubles`, outages, unusable reports and `unknowns`."""
         notes = [*self.troubles()]
         if self._outage is _Outage.ALL:
             notes.append(
@@ -355,7 +357,7 @@ class KafkaSource(ReportedSource):
                 f"topic {topic!r}: casts changed them, which moorage-api and "
                 "schedulers that start later do not receive.",
             )
-        # A relay writes all aggregates, also if there are none.
+        # A relay reports the set of all aggregates, even if it is empty.
         if not self._applier.n_aggregates and self._hosts.last_relayed_at is None:
             return (
                 f"No host aggregate is known, as the topic {topic!r} has none: all "
@@ -393,10 +395,10 @@ def _read_until(
     read_until: Mapping[Partition, float],
     now: float,
 ) -> float:
-    """Return until when all reports and heartbeats of a route are read.
+    """Return the time until which all reports and heartbeats of a route are read.
 
-    If a topic had no message of the route yet, its hosts may have messages in any
-    partition of that topic.
+    If a topic has had no message of the route yet, messages of the route's hosts may be
+    in any partition of that topic.
     """
     unknown_topics = {topics.hosts, topics.heartbeats}
     unknown_topics -= {topic for topic, _ in route.partitions}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The views of the page, by path."""
+"""The functions that render the web page, one for each path: Flask's view functions."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ from .last_hour import LastHour
 from .rendering import HEADERS, render
 
 _STATIC: Final = "/static"
+#: Compute nodes of one page of the list of hosts.
 _HOSTS: Final = 100
+#: The latest decisions that the start page shows.
 _LATEST: Final = 8
-#: Zones and cells, or places, of one page of the heat map.
+#: Groups of hosts of one page of the heat map: zones, cells or places.
 _GROUPS: Final = 100
 #: Instances of a decision whose places are looked up.
 _PLACED: Final = 200
@@ -61,7 +63,7 @@ def make_page(answers: Answers) -> Blueprint:
 
 
 class _Views:
-    """The views; each returns a page of HTML, or the page and its status."""
+    """The view functions; each returns a page of HTML, or the page and its status."""
 
     def __init__(self, answers: Answers) -> None:
         self._unbounded = answers
@@ -69,18 +71,18 @@ class _Views:
 
     @property
     def _answers(self) -> Answers:
-        """The answers of this request, which waits `_STORE_S` for the store."""
+        """The answers for this HTTP request, which waits `_STORE_S` for the store."""
         if "answers" not in g:
             g.answers = self._unbounded.within(_STORE_S)
         answers: Answers = g.answers
         return answers
 
     def cloud(self) -> str:
-        """Show how full hosts are, latest decisions, and why hosts were rejected."""
+        """Show how full hosts are, the latest decisions, and reasons of rejections."""
         grouping = forms.text(request.args, "by") or BY_ZONE
         fill = self._answers.explainer.fill(grouping)
         first_group = forms.number(request.args, "first")
-        # The script asks for the small parts more often than for the heat map.
+        # The page's script requests the other parts more often than the heat map.
         is_small = "small" in request.args
         shown_groups = (
             () if is_small else fill.groups[first_group : first_group + _GROUPS]
@@ -219,7 +221,7 @@ class _Views:
     def _asked(
         self, template: str, path: str, find: Callable[[], Any]
     ) -> tuple[str, int]:
-        """Return a form with what was sent, and below it the answer or the error."""
+        """Return a page with a form, and below the form the answer or the error."""
         answer, error = _attempt(find)
         page = render(
             template, path=path, args=_shown(request.args), answer=answer, error=error
@@ -244,12 +246,12 @@ def _attempt(find: Callable[[], _T]) -> tuple[_T | None, PageError | None]:
 
 
 def _shown(args: Mapping[str, str]) -> dict[str, str]:
-    """Return the fields of a form by name, each once."""
+    """Return the first 50 fields of a form, with the first value of each."""
     return {name: args[name] for name in list(args)[:50]}
 
 
 def failed(error: Exception) -> Response:
-    """Return the page of an error."""
+    """Return the page that shows an error."""
     if isinstance(error, HTTPException):
         status, text = error.code or 500, error.description or error.name
     else:
