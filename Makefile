@@ -77,7 +77,8 @@ lint: venv
 types: venv
 	cd $(TYPES) && ../bin/python -m mypy --config-file moorage/pyproject.toml \
 	    -p moorage.agent -p moorage.bench -p moorage.conductor -p moorage.filters -p moorage.objects \
-	    -p moorage.scheduler -p moorage.testing -p moorage.tests -p moorage.weighers
+	    -p moorage.scheduler -p moorage.simulator -p moorage.testing -p moorage.tests \
+    -p moorage.weighers
 
 bench: venv peer
 	$(BIN)/python -m bench

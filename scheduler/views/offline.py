@@ -71,7 +71,7 @@ class OfflineParts:
         self.left_out = code_paths(conf, view.options)
         plugins = _plugins(view, conf, self.clock)
         providers = view.providers
-        placement = _NoPlacement(
+        placement = NoPlacement(
             is_empty=providers is not None and not len(providers.state.generations)
         )
         orphans = Orphans(placement, rng=random.Random(0))
@@ -129,7 +129,7 @@ class ViewSource(BaseHostSource):
         return self._unknowns
 
 
-class _NoPlacement(PlacementClient):
+class NoPlacement(PlacementClient):
     """A client that has no Placement to call: each call raises PlacementUnavailable."""
 
     def __init__(self, *, is_empty: bool) -> None:
@@ -137,6 +137,7 @@ class _NoPlacement(PlacementClient):
         self._is_empty = is_empty
 
     def is_empty(self) -> bool:
+        """Return whether the view has no providers."""
         return self._is_empty
 
     def _read(self, url: str, *_args: object, **_keywords: object) -> NoReturn:
@@ -149,6 +150,7 @@ class _NoPlacement(PlacementClient):
     def write(
         self, verb: Verb, url: str, *_args: object, **_keywords: object
     ) -> NoReturn:
+        """Raise PlacementUnavailable."""
         raise PlacementUnavailable(f"A view has no Placement for {verb} {url}")
 
 

@@ -16,7 +16,15 @@ from click.shell_completion import get_completion_class
 from rich.console import Console
 
 from .... import __version__
-from . import explaining, replaying, requesting, snapshotting, tables, what_if
+from . import (
+    explaining,
+    replaying,
+    requesting,
+    simulating,
+    snapshotting,
+    tables,
+    what_if,
+)
 from .answering import (
     age_s,
     json_option,
@@ -98,6 +106,7 @@ for _command in (
     replaying.replay,
     requesting.request,
     requesting.schedule,
+    simulating.simulate,
     snapshotting.snapshot,
     locality,
 ):

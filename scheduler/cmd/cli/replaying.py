@@ -44,9 +44,10 @@ class Setting(NamedTuple):
     value: str
 
 
-def _read_settings(
+def option_settings(
     _context: object, _option: object, texts: Sequence[str]
 ) -> list[Setting]:
+    """Return the options that `--set` gives."""
     settings = []
     for text in texts:
         name, is_set, value = text.partition("=")
@@ -70,7 +71,7 @@ def _read_settings(
 )  # fmt: skip
 @click.option(
     "--set", "settings", metavar="GROUP.OPTION=VALUE", multiple=True,
-    callback=_read_settings,
+    callback=option_settings,
     help="An option that replaces that of the decision and of files; may be repeated.",
 )  # fmt: skip
 @click.option(
@@ -112,6 +113,37 @@ def replay(
     print_answer(as_json, answer, _show_summary)
     if answer["failed"] and answer["failed"] == answer["replayed"]:
         sys.exit(1)
+
+
+def read_options_with(
+    config_files: Sequence[str], settings: Sequence[Setting]
+) -> cfg.ConfigOpts:
+    """Return the options of files, and of settings as the last file.
+
+    Without any, no file is read.
+
+    Raises
+    ------
+    click.ClickException
+        A file cannot be read, or a value is invalid.
+    """
+    from ...conf import load
+
+    if not (config_files or settings):
+        return load([], config_files=[])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "set.conf")
+        path.write_text(
+            "".join(
+                f"[{group}]\n{option} = {value}\n" for group, option, value in settings
+            )
+        )
+        try:
+            conf: cfg.ConfigOpts = read_options([*config_files, str(path)])
+            return conf
+        except click.ClickException as e:
+            text = e.message.replace(f"({path})", "(--set)")
+            raise click.ClickException(text) from e
 
 
 def past_host(api: ApiClient, id_: str, host: str) -> PastHost:
@@ -215,24 +247,7 @@ class _Replays:
 
     def _read_options(self) -> cfg.ConfigOpts:
         """Return the options of the files, and of the settings as the last file."""
-        from ...conf import load
-
-        if not (self._config_files or self._settings):
-            return load([], config_files=[])
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "set.conf")
-            path.write_text(
-                "".join(
-                    f"[{group}]\n{option} = {value}\n"
-                    for group, option, value in self._settings
-                )
-            )
-            try:
-                conf: cfg.ConfigOpts = read_options([*self._config_files, str(path)])
-                return conf
-            except click.ClickException as e:
-                text = e.message.replace(f"({path})", "(--set)")
-                raise click.ClickException(text) from e
+        return read_options_with(self._config_files, self._settings)
 
     def summary(self, decisions: Iterator[StoredDecision]) -> dict[str, Any]:
         """Decide again on many views and sum up; decisions without a view are counted.

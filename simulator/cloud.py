@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cloud that exists in memory only: hosts, providers, and the real driver on them."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import random
+import uuid
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+import numpy as np
+import os_resource_classes as orc
+from oslo_config import cfg
+
+from ..objects import InstanceGroup, RequestSpec
+from ..scheduler.candidates import (
+    AllocationRequest,
+    CandidatesQuery,
+    DerivedData,
+    QueryOffer,
+    resources_of,
+)
+from ..scheduler.drivers.claims.checks import Refusal
+from ..scheduler.drivers.claims.recorded import RecordedClaims
+from ..scheduler.drivers.decision import Decision
+from ..scheduler.drivers.instances import Assignment
+from ..scheduler.drivers.parts import Parts
+from ..scheduler.drivers.plugins import load_plugin_set
+from ..scheduler.drivers.prepared import Caller
+from ..scheduler.drivers.record import DecisionLog, DecisionRecord
+from ..scheduler.errors import InvalidRequest, NoValidHost
+from ..scheduler.hosts import HostBatch, HostRecord, HostTable
+from ..scheduler.placement.allocations.claims import ClaimAnswer
+from ..scheduler.placement.allocations.journal import Journal
+from ..scheduler.placement.allocations.orphans import Orphans
+from ..scheduler.placement.memory import TableOffer
+from ..scheduler.placement.providers import (
+    InventoryRecord,
+    ProviderColumns,
+    ProviderQuery,
+    ProviderRecord,
+    ProviderTable,
+    ProviderView,
+)
+from ..scheduler.seeding import providers as providers_of
+from ..scheduler.sources.base import BaseHostSource
+from ..scheduler.sources.inventory import Inventory, InventoryHost
+from ..scheduler.sources.report_columns import load_columns
+from ..scheduler.views.offline import NoPlacement, ViewCandidates
+from ..scheduler.waiting import SystemWaiter
+from .traces import Units
+
+_NAMESPACE: Final = uuid.UUID("6d6f6f72-6167-5000-8000-73696d756c61")
+_CELL: Final = str(uuid.uuid5(_NAMESPACE, "cell"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shape:
+    """What each of some equal hosts has: cores, GiB of memory, GB of disk."""
+
+    cores: int
+    memory_gib: int
+    disk_gb: int = 100_000
+
+    @classmethod
+    def parse(cls, text: str) -> Shape:
+        """Return the shape of ``CORES:MEMORY_GIB`` or ``CORES:MEMORY_GIB:DISK_GB``.
+
+        Raises
+        ------
+        ValueError
+            The text is something else; the message says what is right.
+        """
+        try:
+            amounts = [int(part) for part in text.split(":")]
+        except ValueError:
+            amounts = []
+        if len(amounts) not in (2, 3) or min(amounts) <= 0:
+            raise ValueError(
+                f"{text!r} is no shape of a host: write CORES:MEMORY_GIB or "
+                "CORES:MEMORY_GIB:DISK_GB, such as 96:562"
+            )
+        return cls(*amounts)
+
+
+def equal_hosts(n_hosts: int, shape: Shape, units: Units) -> Inventory:
+    """Return hosts of one shape, without overcommitment, in the units of a trace."""
+    vcpus = shape.cores * units.vcpus_per_core
+    memory_mb = shape.memory_gib * units.memory_per_gib
+    hosts = []
+    for number in range(n_hosts):
+        name = f"host{number:0{len(str(n_hosts))}}"
+        record = HostRecord(
+            host=name,
+            nodename=name,
+            hypervisor_hostname=name,
+            uuid=str(uuid.uuid5(_NAMESPACE, name)),
+            cell_uuid=_CELL,
+            total_usable_ram_mb=memory_mb,
+            free_ram_mb=memory_mb,
+            total_usable_disk_gb=shape.disk_gb,
+            free_disk_mb=shape.disk_gb * 1024,
+            disk_mb_used=0,
+            vcpus_total=vcpus,
+            vcpus_used=0,
+            hypervisor_type="QEMU",
+            supported_instances=(("x86_64", "kvm", "hvm"),),
+        )
+        reserved = dict.fromkeys((orc.VCPU, orc.MEMORY_MB, orc.DISK_GB), 0)
+        hosts.append(InventoryHost(record, frozenset(), reserved, {}, frozenset()))
+    return Inventory({"cell": _CELL}, (), tuple(hosts))
+
+
+class SimulatedClaims(RecordedClaims):
+    """Grants each claim of a decision, and keeps what was granted.
+
+    Attributes
+    ----------
+    granted : dict
+        By instance: its host with what it consumes there, and the allocation request.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.granted: dict[str, tuple[Assignment, AllocationRequest]] = {}
+        self._requests: dict[str, AllocationRequest] = {}
+
+    def claim(
+        self,
+        requests: Mapping[str, AllocationRequest],
+        hosts: Sequence[str],
+        *,
+        is_held: bool = False,
+    ) -> ClaimAnswer:
+        """Grant a claim."""
+        self._requests.update(requests)
+        return super().claim(requests, hosts, is_held=is_held)
+
+    def after(
+        self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch
+    ) -> Refusal | None:
+        """Keep what was granted; return None: the instance keeps it."""
+        uuid = assignment.instance_uuid
+        self.granted[uuid] = assignment, self._requests[uuid]
+        return super().after(assignment, answer, eligible)
+
+
+class _Source(BaseHostSource):
+    """A source whose hosts the simulation puts into the table."""
+
+    #: No API has checked that the zone of a trace's request exists.
+    are_zones_checked = False
+
+    def start(self, table: HostTable) -> None:
+        """Do nothing."""
+
+
+class _Candidates(ViewCandidates):
+    """Candidates from the providers as they are now."""
+
+    def __init__(self, providers: ProviderTable) -> None:
+        super().__init__(None, ())
+        self._table = providers
+        self._parsed: dict[CandidatesQuery, ProviderQuery] = {}
+        self._data = DerivedData()
+
+    def get(self, query: CandidatesQuery, **_keywords: object) -> QueryOffer:
+        """Return the candidates for a query."""
+        parsed = self._parsed.get(query)
+        if parsed is None:
+            parsed = self._parsed[query] = ProviderQuery.parse(query.params)
+        matches = self._table.view().match(parsed)
+        return TableOffer(query, matches, self._data, began=0, began_at=0.0)
+
+    def provider_view(self) -> ProviderView:
+        """Return the providers as they are now."""
+        return self._table.view()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Placed:
+    """Where an instance is, and what it holds there."""
+
+    host: str
+    amounts: Mapping[str, Mapping[str, int]]
+
+
+class SimulatedCloud:
+    """Hosts and providers on which the scheduler's own driver places instances.
+
+    Parameters
+    ----------
+    conf : oslo_config.cfg.ConfigOpts
+        The options of moorage-scheduler: driver, filters, weighers, multipliers.
+    inventory : Inventory
+        The hosts. Instances that they have at the start stay.
+    seed : int
+        Orders hosts of equal weight.
+
+    Attributes
+    ----------
+    now : float
+        Virtual time, seconds.
+    table : HostTable
+
+    Raises
+    ------
+    ConfigurationError
+        An option or a plugin is invalid.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, inventory: Inventory, seed: int) -> None:
+        self.now = 0.0
+        plugins = load_plugin_set(conf, self._clock)
+        self.table = HostTable(self._clock, load_columns(), self._clock)
+        for aggregate in inventory.aggregates:
+            self.table.put_aggregate(aggregate)
+        instances = defaultdict[str, set[str]](set)
+        for host in inventory.hosts:
+            instances[host.record.host] |= host.instances
+        self.table.put_many([host.record for host in inventory.hosts], instances)
+        records = [
+            ProviderRecord(
+                provider.uuid,
+                provider.parent_uuid,
+                inventories={
+                    name: InventoryRecord(**cast(dict[str, int], amounts))
+                    for name, amounts in provider.inventories.items()
+                },
+                traits=provider.traits,
+                aggregates=provider.aggregates,
+            )
+            for provider in providers_of(inventory)
+        ]
+        self._providers = ProviderTable(ProviderColumns.of(records))
+        placement = NoPlacement(is_empty=not records)
+        orphans = Orphans(placement, rng=random.Random(seed))
+        rng = np.random.default_rng(seed)
+        self._parts = Parts(
+            conf=plugins.conf,
+            driver=plugins.driver,
+            placement=placement,
+            orphans=orphans,
+            journal=Journal(orphans),
+            candidates=_Candidates(self._providers),
+            table=self.table,
+            source=_Source(conf),
+            prefilters=plugins.prefilters,
+            filters=plugins.filters,
+            weighers=plugins.weighers,
+            decisions=DecisionLog(1),
+            clock=self._clock,
+            rng=rng,
+            tie_seed=int(rng.integers(2**62)),
+            network=None,
+            waiter=SystemWaiter(),
+            review=lambda _nodes: False,
+            n_top_hosts=0,
+        )
+        self._placed: dict[str, _Placed] = {}
+        self._members = defaultdict[str, set[str]](set)
+
+    def _clock(self) -> float:
+        return self.now
+
+    def place(self, spec: RequestSpec, uuids: Sequence[str]) -> DecisionRecord:
+        """Decide a request, and count what its instances consume if it is granted.
+
+        Returns
+        -------
+        DecisionRecord
+            With the outcome `SELECTED` or `NO_VALID_HOST`.
+
+        Raises
+        ------
+        SchedulerError
+            A plugin failed.
+        """
+        group_uuid = ""
+        if spec.instance_group is not None:
+            group_uuid = str(spec.instance_group.uuid)
+            spec = self._with_members(spec, spec.instance_group, group_uuid)
+        record = DecisionRecord(
+            request_id=None,
+            instance_uuids=tuple(uuids),
+            n_instances=len(uuids),
+            started_at=self.now,
+            project_id=spec.project_id,
+            n_known_hosts=len(self.table),
+        )
+        claims = SimulatedClaims()
+        decision = Decision(
+            self._parts,
+            Caller(request_id=None, project_id=spec.project_id),
+            spec,
+            uuids,
+            record,
+            return_alternates=False,
+            recorded=claims,
+        )
+        try:
+            with decision.concluding():
+                decision.run()
+        except (NoValidHost, InvalidRequest):
+            return record
+        for instance_uuid in uuids:
+            self._count(instance_uuid, *claims.granted[instance_uuid])
+        if group_uuid:
+            self._members[group_uuid].update(uuids)
+        return record
+
+    def _with_members(
+        self, spec: RequestSpec, group: InstanceGroup, group_uuid: str
+    ) -> RequestSpec:
+        """Return a request whose server group has its members of this cloud."""
+        members = self._members[group_uuid] & self._placed.keys()
+        spec, group = copy.copy(spec), copy.copy(group)
+        group.members = sorted({*(group.members or ()), *members})
+        group.hosts = sorted({self._placed[member].host for member in members})
+        spec.instance_group = group
+        return spec
+
+    def _count(
+        self, instance_uuid: str, assignment: Assignment, request: AllocationRequest
+    ) -> None:
+        amounts = defaultdict[str, dict[str, int]](dict)
+        for provider, resources in resources_of(request).items():
+            for name, amount in resources.items():
+                amounts[name][provider] = amount
+        self._providers.add_used(amounts)
+        node_uuid = assignment.value("uuid")
+        self.table.claims.consume(node_uuid, instance_uuid, assignment.consumption)
+        self._placed[instance_uuid] = _Placed(assignment.value("host"), amounts)
+
+    def end_build(self, instance_uuid: str) -> None:
+        """Count an instance's build no longer among its host's I/O operations."""
+        if placed := self._placed.get(instance_uuid):
+            self.table.claims.end_builds(placed.host, [instance_uuid])
+
+    def delete(self, instance_uuid: str) -> None:
+        """Delete an instance; one that has no host is ignored."""
+        placed = self._placed.pop(instance_uuid, None)
+        if placed is None:
+            return
+        self.table.claims.release(placed.host, instance_uuid)
+        self._providers.add_used(
+            {
+                name: {provider: -amount for provider, amount in by_provider.items()}
+                for name, by_provider in placed.amounts.items()
+            }
+        )
+
+    def provider_view(self) -> ProviderView:
+        """Return the providers as they are now."""
+        return self._providers.view()
+
+    @property
+    def n_instances(self) -> int:
+        """The number of instances that the simulation has placed."""
+        return len(self._placed)
+
+
+def lower_bound(peak: Sequence[int], inventory: Inventory) -> int | None:
+    """Return the fewest equal hosts that could hold a trace's peak; None: not equal.
+
+    Parameters
+    ----------
+    peak : (int, int, int)
+        CPUs, memory and disk at one time; see `Trace.peak`.
+    """
+    capacities = {
+        (
+            r.vcpus_total * r.cpu_allocation_ratio,
+            r.total_usable_ram_mb * r.ram_allocation_ratio,
+            r.total_usable_disk_gb * r.disk_allocation_ratio,
+        )
+        for r in (host.record for host in inventory.hosts)
+    }
+    if len(capacities) != 1:
+        return None
+    [capacity] = capacities
+    return max(
+        math.ceil(amount / total)
+        for amount, total in zip(peak, capacity, strict=True)
+        if total
+    )

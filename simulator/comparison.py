@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several settings on the same requests: what differs, and how certain that is."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from .simulation import MEASURES, Result
+
+#: The confidence of the intervals.
+CONFIDENCE: Final = 0.95
+
+#: The figures of a summary in the order of tables: the text, the factor and the unit
+#: with which they are shown, and whether more of it is better.
+FIGURES: Final[Mapping[str, tuple[str, float, str, bool | None]]] = {
+    "refused": ("instances refused", 1, "", False),
+    "empty_hosts": ("hosts without an instance", 100, " %", True),
+    "density": ("hosts in use: use of the fuller resource", 100, " %", True),
+    "vcpus_used": ("CPUs used", 100, " %", None),
+    "memory_used": ("memory used", 100, " %", None),
+    "stranded_vcpus": ("CPUs stranded", 100, " %", False),
+    "stranded_memory": ("memory stranded", 100, " %", False),
+    "room_for_largest": ("room for the largest flavor", 1, "", True),
+    "decile_gap": ("fullest less emptiest tenth at the end", 100, " %", None),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Difference:
+    """How a figure differs from that of the first settings.
+
+    Attributes
+    ----------
+    mean : float
+        The mean over all pairs of runs with the same trace and seed.
+    margin : float
+        Half the width of the 95 % confidence interval (Student's t); NaN for one pair.
+    """
+
+    mean: float
+    margin: float
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the interval excludes 0."""
+        return abs(self.mean) > self.margin
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return mean and margin; the margin of one pair is None."""
+        margin = None if math.isnan(self.margin) else self.margin
+        return {"mean": self.mean, "margin": margin}
+
+
+class Comparison:
+    """The runs of several settings on the same traces with the same seeds.
+
+    Parameters
+    ----------
+    runs : mapping
+        The results by settings; those of each settings are of the same traces and
+        seeds, in the same order. The first settings are those that the others are
+        compared with.
+    fewest : mapping
+        By settings: for each trace, the fewest hosts without a refusal, and the lower
+        bound; the former is None if no number of hosts that was tried is enough.
+    """
+
+    def __init__(
+        self,
+        runs: Mapping[str, Sequence[Result]],
+        fewest: Mapping[str, Mapping[str, tuple[int | None, int]]] | None = None,
+    ) -> None:
+        self.runs = runs
+        self.fewest = fewest or {}
+        self.base = next(iter(runs))
+
+    def mean(self, settings: str, figure: str) -> float:
+        """Return the mean of a figure over the runs of some settings."""
+        return float(np.mean([run.summary()[figure] for run in self.runs[settings]]))
+
+    def difference(self, settings: str, figure: str) -> Difference:
+        """Return how a figure of some settings differs from that of the first ones."""
+        pairs = zip(self.runs[settings], self.runs[self.base], strict=True)
+        values = [a.summary()[figure] - b.summary()[figure] for a, b in pairs]
+        margin = math.nan
+        if len(values) > 1:
+            from scipy import stats
+
+            error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+            margin = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * error
+        return Difference(float(np.mean(values)), margin)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all runs, and the differences, as plain data."""
+        return {
+            "runs": [run.to_dict() for runs in self.runs.values() for run in runs],
+            "differences": {
+                settings: {
+                    figure: self.difference(settings, figure).to_dict()
+                    for figure in FIGURES
+                }
+                for settings in self.runs
+                if settings != self.base
+            },
+            "fewest_hosts": {
+                settings: {
+                    trace: {"hosts": hosts, "lower_bound": bound}
+                    for trace, (hosts, bound) in by_trace.items()
+                }
+                for settings, by_trace in self.fewest.items()
+            },
+        }
+
+    def to_csv(self) -> str:
+        """Return the measures over time: a line for each run and time."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["settings", "trace", "seed", "time_s", *MEASURES])
+        for runs in self.runs.values():
+            for run in runs:
+                columns = (run.series[name] for name in MEASURES)
+                for time_s, *values in zip(run.times_s, *columns, strict=True):
+                    writer.writerow(
+                        [run.settings, run.trace, run.seed, time_s, *values]
+                    )
+        return text.getvalue()

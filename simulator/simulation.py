@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run of a trace on a simulated cloud, and what is measured in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from oslo_config import cfg
+
+from ..scheduler.drivers.record import Outcome
+from ..scheduler.explain.funnel import cause_of
+from ..scheduler.sources.inventory import Inventory
+from .cloud import SimulatedCloud, lower_bound
+from .traces import Trace
+
+#: How many times the cloud is measured, at equal intervals.
+N_SAMPLES: Final = 400
+#: Seconds for which the build of an instance counts as an I/O operation of its host.
+BUILD_S: Final = 30.0
+#: Flavors by which stranded room is measured: the most frequent ones.
+_MAX_FLAVORS: Final = 50
+
+_Floats = npt.NDArray[np.float64]
+
+# The kinds of events; of equal times, the lower one comes first.
+_DELETION: Final = 0
+_BUILT: Final = 1
+
+
+@dataclasses.dataclass(slots=True)
+class Result:
+    """What one run of a trace has measured.
+
+    Attributes
+    ----------
+    settings, trace : str
+        The names of the settings and of the trace.
+    n_requests, n_refused : int
+        Instances: those requested, and those that got no host.
+    lower_bound : int or None
+        The fewest hosts that could hold the trace's peak; None: hosts differ.
+    refused_by_flavor, refused_by_cause : mapping
+        Refused instances, by the flavor's name and by the step that left no host.
+    times_s : sequence of float
+        When the cloud was measured; 0 is the trace's beginning.
+    series : mapping
+        The measures at these times, by name; see `MEASURES`.
+    used_at_end : ndarray of shape (n_hosts, 2)
+        Each host's used share of CPUs and memory at the end.
+    elapsed_s : float
+        Real time; the only value that differs between two runs.
+    """
+
+    settings: str
+    trace: str
+    seed: int
+    n_hosts: int
+    lower_bound: int | None
+    n_requests: int = 0
+    n_refused: int = 0
+    refused_by_flavor: Counter[str] = dataclasses.field(default_factory=Counter)
+    refused_by_cause: Counter[str] = dataclasses.field(default_factory=Counter)
+    times_s: list[float] = dataclasses.field(default_factory=list)
+    series: dict[str, list[float]] = dataclasses.field(
+        default_factory=lambda: {name: [] for name in MEASURES}
+    )
+    used_at_end: _Floats = dataclasses.field(default_factory=lambda: np.zeros((0, 2)))
+    elapsed_s: float = 0.0
+
+    def summary(self) -> dict[str, float]:
+        """Return the run's figures by name: counts, and means over the trace's time."""
+        fills = np.sort(self.used_at_end.max(axis=1, initial=0.0))
+        decile = max(1, len(fills) // 10)
+        return {
+            "refused": float(self.n_refused),
+            **{
+                name: float(np.mean(values)) if values else math.nan
+                for name, values in self.series.items()
+                if name not in ("refused", "instances")
+            },
+            "decile_gap": float(fills[-decile:].mean() - fills[:decile].mean())
+            if len(fills)
+            else math.nan,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the run as plain data."""
+        return {
+            "settings": self.settings,
+            "trace": self.trace,
+            "seed": self.seed,
+            "hosts": self.n_hosts,
+            "lower_bound": self.lower_bound,
+            "requests": self.n_requests,
+            "summary": self.summary(),
+            "refused_by_flavor": dict(self.refused_by_flavor.most_common()),
+            "refused_by_cause": dict(self.refused_by_cause.most_common()),
+            "times_s": self.times_s,
+            "series": self.series,
+            "used_at_end": self.used_at_end.round(6).tolist(),
+            "decisions_per_s": self.n_requests / max(self.elapsed_s, 1e-9),
+        }
+
+
+#: What is measured, by name: the description, and whether more of it is better.
+MEASURES: Final[Mapping[str, tuple[str, bool | None]]] = {
+    "instances": ("instances", None),
+    "refused": ("instances refused so far", False),
+    "vcpus_used": ("used share of CPUs", None),
+    "memory_used": ("used share of memory", None),
+    "empty_hosts": ("share of hosts without an instance", True),
+    "density": ("used share of the fuller resource, of hosts in use", True),
+    "stranded_vcpus": ("share of CPUs free where a flavor does not fit", False),
+    "stranded_memory": ("share of memory free where a flavor does not fit", False),
+    "room_for_largest": ("instances of the largest flavor that would fit", True),
+}
+
+
+class _Meter:
+    """Measures a cloud, by the flavors of a trace."""
+
+    def __init__(self, cloud: SimulatedCloud, trace: Trace) -> None:
+        self._table = cloud.table
+        amounts = trace.amounts()
+        flavors, counts = np.unique(amounts[:, :2], axis=0, return_counts=True)
+        frequent = np.argsort(-counts, kind="stable")[:_MAX_FLAVORS]
+        self._flavors = flavors[frequent]
+        self._shares = counts[frequent] / counts[frequent].sum()
+        hosts = self._table.batch()
+        self._total = np.stack(
+            [
+                hosts.vcpus_total * hosts.cpu_allocation_ratio,
+                hosts.total_usable_ram_mb * hosts.ram_allocation_ratio,
+            ],
+            axis=1,
+        )
+        shares_of_host = (flavors / self._total.max(axis=0)).max(axis=1)
+        self._largest = flavors[int(np.argmax(shares_of_host))]
+
+    def used(self) -> _Floats:
+        """Return the used CPUs and memory of each host, shape (n_hosts, 2)."""
+        hosts = self._table.batch()
+        used_mb = hosts.total_usable_ram_mb - hosts.free_ram_mb
+        return np.stack([hosts.vcpus_used, used_mb], axis=1).astype(float)
+
+    def used_shares(self) -> _Floats:
+        """Return the used shares of CPUs and memory of each host."""
+        shares: _Floats = self.used() / np.maximum(self._total, 1)
+        return shares
+
+    def measure(self) -> dict[str, float]:
+        """Return the measures of hosts, by name."""
+        used = self.used()
+        free = np.maximum(self._total - used, 0)
+        total = self._total.sum(axis=0)
+        n_instances = self._table.batch().num_instances
+        in_use = n_instances > 0
+        fuller = (used / np.maximum(self._total, 1)).max(axis=1)
+        # What FGD (Weng et al., ATC 2023) calls fragmentation: the free amounts on the
+        # hosts where a flavor does not fit, as the mean over the flavors' mix.
+        stranded = np.zeros(2)
+        for flavor, share in zip(self._flavors, self._shares, strict=True):
+            is_too_full = (free < flavor).any(axis=1)
+            stranded += share * free[is_too_full].sum(axis=0)
+        fitting = np.floor(free / np.maximum(self._largest, 1)).min(axis=1)
+        return {
+            "vcpus_used": float(used[:, 0].sum() / total[0]),
+            "memory_used": float(used[:, 1].sum() / total[1]),
+            "empty_hosts": float(1 - in_use.mean()),
+            "density": float(fuller[in_use].mean()) if in_use.any() else 0.0,
+            "stranded_vcpus": float(stranded[0] / total[0]),
+            "stranded_memory": float(stranded[1] / total[1]),
+            "room_for_largest": float(fitting.sum()),
+        }
+
+
+def simulate(
+    conf: cfg.ConfigOpts,
+    inventory: Inventory,
+    trace: Trace,
+    *,
+    settings: str = "",
+    seed: int = 0,
+    stops_at_refusal: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Result:
+    """Run a trace on hosts with the settings of `conf`.
+
+    Virtual time passes as in the trace. Of equal times, deletions come first, then ends
+    of builds, then requests in the trace's order.
+
+    Parameters
+    ----------
+    stops_at_refusal : bool
+        Whether to end with the first instance that gets no host.
+    progress : callable, optional
+        Takes the number of instances that were requested since its last call.
+
+    Raises
+    ------
+    ConfigurationError
+        An option or a plugin is invalid.
+    SchedulerError
+        A plugin failed.
+    """
+    began = time.perf_counter()
+    cloud = SimulatedCloud(conf, inventory, seed)
+    peak = trace.peak().tolist()
+    result = Result(
+        settings, trace.name, seed, len(inventory.hosts), lower_bound(peak, inventory)
+    )
+    meter = _Meter(cloud, trace)
+    #: Times, kinds and UUIDs of deletions and of ends of builds.
+    events: list[tuple[float, int, str]] = []
+    first_s, last_s = max(0.0, trace.arrivals[0]), trace.arrivals[-1]
+    sample_times = np.linspace(first_s, max(first_s, last_s), N_SAMPLES).tolist()
+
+    def advance(until: float) -> None:
+        """Let events happen, and measure, up to a time."""
+        while True:
+            event_s = events[0][0] if events else math.inf
+            n_measured = len(result.times_s)
+            sample_s = sample_times[n_measured] if n_measured < N_SAMPLES else math.inf
+            if min(event_s, sample_s) > until:
+                break
+            if sample_s < event_s:
+                result.times_s.append(sample_s)
+                measures = meter.measure()
+                measures["instances"] = cloud.n_instances
+                measures["refused"] = result.n_refused
+                for name, value in measures.items():
+                    result.series[name].append(value)
+                continue
+            cloud.now, kind, uuid = heapq.heappop(events)
+            if kind == _DELETION:
+                cloud.delete(uuid)
+            else:
+                cloud.end_build(uuid)
+        cloud.now = until
+
+    arrivals, departures = trace.arrivals.tolist(), trace.departures.tolist()
+    spec_of = trace.spec_of.tolist()
+    row = 0
+    while row < len(trace):
+        spec = trace.specs[spec_of[row]]
+        rows = range(row, row + spec.num_instances)
+        row = rows.stop
+        advance(arrivals[rows.start])
+        uuids = [trace.uuids[i] for i in rows]
+        record = cloud.place(spec, uuids)
+        result.n_requests += len(uuids)
+        if progress is not None:
+            progress(len(uuids))
+        if record.outcome is Outcome.SELECTED:
+            for i, uuid in zip(rows, uuids, strict=True):
+                if math.isfinite(departures[i]):
+                    heapq.heappush(events, (departures[i], _DELETION, uuid))
+                # The population of the beginning was not built all at once.
+                built_s = cloud.now + (BUILD_S if cloud.now >= 0 else 0.0)
+                heapq.heappush(events, (built_s, _BUILT, uuid))
+            continue
+        result.n_refused += len(uuids)
+        result.refused_by_flavor[spec.flavor.name] += len(uuids)
+        result.refused_by_cause[cause_of(record)] += len(uuids)
+        if stops_at_refusal:
+            break
+    else:
+        advance(last_s)
+    result.used_at_end = meter.used_shares()
+    result.elapsed_s = time.perf_counter() - began
+    return result
+
+
+def fewest_hosts(
+    run: Callable[[int], Result], bound: int, *, max_factor: float = 4.0
+) -> int | None:
+    """Return the fewest hosts without a refusal, by bisection.
+
+    More hosts are taken to never cause a refusal; with random choice among hosts this
+    is not certain, so that the number may be a little too high.
+
+    Parameters
+    ----------
+    run : callable
+        Takes a number of hosts, and returns the result of a run that may stop at the
+        first refusal.
+    bound : int
+        The lower bound, where the search begins.
+    max_factor : float
+        None is returned if a run on this many times the bound refuses an instance.
+    """
+    low, high = bound - 1, bound
+    while run(high).n_refused:
+        low = high
+        if high >= bound * max_factor:
+            return None
+        # 2, 4, 8, … % more, up to the limit.
+        step = max(1, math.ceil(bound * 0.02), 2 * (high - bound))
+        high = min(bound + step, math.ceil(bound * max_factor))
+    while high - low > 1:
+        middle = (low + high) // 2
+        if run(middle).n_refused:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def by_flavor(results: Sequence[Result]) -> Counter[str]:
+    """Return the refused instances of several runs, by flavor."""
+    return sum((result.refused_by_flavor for result in results), Counter())
