@@ -45,6 +45,8 @@ class Result:
         The names of the settings and of the trace.
     n_requests, n_refused : int
         Instances: those requested, and those that got no host.
+    n_too_large : int
+        Instances of the trace that are larger than any host.
     lower_bound : int or None
         The fewest hosts that could hold the trace's peak; None: hosts differ.
     refused_by_flavor, refused_by_cause : mapping
@@ -66,6 +68,7 @@ class Result:
     lower_bound: int | None
     n_requests: int = 0
     n_refused: int = 0
+    n_too_large: int = 0
     refused_by_flavor: Counter[str] = dataclasses.field(default_factory=Counter)
     refused_by_cause: Counter[str] = dataclasses.field(default_factory=Counter)
     times_s: list[float] = dataclasses.field(default_factory=list)
@@ -100,6 +103,7 @@ class Result:
             "hosts": self.n_hosts,
             "lower_bound": self.lower_bound,
             "requests": self.n_requests,
+            "too_large": self.n_too_large,
             "summary": self.summary(),
             "refused_by_flavor": dict(self.refused_by_flavor.most_common()),
             "refused_by_cause": dict(self.refused_by_cause.most_common()),
@@ -142,6 +146,8 @@ class _Meter:
             ],
             axis=1,
         )
+        fits_none = ~(self._total[:, None] >= flavors).all(axis=2).any(axis=0)
+        self.n_too_large = int(counts[fits_none].sum())
         shares_of_host = (flavors / self._total.max(axis=0)).max(axis=1)
         self._largest = flavors[int(np.argmax(shares_of_host))]
 
@@ -218,6 +224,7 @@ def simulate(
         settings, trace.name, seed, len(inventory.hosts), lower_bound(peak, inventory)
     )
     meter = _Meter(cloud, trace)
+    result.n_too_large = meter.n_too_large
     #: Times, kinds and UUIDs of deletions and of ends of builds.
     events: list[tuple[float, int, str]] = []
     first_s, last_s = max(0.0, trace.arrivals[0]), trace.arrivals[-1]

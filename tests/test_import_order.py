@@ -18,6 +18,7 @@ SOURCES = (
     "filters",
     "weighers",
     "scheduler",
+    "simulator",
     "testing",
 )
 

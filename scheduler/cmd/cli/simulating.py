@@ -94,8 +94,8 @@ _MakeHosts = Callable[["Trace"], "Inventory"]
               help="Orders hosts of equal weight.")  # fmt: skip
 @click.option(
     "--seeds", "n_seeds", type=click.IntRange(1), default=1, show_default=True,
-    help="Run each trace so many times, after the first time with each arrival moved by "
-    "up to 5 minutes; the differences get intervals.",
+    help="Run each trace so many times, all but the first time with each arrival moved "
+    "by up to 5 minutes; the differences get intervals.",
 )  # fmt: skip
 @click.option(
     "--compact", is_flag=True,
@@ -346,7 +346,7 @@ def _write(comparison: Comparison, folder: Path | None, csv_file: Path | None) -
             click.echo(f"Written: {page}", err=True)
     except ImportError as e:
         raise click.ClickException(
-            f"--html needs the extra simulator: pip install 'moorage[simulator]' ({e})"
+            f"--html needs the extra simulator, matplotlib ({e})"
         ) from e
     except OSError as e:
         click.echo(f"Error: {e.filename} cannot be written: {e.strerror}", err=True)
@@ -368,6 +368,9 @@ def _show(console: Console, answer: Answer, comparison: Comparison) -> None:
     console.print(
         cell(f"{first.n_requests:,} instances on {first.n_hosts:,} hosts{bound}")
     )
+    if first.n_too_large:
+        text = f"{first.n_too_large:,} instances are larger than any host"
+        console.print(cell(text, "yellow"))
     table = make_table("", "mean", *names, right=names)
     for figure, (text, factor, unit, _) in FIGURES.items():
         table.add_row(

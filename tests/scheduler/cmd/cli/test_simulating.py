@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command simulate: traces, settings, pages, and wrong input."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from moorage.scheduler.cmd.cli.main import cli
+
+TRACE = Path(__file__).parents[4] / "examples/data/traces/azure-packing-batched.csv"
+Call = Callable[..., Result]
+
+
+@pytest.fixture
+def call() -> Call:
+    def call(*args: str, status: int = 0, before: tuple[str, ...] = ()) -> Result:
+        result = CliRunner().invoke(cli, [*before, "simulate", *args])
+        assert result.exit_code == status, result.output
+        return result
+
+    return call
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> Path:
+    path = tmp_path / "pack.conf"
+    path.write_text(
+        "[filter_scheduler]\nram_weight_multiplier = -1\ncpu_weight_multiplier = -1\n"
+    )
+    return path
+
+
+def test_settings_are_compared_on_a_trace(call: Call, pack: Path) -> None:
+    args = [str(TRACE), "--first", "400", "--hosts", "20"]
+    text = call(*args, "--compare", str(pack), "--seeds", "2").stdout
+    assert text.startswith("400 instances on 20 hosts, ")
+    assert re.search(r"mean +defaults +pack", text)
+    assert re.search(r"hosts without an instance .* % +.*\(\+.* ± .*\)", text)
+    again = call(*args, "--compare", str(pack), "--seeds", "2").stdout
+    assert again == text
+
+
+def test_page_loads_nothing_else_and_is_the_same_again(
+    call: Call, pack: Path, tmp_path: Path
+) -> None:
+    pages = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        call(
+            "--synthetic", "150", "--hosts", "3", "--shape", "32:128",
+            "--compare", str(pack), "--html", str(folder),
+        )  # fmt: skip
+        pages.append((folder / "index.html").read_text())
+        assert (folder / "hosts-at-the-end.svg").stat().st_size > 1000
+    assert pages[0] == pages[1]
+    sources = re.findall(r"""(?:src|href)=["']([^"']+)""", pages[0])
+    assert all(source.startswith(("#", "data:")) for source in sources)
+    assert "<script" not in pages[0]
+    assert "Instances refused so far" in pages[0]
+
+
+def test_measures_over_time_are_written(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "measures.csv"
+    args = ["--synthetic", "50", "--hosts", "3", "--csv", str(path), "--json"]
+    answer = json.loads(call(*args).stdout)
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    [run] = answer["runs"]
+    assert len(rows) == len(run["times_s"]) == 400
+    assert float(rows[-1]["empty_hosts"]) == run["series"]["empty_hosts"][-1]
+
+
+def test_fewest_hosts_are_searched(call: Call) -> None:
+    args = [str(TRACE), "--first", "300", "--hosts", "20", "--compact"]
+    text = call(*args).stdout
+    match = re.search(
+        r"(\d+) hosts are the fewest without a refusal, ([\d.]+) times the lower bound "
+        r"of (\d+)",
+        " ".join(text.split()),
+    )
+    assert match is not None
+    hosts, ratio, bound = match.groups()
+    assert float(ratio) == pytest.approx(int(hosts) / int(bound), abs=1e-3)
+    fewer = call(str(TRACE), "--first", "300", "--hosts", str(int(hosts) - 1)).stdout
+    assert "refused most often" in fewer
+    enough = call(str(TRACE), "--first", "300", "--hosts", hosts).stdout
+    assert "refused most often" not in enough
+
+
+def test_own_history_is_simulated_on_an_inventory(call: Call, url: str) -> None:
+    inventory = Path(__file__).parents[4] / "doc/examples/hosts.yaml"
+    args = ["--history", "1d", "--inventory", str(inventory)]
+    text = call(*args, before=("--url", url)).stdout
+    # One, two, and the one that fits nowhere: it has an instance of the two.
+    assert text.startswith("3 instances on ")
+
+
+def test_setting_changes_the_driver(call: Call) -> None:
+    args = [str(TRACE), "--first", "200", "--hosts", "20"]
+    filters = "filter_scheduler.enabled_filters=ComputeFilter"
+    assert call(*args, "--set", filters).stdout != ""
+    text = call(*args, "--set", "filter_scheduler.ram_weight_multiplier=-1").stdout
+    assert text != call(*args).stdout
+    assert re.search(r"mean +configuration", text)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--hosts", "3"], "Pass a trace, --synthetic or --history"),
+        ([str(TRACE)], "Pass --hosts"),
+        ([str(TRACE), "--synthetic", "3", "--hosts", "3"], "Pass a trace"),
+        (["no.csv", "--hosts", "3"], "no.csv: cannot be read"),
+        ([str(TRACE), "--hosts", "3", "--shape", "big"], "'big' is no shape of a host"),
+        ([str(TRACE), "--hosts", "3", "--shape", "0:1"], "'0:1' is no shape of a host"),
+        ([str(TRACE), "--inventory", "no.yaml"], "no.yaml: cannot be read"),
+        (
+            [str(TRACE), "--hosts", "3", "--columns", "id=x"],
+            "no arrival_s, departure_s, vcpus, memory_mb",
+        ),
+        (
+            [str(TRACE), "--hosts", "3", "--set", "filter_scheduler.ram_multiplier=1"],
+            "has such an option. Did you mean ram_weight_multiplier?",
+        ),
+        (
+            [str(TRACE), "--hosts", "3", "--set", "moorage.driver=none"],
+            "none",
+        ),
+        ([str(TRACE), "--hosts", "3", "--compare", "no.conf"], "no.conf"),
+        (
+            [str(TRACE), "--inventory", "x", "--compact"],
+            "--compact searches a number of equal hosts",
+        ),
+    ],
+)
+def test_wrong_input_gets_one_line(args: list[str], message: str) -> None:
+    result = CliRunner().invoke(cli, ["simulate", *args])
+    assert result.exit_code in (1, 2)
+    assert message in " ".join(result.output.split())
+    assert "Traceback" not in result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_unknown_option_of_a_file_is_named(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "typo.conf"
+    path.write_text("[filter_scheduler]\nram_weight_multiplyer = 2\n")
+    args = [str(TRACE), "--hosts", "3", "--compare", str(path)]
+    message = call(*args, status=1).output
+    assert "[filter_scheduler] ram_weight_multiplyer" in message
+
+
+def test_page_that_cannot_be_written_loses_no_result(
+    call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    args = ["--synthetic", "20", "--hosts", "3", "--html", str(tmp_path / "file")]
+    result = call(*args)
+    assert "cannot be written" in result.stderr
+    assert result.stdout.startswith("20 instances on 3 hosts")
+
+
+def test_left_out_lines_are_shown(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    head, *lines = TRACE.read_text().splitlines()[:20]
+    path.write_text("\n".join([head, *lines, "x,1,-5,1,0,0.1,0.2"]))
+    text = call(str(path), "--hosts", "5").stdout
+    assert "left out 1 (line 21) without CPUs or memory" in " ".join(text.split())
