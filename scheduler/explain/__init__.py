@@ -26,6 +26,7 @@ from .cloud_fill import (
 )
 from .dry_run import dry_run
 from .explainer import Explainer, UnknownHost
+from .failure_groups import FailureGroup, group_failures
 from .flavors import FlavorRequest, request_of_flavor, requests_of_decisions
 from .funnel import (
     FunnelStep,
@@ -60,6 +61,7 @@ __all__ = [
     "CloudFill",
     "Difference",
     "Explainer",
+    "FailureGroup",
     "FillGroup",
     "FlavorCapacity",
     "FlavorRequest",
@@ -87,6 +89,7 @@ __all__ = [
     "describe_request",
     "dry_run",
     "funnel",
+    "group_failures",
     "host_conditions",
     "host_reasons",
     "replay",

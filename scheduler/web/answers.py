@@ -24,6 +24,7 @@ from ..explain import (
     FlavorRequest,
     PastHost,
     cause_of,
+    group_failures,
     request_of_flavor,
     requests_of_decisions,
     with_funnel,
@@ -39,6 +40,8 @@ NOW: Final = "now"
 MAX_WHOLE: Final = 20
 #: The newest decisions whose flavors the capacity is computed for.
 MAX_DECISIONS: Final = 200
+#: The newest decisions without a host that are grouped; reading one takes 0.3 ms.
+MAX_GROUPED: Final = 1000
 #: Concurrent reads of the store, and seconds that a further read waits for one to end.
 _MAX_READS: Final = 3
 _WAIT_S: Final = 0.2
@@ -183,6 +186,25 @@ class Answers:
         return {
             "decisions": [self._short(decision) for decision in page.decisions],
             "next": _next(page),
+            "max_view_age_s": self.explainer.max_view_age_s,
+        }
+
+    def failures(self, query: DecisionQuery) -> dict[str, Any]:
+        """Return the newest decisions without a host by cause and what was requested.
+
+        `failed` and `limit` of the query are replaced.
+        """
+        page = self.store.page(
+            dataclasses.replace(query, failed=True, limit=MAX_GROUPED)
+        )
+        groups = group_failures(
+            (decision.record, _readable_request(decision))
+            for decision in page.decisions
+        )
+        return {
+            "groups": [dataclasses.asdict(group) for group in groups],
+            "n_decisions": len(page.decisions),
+            "is_complete": page.next_id is None,
         }
 
     def decision(self, id_: str) -> dict[str, Any]:
@@ -411,16 +433,21 @@ def _base64(data: bytes) -> str:
 
 def _whole(stored: StoredDecision) -> dict[str, Any]:
     """Return a decision with its funnel, scores, claims and request."""
-    try:
-        request = stored.request
-    except InvalidRequest:  # of another version: the rest is shown
-        request = None
+    request = _readable_request(stored)
     return {
         "id": str(stored.id),
         "decided_at": stored.decided_at,
         "project_id": stored.project_id,
         **with_funnel(stored.record, request),
     }
+
+
+def _readable_request(stored: StoredDecision) -> RequestSpec | None:
+    """Return a decision's request; None: it is not stored, or of another version."""
+    try:
+        return stored.request
+    except InvalidRequest:
+        return None
 
 
 def finite(value: Any) -> Any:  # noqa: ANN401 - plain data of any shape
