@@ -43,6 +43,7 @@ from .host_list import (
     host_conditions,
     summarize,
 )
+from .host_search import NOT_UP, SORTS, HostSearch
 from .past_host import HostRank, PastHost
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom, host_reasons
 from .replay import Difference, Replay, ReplaySummary, replay
@@ -52,7 +53,9 @@ from .tree_checks import HostTree
 __all__ = [
     "BY_CELL",
     "BY_ZONE",
+    "NOT_UP",
     "RESOURCES",
+    "SORTS",
     "CapacityReport",
     "Change",
     "CheckStage",
@@ -70,6 +73,7 @@ __all__ = [
     "HostPage",
     "HostRank",
     "HostReason",
+    "HostSearch",
     "HostSummary",
     "HostTree",
     "HostVerdict",

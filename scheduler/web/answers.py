@@ -9,7 +9,7 @@ import dataclasses
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Final, Protocol, TypeVar
@@ -31,6 +31,7 @@ from ..explain import (
 )
 from ..request import set_field
 from ..sources.base import NoFlavors
+from ..status import ComponentState
 from .specs import notes_on, read_flavor, read_request
 
 #: The id that stands for the view of the present state, not for a stored view.
@@ -141,6 +142,8 @@ class Answers:
     max_reads : int
         Reads of the store at the same time: fewer than the threads that answer, so
         that a store that hangs does not stop the paths that do not need it.
+    components : callable, optional
+        Returns the state of what the process depends on.
     """
 
     def __init__(
@@ -149,8 +152,10 @@ class Answers:
         store: ReadsDecisions | None,
         *,
         max_reads: int = _MAX_READS,
+        components: Callable[[], Sequence[ComponentState]] = tuple,
     ) -> None:
         self.explainer = explainer
+        self.components = components
         self._store: _BoundedReads | None = None
         if store is not None:
             free = threading.BoundedSemaphore(max_reads)

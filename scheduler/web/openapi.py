@@ -240,9 +240,7 @@ _ANSWERS: Final[dict[str, tuple[str, str, Schema]]] = {
     "/v1/decisions": (
         "get",
         "Decisions in short, the newest first.",
-        _object(
-            decisions=_list(_SHORT), next=_OPTIONAL_TEXT, max_view_age_s=_NUMBER
-        ),
+        _object(decisions=_list(_SHORT), next=_OPTIONAL_TEXT, max_view_age_s=_NUMBER),
     ),
     "/v1/failures": (
         "get",

@@ -117,7 +117,7 @@ def _elements(answer: TestResponse) -> _Elements:
         ("/hosts/h11", 404, "similar: h1"),
         (f"/hosts/{'x' * 256}", 400, "has more than 255 characters"),
         ("/decisions?since=2h", 400, "is none of 15m"),
-        ("/decisions?outcome=x", 400, "neither refused nor selected"),
+        ("/decisions?outcome=x", 400, "is none of refused, selected, no valid host, failed"),
         ("/decisions?after=x", 400, "does not match"),
         (f"/why-not?host=h11&request={SELECTED}", 404, "similar: h1"),
         (f"/why-not?host={NAMES[0]}&request=nothing", 404, "No decision is stored"),
