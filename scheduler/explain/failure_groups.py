@@ -89,7 +89,7 @@ def request_shape(spec_obj: RequestSpec | None) -> tuple[str, str]:
     disk_gb = sum(flavor.get(name) or 0 for name in ("root_gb", "ephemeral_gb"))
     sizes = (
         f"{flavor.get('vcpus') or 0:,} vCPU",
-        f"{flavor.get('memory_mb') or 0:,} MiB",
+        _memory(flavor.get("memory_mb") or 0),
         f"{disk_gb:,} GB",
     )
     parts = [
@@ -114,3 +114,7 @@ def request_shape(spec_obj: RequestSpec | None) -> tuple[str, str]:
 
 def _some(pairs: Mapping[str, str]) -> list[tuple[str, str]]:
     return sorted(pairs.items())[:_MAX_LISTED]
+
+
+def _memory(mb: int) -> str:
+    return f"{mb // 1024:,} GiB" if mb and mb % 1024 == 0 else f"{mb:,} MiB"

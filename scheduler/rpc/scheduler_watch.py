@@ -15,8 +15,7 @@ from .endpoints import TOPIC, BaseAPIEndpoint
 LOG = logging.getLogger(__name__)
 
 _CHECK_EVERY_S: Final = 10.0
-#: Maximum seconds to wait for an answer; the broker drops the message after them.
-_TIMEOUT_S: Final = 5
+_TIMEOUT_S: Final = 5.0
 _STOP_S: Final = 1.0
 
 
@@ -26,17 +25,22 @@ class SchedulerWatch:
     Parameters
     ----------
     transport : oslo_messaging.Transport
+    timeout_s : float
+        Maximum wait for an answer; the broker drops the message after it.
     """
 
-    def __init__(self, transport: oslo_messaging.Transport) -> None:
+    def __init__(
+        self, transport: oslo_messaging.Transport, *, timeout_s: float = _TIMEOUT_S
+    ) -> None:
         target = oslo_messaging.Target(
             topic=TOPIC,
             namespace=BaseAPIEndpoint.target.namespace,
             version=BaseAPIEndpoint.target.version,
         )
         self._client = oslo_messaging.get_rpc_client(
-            transport, target, timeout=_TIMEOUT_S
+            transport, target, timeout=timeout_s
         )
+        self._timeout_s = timeout_s
         self._answered_at: float | None = None
         self.problem = "No scheduler has been asked yet."
         self._checks = Periodic(
@@ -59,7 +63,7 @@ class SchedulerWatch:
                 else f"; the last answer was {time.monotonic() - since_s:.0f} s ago"
             )  # fmt: skip
             why = (
-                f"answered within {_TIMEOUT_S} s"
+                f"answered within {self._timeout_s:g} s"
                 if isinstance(e, oslo_messaging.MessagingTimeout)
                 else f"could be asked: {type(e).__name__}"
             )

@@ -142,6 +142,10 @@ def test_the_api_explains_decisions_and_is_monitored_as_a_scheduler_is(
         [decision] = _moorage(config, "explain", uuid)["decisions"]
         assert decision["instances"][0]["host"] == "h1"
         assert _moorage(config, "replay", uuid)["identical"]
+        bearer = {"Authorization": f"Bearer {WEB_TOKEN}"}
+        for name in ("Schedulers", "Broker", "Placement", "Source of hosts"):
+            state = f'<li class="good"><b>{name}</b> ready'
+            wait_until(lambda state=state: state in _page(config, "/", **bearer)[1])
         [verdict] = _moorage(config, "why-not", "h2", uuid)["nodes"]
         checks = {each["check"] for each in verdict["reasons"]}
         assert checks == {"COMPUTE_STATUS_DISABLED", "ComputeFilter"}

@@ -26,10 +26,10 @@ def _run(url: str, *args: str) -> str:
 def test_failures_are_grouped_by_cause_and_by_what_was_requested(
     api: ExplainingAPI, url: str
 ) -> None:
+    gold_specs = {"trait:CUSTOM_GOLD": "required"}
     for number in range(2):
-        decide(api.scheduler, f"req-gold-{number}", [_UUIDS[number]], vcpus=512, extra_specs={
-            "trait:CUSTOM_GOLD": "required"
-        })  # fmt: skip
+        id_ = f"req-gold-{number}"
+        decide(api.scheduler, id_, [_UUIDS[number]], vcpus=512, extra_specs=gold_specs)
     decide(api.scheduler, "req-large", [_UUIDS[2]], vcpus=513)
     api.store.flush()
     groups = json.loads(_run(url, "--group", "--json"))["groups"]
