@@ -37,12 +37,12 @@ _GROUPS: Final = 100
 _OPEN_GROUPS: Final = 16
 #: Hosts that a search lists.
 _FOUND: Final = 50
-#: What a search finds decisions by, and the argument of `DecisionQuery`.
-_DECISION_NAMES: Final = {
-    "request": "request_id",
-    "instance": "instance_uuid",
-    "project": "project_id",
-    "flavor": "flavor",
+#: What a search finds decisions by.
+_DECISION_NAMES: Final[Mapping[str, Callable[[str], DecisionQuery]]] = {
+    "request": lambda name: DecisionQuery(request_id=name, limit=1),
+    "instance": lambda name: DecisionQuery(instance_uuid=name, limit=1),
+    "project": lambda name: DecisionQuery(project_id=name, limit=1),
+    "flavor": lambda name: DecisionQuery(flavor=name, limit=1),
 }
 #: Instances of a decision whose places are looked up.
 _PLACED: Final = 200
@@ -159,10 +159,9 @@ class _Views:
         """Yield what has decisions of this name, and the path of its page."""
         store = self._answers.store
         names = dict.fromkeys((name, name.lower()))  # UUIDs have no case
-        for kind, field in _DECISION_NAMES.items():
+        for kind, query_of in _DECISION_NAMES.items():
             for spelling in names:
-                query = DecisionQuery(**{field: spelling}, limit=1)
-                if store.page(query).decisions:
+                if store.page(query_of(spelling)).decisions:
                     path = (
                         question_path("decisions", **{kind: spelling})
                         if kind in ("project", "flavor")
