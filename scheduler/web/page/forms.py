@@ -83,11 +83,6 @@ def decision_query(args: Args) -> DecisionQuery:
         )
     if since and since not in AGES:
         raise InvalidRequest(f"since: {excerpt(since)} is none of {', '.join(AGES)}")
-    starts_s = [
-        start_s
-        for start_s in (_time(args, "from"), now_s() - AGES[since] if since else None)
-        if start_s is not None
-    ]
     return DecisionQuery(
         instance_uuid=fields["instance"] or None,
         project_id=fields["project"] or None,
@@ -95,11 +90,24 @@ def decision_query(args: Args) -> DecisionQuery:
         flavor=fields["flavor"] or None,
         failed=True if outcome == "refused" else None,
         outcome=Outcome(outcome) if outcome not in ("", "refused") else None,
-        since_s=max(starts_s) if starts_s else None,
+        since_s=now_s() - AGES[since] if since else _time(args, "from"),
         until_s=_time(args, "to"),
         after=int(fields["after"]) if fields["after"] else None,
         limit=PAGE,
     )
+
+
+def decision_args(args: Args, age: str = "") -> dict[str, str]:
+    """Return the fields of the form of decisions: a time replaces an age.
+
+    Parameters
+    ----------
+    age : str
+        The age if the form has neither.
+    """
+    if text(args, "from") or text(args, "to"):
+        return {**args, "since": ""}
+    return {"since": age, **args}
 
 
 def _time(args: Args, name: str) -> float | None:

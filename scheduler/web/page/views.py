@@ -173,7 +173,7 @@ class _Views:
 
     def decisions(self) -> tuple[str, int]:
         """Show stored decisions, the newest first."""
-        args = request.args
+        args = forms.decision_args(_shown(request.args))
 
         def find() -> Any:  # noqa: ANN401 - JSON
             return finite(self._answers.decisions(forms.decision_query(args)))
@@ -182,7 +182,7 @@ class _Views:
         page = render(
             "decisions.html",
             path="/decisions",
-            args=_shown(args),
+            args=args,
             ages=forms.AGES,
             outcomes=forms.OUTCOMES,
             answer=answer or {"decisions": [], "next": None, "max_view_age_s": 0},
@@ -192,7 +192,7 @@ class _Views:
 
     def failures(self) -> tuple[str, int]:
         """Show decisions without a host by cause and what was requested."""
-        args = {"since": "1h", **_shown(request.args)}
+        args = forms.decision_args(_shown(request.args), "1h")
 
         def find() -> Any:  # noqa: ANN401 - JSON
             return finite(self._answers.failures(forms.decision_query(args)))

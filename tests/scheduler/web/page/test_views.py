@@ -365,6 +365,10 @@ def test_decisions_are_filtered_as_by_the_command(client: Client) -> None:
     assert shown(outcome="failed") == set()
     assert shown(to="2020-01-01T00:00") == set()
     assert shown(**{"from": "2020-01-01T00:00"}) == {SELECTED, TWO, FAILED}
+    # A time replaces an age.
+    assert shown(since="15m", to="2020-01-01T00:00") == set()
+    everything = {SELECTED, TWO, FAILED}
+    assert shown(since="15m", **{"from": "2020-01-01T00:00"}) == everything
     assert shown(flavor="no-such") == set()
     assert shown(project="other") == set()
 
@@ -475,6 +479,7 @@ def test_many_places_are_folded(api: ExplainingAPI, client: Client) -> None:
     try:
         by_rack = client.get("/?by=rack").text
         assert by_rack.count("<details><summary>") == 41  # and those in no rack
+        assert "/hosts?place=rack%3Df7" in by_rack
         assert "<details><summary>" not in client.get("/?by=cell").text
     finally:
         table.drop_many(each.uuid for each in records)
