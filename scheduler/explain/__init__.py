@@ -26,6 +26,7 @@ from .cloud_fill import (
 )
 from .dry_run import dry_run
 from .explainer import Explainer, UnknownHost
+from .failure_groups import FailureGroup, group_failures
 from .flavors import FlavorRequest, request_of_flavor, requests_of_decisions
 from .funnel import (
     FunnelStep,
@@ -42,6 +43,7 @@ from .host_list import (
     host_conditions,
     summarize,
 )
+from .host_search import NOT_UP, SORTS, HostSearch
 from .past_host import HostRank, PastHost
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom, host_reasons
 from .replay import Difference, Replay, ReplaySummary, replay
@@ -51,7 +53,9 @@ from .tree_checks import HostTree
 __all__ = [
     "BY_CELL",
     "BY_ZONE",
+    "NOT_UP",
     "RESOURCES",
+    "SORTS",
     "CapacityReport",
     "Change",
     "CheckStage",
@@ -60,6 +64,7 @@ __all__ = [
     "CloudFill",
     "Difference",
     "Explainer",
+    "FailureGroup",
     "FillGroup",
     "FlavorCapacity",
     "FlavorRequest",
@@ -68,6 +73,7 @@ __all__ = [
     "HostPage",
     "HostRank",
     "HostReason",
+    "HostSearch",
     "HostSummary",
     "HostTree",
     "HostVerdict",
@@ -87,6 +93,7 @@ __all__ = [
     "describe_request",
     "dry_run",
     "funnel",
+    "group_failures",
     "host_conditions",
     "host_reasons",
     "replay",

@@ -171,7 +171,7 @@ def _group_keys(hosts: HostBatch, conf: cfg.ConfigOpts, by: str) -> list[_GroupK
 def _groups(
     hosts: HostBatch, conditions: npt.NDArray[Any], names: Sequence[_GroupKey]
 ) -> Iterator[FillGroup]:
-    resources = _resources(hosts)
+    resources = host_resources(hosts)
     keys = zip(
         names,
         hosts.host.tolist(),
@@ -195,7 +195,8 @@ def _groups(
         )
 
 
-def _resources(hosts: HostBatch) -> dict[str, ResourceFill]:
+def host_resources(hosts: HostBatch) -> dict[str, ResourceFill]:
+    """Return the fill of each of `RESOURCES`."""
     free_gb = hosts.free_disk_mb // _MIB_PER_GIB
     ram_mb, disk_gb = hosts.total_usable_ram_mb, hosts.total_usable_disk_gb
     return {

@@ -40,6 +40,7 @@ from .dry_run import dry_run
 from .flavors import FlavorRequest, request_of_flavor
 from .host_checks import HostChecks, NamedNode
 from .host_list import HostPage, HostSummary, summarize
+from .host_search import HostSearch, find_hosts
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom, host_reasons
 from .tree_checks import HostTree
 
@@ -110,19 +111,40 @@ class Explainer:
         """Return what the source of hosts does not know, in general or now."""
         return list(self._parts().source.unknowns())
 
+    def cell_names(self) -> Mapping[str, str]:
+        """Return the names of cells by UUID, as far as the source of hosts has them."""
+        return self._parts().source.cell_names()
+
     def dry_run(
         self, context: object, spec_obj: RequestSpec, n_instances: int
     ) -> DecisionRecord:
         """Return the record of a decision without claims; see `dry_run`."""
         return dry_run(self._parts(), Caller.of(context), spec_obj, n_instances)
 
-    def hosts(self, *, after: str = "", limit: int | None = None) -> HostPage:
+    def hosts(
+        self,
+        *,
+        after: str = "",
+        limit: int | None = None,
+        node_uuids: Collection[str] | None = None,
+    ) -> HostPage:
         """Return the state of compute nodes; see `summarize`."""
         parts = self._parts()
         parts.source.refresh_if_stale(parts.table)
         return summarize(
-            parts.table, parts.conf, parts.clock(), after=after, limit=limit
+            parts.table,
+            parts.conf,
+            parts.clock(),
+            after=after,
+            limit=limit,
+            node_uuids=node_uuids,
         )
+
+    def find_hosts(self, search: HostSearch) -> list[str]:
+        """Return the UUIDs of the compute nodes that match; see `find_hosts`."""
+        parts = self._parts()
+        parts.source.refresh_if_stale(parts.table)
+        return find_hosts(parts.table, parts.conf, parts.clock(), search)
 
     def view(self) -> bytes:
         """Return the current hosts, providers and options, encoded as a stored view."""

@@ -7,7 +7,7 @@ import dataclasses
 import enum
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -98,6 +98,7 @@ def summarize(
     *,
     after: str = "",
     limit: int | None = None,
+    node_uuids: Collection[str] | None = None,
 ) -> HostPage:
     """Return compute nodes of a table, ordered by the text HOST/NODE.
 
@@ -107,11 +108,16 @@ def summarize(
         Seconds since the epoch.
     after : str
         `HostPage.next` of the previous page.
+    node_uuids : collection of str, optional
+        Only these compute nodes.
     """
     hosts = table.batch()
     names = zip(hosts.host.tolist(), hosts.nodename.tolist(), strict=True)
     keys = [f"{host}/{node}" for host, node in names]
     following = [i for i, key in enumerate(keys) if key > after]
+    if node_uuids is not None:
+        uuids = hosts.uuid
+        following = [i for i in following if uuids[i] in node_uuids]
     following.sort(key=keys.__getitem__)
     claims = Counter(claim.node_uuid for claim in table.claims.unreported())
     page = following[:limit]
