@@ -20,8 +20,8 @@ from .text import cell, safe
 _MAX_ID: Final = 255
 #: The latest time that the API takes, in the year 5138.
 _MAX_TIME_S: Final = 1e11
-#: Columns of the output if it is not a terminal: files and pipes need no wrapping.
-_WIDTH: Final = 160
+#: Columns of the output to a file or a pipe, whose lines are not wrapped.
+_WIDTH: Final = 100_000
 
 
 def json_option(command: Callable[..., None]) -> Callable[..., None]:
