@@ -259,7 +259,8 @@ def _follow(
             for decision in new_decisions:
                 click.echo(json.dumps(decision))
         elif new_decisions:
-            print_answer(False, {"decisions": new_decisions}, _list)
+            answer = {"decisions": new_decisions}
+            print_answer(False, answer, _list, uses_pager=False)
         printed = {decision["id"] for decision in listed}
         # A worker may store a decision late: read the last seconds again.
         newest = max((decision["decided_at"] for decision in listed), default=0.0)
