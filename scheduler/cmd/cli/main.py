@@ -191,10 +191,12 @@ def decisions(
 
 
 def _list(console: Console, answer: Answer) -> None:
-    if answer["decisions"]:
-        console.print(tables.decisions_table(answer["decisions"]))
-    else:
+    if not answer["decisions"]:
         console.print("No stored decision matches.")
+        return
+    if answer.get("next") is not None:
+        console.print(f"There are earlier ones than these {len(answer['decisions'])}:")
+    console.print(tables.decisions_table(answer["decisions"]))
 
 
 def _grouped(api: ApiClient, query: dict[str, Any]) -> Answer:

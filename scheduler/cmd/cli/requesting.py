@@ -169,7 +169,13 @@ def schedule(
 
 
 def _show_dry_run(console: Console, answer: Answer) -> None:
-    explaining.show(console, answer["decision"])
+    # A dry run has neither a request id nor instances: the numbers are enough.
+    instances = [
+        {**instance, "instance_uuid": number}
+        for number, instance in enumerate(answer["decision"]["instances"], 1)
+    ]
+    decision = {**answer["decision"], "request_id": "Dry run", "instances": instances}
+    explaining.show(console, decision)
     print_notes(console, answer["notes"])
 
 
