@@ -25,7 +25,7 @@ from moorage.scheduler.conf.keystoneauth import auth_opts
 from moorage.scheduler.drivers.plugins import load_filters, load_weighers
 from moorage.scheduler.hosts import COLUMNS, HostBatch, HostTable
 from moorage.scheduler.placement.query import Requirements
-from moorage.scheduler.prefilters import PrefilterRequest
+from moorage.scheduler.prefilters import ENABLED_BY, PrefilterRequest
 from moorage.scheduler.service import build
 from moorage.scheduler.sources.inventory import InventoryHost, read_inventory
 from moorage.scheduler.sources.inventory_schema import inventory_schema
@@ -338,6 +338,16 @@ def test_named_options_exist() -> None:
     }
     elsewhere = {("filter_scheduler", "pci_in_placement")}  # of nova's other services
     assert {each for each in named if each[1:] not in known | elsewhere} == set()
+
+
+def test_page_names_the_options_of_the_prefilters() -> None:
+    page = (DOC / "reference/plugin-interfaces.rst").read_text()
+    _, _, table = page.partition(".. _prefilter-options:")
+    rows = re.findall(r"\* - ``(\w+)``\n     - ``(\w+)`` \((\w+)\)", table)
+    assert {name: option for name, option, _ in rows} == ENABLED_BY
+    defaults = load([], config_files=[]).scheduler
+    for _, option, default in rows:
+        assert str(defaults[option]).lower() == default
 
 
 def test_metrics_page_has_all_metrics_and_no_other_page_has_unknown_ones() -> None:

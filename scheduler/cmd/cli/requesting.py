@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 #: The exit status of a request for which there is no host.
 _NO_VALID_HOST: Final = 3
+#: The project, and the name of the flavor, of requests.
 _PROJECT: Final = "moorage-request"
 
 _T = TypeVar("_T")
@@ -215,6 +216,7 @@ def request(
     [placement]. The exit status is 3 if there is no valid host.
     """
     document = request_document(options)
+    document["flavor"]["name"] = _PROJECT
     session.refuse_snapshot()
     conf = read_options(session.config_files)
     uuids = [str(uuid.uuid4()) for _ in range(count)]
