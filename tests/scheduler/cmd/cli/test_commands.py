@@ -165,6 +165,9 @@ def _hosts(call: Call, *args: str) -> list[str]:
 
 def test_hosts_are_chosen_and_sorted_by_their_values(call: Call) -> None:
     rows = list(csv.DictReader(io.StringIO(call("hosts", "--csv").stdout)))
+    assert {row["cell"] for row in rows} == {"cell1", "cell2"}
+    in_cell = [row["host"] for row in rows if row["cell"] == "cell1"]
+    assert _hosts(call, "--where", "cell=cell1") == in_cell
     for name in ("vcpu", "free_ram", "instances"):
         wanted = sorted((float(row[name]) for row in rows), reverse=True)
         order = _hosts(call, "--sort", f"-{name}")
@@ -467,6 +470,9 @@ def test_capacity_reads_flavors_of_a_file(call: Call, tmp_path: Path) -> None:
     [flavor] = json.loads(call("capacity", "--flavors", str(path), "--json").stdout)[
         "flavors"
     ]
+    cells = {place["cell"] for place in flavor["places"]}
+    assert cells
+    assert cells <= {"cell1", "cell2"}
     shown = call("capacity", "--flavors", str(path)).stdout
     assert "[red]x" in shown
     assert f"{flavor['n_instances']:,}" in shown
