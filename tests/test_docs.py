@@ -7,6 +7,7 @@ import ast
 import importlib.util
 import pkgutil
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -17,9 +18,11 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 import pytest
+from click.testing import CliRunner
 from oslo_config import cfg, generator
 
 from moorage.objects import RequestSpec
+from moorage.scheduler.cmd.cli.main import cli
 from moorage.scheduler.conf import list_opts, load, register_opts
 from moorage.scheduler.conf.keystoneauth import auth_opts
 from moorage.scheduler.drivers.plugins import load_filters, load_weighers
@@ -323,6 +326,24 @@ def _exists(name: str) -> bool:
     except (ImportError, AttributeError):
         return False
     return True
+
+
+def test_pages_show_commands_with_options_that_exist() -> None:
+    shown = {
+        command.replace("\\\n", " ")
+        for page in PAGES
+        for command in re.findall(
+            r"^ +\$ moorage ((?:.*\\\n)*.*)$", page.read_text(), re.MULTILINE
+        )
+    }
+    assert shown
+    # An unknown command or option is refused before --help is.
+    wrong = [
+        command
+        for command in sorted(shown)
+        if CliRunner().invoke(cli, [*shlex.split(command), "--help"]).exit_code
+    ]
+    assert wrong == []
 
 
 def test_named_options_exist() -> None:

@@ -22,6 +22,7 @@ from ..fixtures.ports import free_port
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka")]
 
+PAGE = Path(__file__).parents[2] / "doc/how-to/kafka.rst"
 SCRIPT = Path(__file__).parents[2] / "examples/kafka_broker.py"
 TOPICS = {
     "moorage-aggregates",
@@ -85,6 +86,9 @@ def test_a_scheduler_reads_the_topics_that_the_script_created(
     [server] = conf.kafka.bootstrap_servers
     topics = AdminClient({"bootstrap.servers": server}).list_topics(timeout=30).topics
     assert topics.keys() >= TOPICS
+    page = PAGE.read_text()
+    for line in (lines[1], lines[-1]):
+        assert line.strip().replace(server, "127.0.0.1:9092") in page
     source = KafkaSource(conf)
     source.start(HostTable())
     source.stop()
