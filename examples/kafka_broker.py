@@ -96,6 +96,9 @@ def create(admin: AdminClient, topics: Mapping[str, str]) -> None:
             if e.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
             print(f"The topic {topic} exists")
+    # The broker serves topics a moment after its controller has created them.
+    while not topics.keys() <= admin.list_topics(timeout=START_S).topics.keys():
+        time.sleep(0.1)
 
 
 def jars(release: str) -> Path:
@@ -143,6 +146,7 @@ def broker(server: str, libs: Path) -> Iterator[subprocess.Popen[bytes]]:
                     yield process
                 finally:
                     process.terminate()
+                    process.wait()
     except subprocess.CalledProcessError:
         sys.exit(log.read_text(errors="replace"))
     finally:

@@ -87,6 +87,7 @@ def test_a_scheduler_reads_the_topics_that_the_script_created(
     topics = AdminClient({"bootstrap.servers": server}).list_topics(timeout=30).topics
     assert topics.keys() >= TOPICS
     page = PAGE.read_text()
+    assert {line.split()[-1] for line in lines[1:-1]} == TOPICS
     for line in (lines[1], lines[-1]):
         assert line.strip().replace(server, "127.0.0.1:9092") in page
     source = KafkaSource(conf)
