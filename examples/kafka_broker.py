@@ -145,7 +145,7 @@ def broker(server: str, libs: Path) -> Iterator[subprocess.Popen[bytes]]:
                 try:
                     yield process
                 finally:
-                    process.terminate()
+                    process.kill()  # its data is deleted anyway
                     process.wait()
     except subprocess.CalledProcessError:
         sys.exit(log.read_text(errors="replace"))
