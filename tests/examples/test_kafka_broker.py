@@ -46,7 +46,7 @@ def config(tmp_path: Path) -> Path:
 def release(tmp_path: Path) -> str:
     """The URL of an archive that has the jars where Kafka's release has them."""
     path = tmp_path / "kafka_of_tests.tgz"
-    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+    with tarfile.open(path, "w:gz", compresslevel=0) as archive:
         archive.add(kafka_jars(), "kafka_of_tests/libs")
     return path.as_uri()
 
