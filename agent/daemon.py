@@ -17,7 +17,7 @@ import os_resource_classes as orc
 from oslo_config import cfg
 
 from ..scheduler import logs
-from ..scheduler.conf import load
+from ..scheduler.conf import ProgramOptions, load
 from ..scheduler.conf.keystoneauth import has_endpoint
 from ..scheduler.errors import PlacementError, SchedulerError
 from ..scheduler.failures import one_line, without_secrets
@@ -147,7 +147,7 @@ def run(argv: Sequence[str]) -> int:
     SIGHUP reloads the options of [agent], sends a whole report, and compares the
     machine's inventories in Placement.
     """
-    conf = cfg.ConfigOpts()
+    conf = ProgramOptions()
     logs.register_opts(conf)
     try:
         register_opts(conf)

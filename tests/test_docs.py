@@ -7,6 +7,7 @@ import ast
 import importlib.util
 import pkgutil
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -17,15 +18,17 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 import pytest
+from click.testing import CliRunner
 from oslo_config import cfg, generator
 
 from moorage.objects import RequestSpec
+from moorage.scheduler.cmd.cli.main import cli
 from moorage.scheduler.conf import list_opts, load, register_opts
 from moorage.scheduler.conf.keystoneauth import auth_opts
 from moorage.scheduler.drivers.plugins import load_filters, load_weighers
 from moorage.scheduler.hosts import COLUMNS, HostBatch, HostTable
 from moorage.scheduler.placement.query import Requirements
-from moorage.scheduler.prefilters import PrefilterRequest
+from moorage.scheduler.prefilters import ENABLED_BY, PrefilterRequest
 from moorage.scheduler.service import build
 from moorage.scheduler.sources.inventory import InventoryHost, read_inventory
 from moorage.scheduler.sources.inventory_schema import inventory_schema
@@ -325,6 +328,24 @@ def _exists(name: str) -> bool:
     return True
 
 
+def test_pages_show_commands_with_options_that_exist() -> None:
+    shown = {
+        command.replace("\\\n", " ")
+        for page in PAGES
+        for command in re.findall(
+            r"^ +\$ moorage ((?:.*\\\n)*.*)$", page.read_text(), re.MULTILINE
+        )
+    }
+    assert shown
+    # An unknown command or option is refused before --help is.
+    wrong = [
+        command
+        for command in sorted(shown)
+        if CliRunner().invoke(cli, [*shlex.split(command), "--help"]).exit_code
+    ]
+    assert wrong == []
+
+
 def test_named_options_exist() -> None:
     known = set(registered())
     ours = {"moorage", "telemetry", "agent", "scheduler", "filter_scheduler", "metrics"}
@@ -338,6 +359,16 @@ def test_named_options_exist() -> None:
     }
     elsewhere = {("filter_scheduler", "pci_in_placement")}  # of nova's other services
     assert {each for each in named if each[1:] not in known | elsewhere} == set()
+
+
+def test_page_names_the_options_of_the_prefilters() -> None:
+    page = (DOC / "reference/plugin-interfaces.rst").read_text()
+    _, _, table = page.partition(".. _prefilter-options:")
+    rows = re.findall(r"\* - ``(\w+)``\n     - ``(\w+)`` \((\w+)\)", table)
+    assert {name: option for name, option, _ in rows} == ENABLED_BY
+    defaults = load([], config_files=[]).scheduler
+    for _, option, default in rows:
+        assert str(defaults[option]).lower() == default
 
 
 def test_metrics_page_has_all_metrics_and_no_other_page_has_unknown_ones() -> None:

@@ -18,7 +18,7 @@ from typing import Final
 from oslo_config import cfg
 
 from .. import logs
-from ..conf import load
+from ..conf import ProgramOptions, load
 from ..errors import SchedulerError
 from ..failures import one_line
 from ..placement.allocations.journal_file import make_folder
@@ -204,7 +204,7 @@ def configure(argv: Sequence[str], description: str) -> cfg.ConfigOpts:
     cfg.Error, ConfigurationError
         An option or a file is invalid.
     """
-    conf = cfg.ConfigOpts()
+    conf = ProgramOptions()
     logs.register_opts(conf)
     register_opts(conf)
     load(argv, conf=conf, description=description)

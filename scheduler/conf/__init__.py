@@ -9,7 +9,9 @@ options are in the groups ``[moorage]``, ``[telemetry]``, ``[web]``, ``[kafka]``
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 from oslo_config import cfg
 
@@ -42,7 +44,14 @@ from . import (
 from .keystoneauth import auth_opts
 from .values import check_values, registered_opts
 
-__all__ = ["explaining", "list_opts", "load", "register_opts", "registered_opts"]
+__all__ = [
+    "ProgramOptions",
+    "explaining",
+    "list_opts",
+    "load",
+    "register_opts",
+    "registered_opts",
+]
 
 _GROUPS = (
     default,
@@ -69,6 +78,33 @@ _GROUPS = (
     web,
     oslo_reports,
 )
+
+#: Help texts in the format of argparse; those of oslo have "None" as the default.
+_HELP: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "config_file": (
+            "A configuration file. May be repeated: values in later files take "
+            "precedence. Without it, moorage.conf and %(prog)s.conf are read, each "
+            "from the first of ~/.moorage, ~, /etc/moorage and /etc that has it."
+        ),
+        "log_date_format": (
+            "The format of %%(asctime)s in log records; without it, "
+            "%%Y-%%m-%%d %%H:%%M:%%S. Ignored if log_config_append is set."
+        ),
+    }
+)
+
+
+class ProgramOptions(cfg.ConfigOpts):
+    """Options whose ``--help`` says what happens without an option."""
+
+    def register_cli_opts(
+        self, opts: list[cfg.Opt], group: str | cfg.OptGroup | None = None
+    ) -> None:
+        """Register options for the command line."""
+        for opt in opts:
+            opt.help = _HELP.get(opt.dest, opt.help)
+        super().register_cli_opts(opts, group)
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
@@ -129,7 +165,7 @@ def load(
     oslo_config.cfg.Error
         A file or a value is invalid; the message names it.
     """
-    conf = cfg.ConfigOpts() if conf is None else conf
+    conf = ProgramOptions() if conf is None else conf
     register_opts(conf)
     with explaining(argv):
         conf(

@@ -66,10 +66,17 @@ class NoProviders(SchedulerError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ZoneCapacity:
-    """How many more instances of a flavor fit in one zone of one cell."""
+    """How many more instances of a flavor fit in one zone of one cell.
+
+    Attributes
+    ----------
+    cell : str
+        The name of the cell; its UUID if the source of hosts knows no name.
+    """
 
     zone: str
     cell_uuid: str
+    cell: str
     n_instances: int
     n_hosts: int
 
@@ -184,11 +191,17 @@ class _Counter:
         counts = self._count_hosts(copy.copy(flavor.spec_obj))
         notes = tuple(dict.fromkeys((*flavor.notes, *counts.notes)))
         n_on_host, sizes = counts.n_on_host, flavor.spec_obj.flavor
-        n_zones = len(self._zones)
+        n_zones, names = len(self._zones), self._parts.table.cell_names
         n_in_zone = np.bincount(self._zone_of, n_on_host, n_zones).astype(np.int64)
         n_hosts_in_zone = np.bincount(self._zone_of, n_on_host > 0, n_zones)
         capacities = [
-            ZoneCapacity(zone, cell, int(n_in_zone[i]), int(n_hosts_in_zone[i]))
+            ZoneCapacity(
+                zone,
+                cell,
+                names.get(cell, cell),
+                int(n_in_zone[i]),
+                int(n_hosts_in_zone[i]),
+            )
             for i in np.argsort(-n_in_zone, kind="stable").tolist()
             for zone, cell in [self._zones[i]]
             if n_in_zone[i]

@@ -96,6 +96,8 @@ def cause_of(record: DecisionRecord) -> str:
     for step in funnel(record):
         if not step.n_out:
             reason = _N_PROVIDERS.sub("providers", step.reason)
+            if reason.startswith(step.name):
+                return reason
             return f"{step.name}: {reason}" if reason else step.name
     if record.outcome is Outcome.FAILED:
         return record.reason.partition(":")[0].strip() or "failed"
@@ -133,11 +135,13 @@ def _placement(record: DecisionRecord) -> FunnelStep | None:
     n_known = record.n_known_hosts or None
     notes = []
     if n_known is not None and record.n_hosts < n_known:
-        notes.append("resources, traits or aggregates are missing")
+        notes.append("resources, traits or aggregates asked of Placement are missing")
     if record.is_truncated:
         notes.append("truncated at [scheduler] max_placement_results")
     if record.n_without_row:
-        notes.append(f"{record.n_without_row} provider(s) are not known as hosts")
+        notes.append(
+            f"{record.n_without_row} provider(s) of candidates belong to no known host"
+        )
     return FunnelStep("Placement", n_known, record.n_hosts, "; ".join(notes))
 
 

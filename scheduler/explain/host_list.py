@@ -40,6 +40,8 @@ class HostSummary:
 
     Attributes
     ----------
+    cell : str
+        The name of its cell; the cell's UUID if the source of hosts knows no name.
     disabled_reason : str
         Why the host is disabled; empty if it is enabled, or if no reason was given.
     seen_s : float or None
@@ -60,6 +62,7 @@ class HostSummary:
     node: str
     node_uuid: str
     cell_uuid: str
+    cell: str
     zone: str
     condition: HostCondition
     disabled_reason: str
@@ -123,7 +126,10 @@ def summarize(
     page = following[:limit]
     conditions = host_conditions(hosts, now, conf.service_down_time)
     return HostPage(
-        tuple(_summary(hosts, i, conditions[i], conf, now, claims) for i in page),
+        tuple(
+            _summary(hosts, i, conditions[i], conf, now, claims, table.cell_names)
+            for i in page
+        ),
         len(hosts),
         keys[page[-1]] if len(following) > len(page) else None,
     )
@@ -136,6 +142,7 @@ def _summary(
     conf: cfg.ConfigOpts,
     now: float,
     claims: Counter[str],
+    cell_names: Mapping[str, str],
 ) -> HostSummary:
     def value(name: str) -> int:
         return int(hosts.value(name, index))
@@ -143,13 +150,15 @@ def _summary(
     seen_at: float = hosts.value("last_seen_up", index)
     seen_s = now - seen_at if math.isfinite(seen_at) else None
     node_uuid = str(hosts.value("uuid", index))
+    cell_uuid: str = hosts.value("cell_uuid", index)
     memory_mb, disk_gb = value("total_usable_ram_mb"), value("total_usable_disk_gb")
     free_gb = value("free_disk_mb") // _MIB_PER_GIB
     return HostSummary(
         host=hosts.value("host", index),
         node=hosts.value("nodename", index),
         node_uuid=node_uuid,
-        cell_uuid=hosts.value("cell_uuid", index),
+        cell_uuid=cell_uuid,
+        cell=cell_names.get(cell_uuid, cell_uuid),
         zone=zone_of(hosts.value("aggregates", index), conf.default_availability_zone),
         condition=condition,
         disabled_reason=(

@@ -70,6 +70,7 @@ class TableImage:
     hosts_of: Mapping[str, tuple[str, ...]]
     properties: Mapping[str, ImageProperties]
     claims: tuple[UnreportedClaim, ...]
+    cell_names: Mapping[str, str]
 
     @property
     def revision(self) -> int:

@@ -69,6 +69,8 @@ class HostTable:
         self.claims = PendingClaims(
             self._arrays, self.instances, self._lock, clock, monotonic
         )
+        #: The names of cells, by UUID; empty if the source knows none.
+        self.cell_names: Mapping[str, str] = {}
         #: The places that aggregates of Placement give to nodes: all, and by node UUID.
         self.placement_places = frozenset[PlacementPlace]()
         self._placement_places: Mapping[str, tuple[PlacementPlace, ...]] = {}
@@ -131,6 +133,7 @@ class HostTable:
                 tuple(self.aggregates),
                 *self.instances.contents(),
                 self.claims.unreported(),
+                self.cell_names,
             )
 
     def has_node(self, node_uuid: str) -> bool:
@@ -422,7 +425,11 @@ class HostTable:
             for uuid, of_instance in properties.items():
                 self.instances.set_image_properties(uuid, of_instance)
 
-    # -- aggregates --------------------------------------------------------------------
+    # -- cells and aggregates ----------------------------------------------------------
+
+    def put_cell_names(self, names: Mapping[str, str]) -> None:
+        """Replace the names of all cells, by UUID; an empty name is none."""
+        self.cell_names = {uuid: name for uuid, name in names.items() if name}
 
     def put_aggregate(self, aggregate: HostAggregate) -> None:
         """Add or replace an aggregate, also in the rows of its hosts."""

@@ -68,6 +68,7 @@ class FileSource(BaseHostSource):
         self, table: HostTable, instances: Mapping[str, Collection[str]]
     ) -> None:
         inventory = self.inventory
+        table.put_cell_names({uuid: name for name, uuid in inventory.cells.items()})
         for aggregate in inventory.aggregates:
             table.put_aggregate(aggregate)
         for host in inventory.hosts:

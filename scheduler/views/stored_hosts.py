@@ -40,6 +40,7 @@ AGGREGATES: Final = "aggregates"
 INSTANCES: Final = "instances"
 PROPERTIES: Final = "properties"
 CLAIMS: Final = "claims"
+CELLS: Final = "cells"
 #: A column that hosts do not report, and that cannot be derived from reported columns.
 _PLACEMENT_PLACES: Final = "placement_places"
 
@@ -55,6 +56,7 @@ def frames_of_hosts(image: TableImage, columns: Columns) -> Iterator[Frame]:
             dict(aggregate.metadata),
         ]
         yield Frame(AGGREGATES, "", data)
+    yield Frame(CELLS, "", dict(image.cell_names))
     view = image.view
     for name, array in view.numbers.items():
         if name in columns:
@@ -129,6 +131,7 @@ class HostsReader:
         self._instances: defaultdict[str, set[str]] = defaultdict(set)
         self._properties: dict[str, list[Any]] = {}
         self._claims: list[Any] = []
+        self._cell_names: dict[str, str] = {}
 
     def add(self, frame: Frame) -> bool:
         """Take a frame; return whether it belongs to a host table."""
@@ -149,6 +152,9 @@ class HostsReader:
             INSTANCES: lambda frame: self._add_instances(*frame.data),
             PROPERTIES: lambda frame: self._properties.update(frame.data),
             CLAIMS: lambda frame: self._claims.extend(frame.data),
+            CELLS: lambda frame: self._cell_names.update(
+                (str(uuid), str(name)) for uuid, name in frame.data.items()
+            ),
         }
 
     def _add_values(self, frame: Frame) -> None:
@@ -175,6 +181,7 @@ class HostsReader:
     def _table(self, clock: Callable[[], float]) -> HostTable:
         table = HostTable(clock, self._columns)
         table.put_aggregates(self._aggregates)
+        table.put_cell_names(self._cell_names)
         columns = dict(self._read_columns())
         self._put(table, columns)
         table.put_placement_places(self._placement_places(columns["uuid"]))

@@ -27,6 +27,7 @@ from ..fixtures.waiting import wait_until
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
 
 EXAMPLES = Path(__file__).parents[2] / "doc/examples/push"
+REPORTER = Path(__file__).parents[2] / "examples/reporter.py"
 BROKER = "rabbit://guest:guest@127.0.0.1:5672/"
 PORT = "8778"
 
@@ -79,6 +80,31 @@ def test_this_machine_is_selected(folder: Path) -> None:
 
         wait_until(lambda: answer() == f"chosen: {socket.gethostname()}\n")
         _request_and_release(python)
+
+
+@pytest.mark.usefixtures("_placement")
+def test_the_machine_of_the_example_reporter_is_selected(folder: Path) -> None:
+    python = [sys.executable, "-W", "ignore"]
+    command = [*python, str(EXAMPLES.parent / "ask.py"), "scheduler.conf"]
+    reporter = [*python, str(REPORTER), "agent.conf"]
+    with (
+        SchedulerProcess(folder / "scheduler.conf"),
+        subprocess.Popen(reporter, stderr=subprocess.PIPE, text=True) as process,
+    ):
+
+        def answer() -> str:
+            assert process.poll() is None, process.communicate()[1]
+            run = subprocess.run(command, capture_output=True, text=True, check=False)
+            return run.stdout
+
+        try:
+            wait_until(lambda: answer() == "chosen: machine-1\n")
+        finally:
+            process.terminate()
+
+
+def test_the_example_reporter_has_thirty_lines() -> None:
+    assert len(REPORTER.read_text().splitlines()) <= 30
 
 
 def _request_and_release(python: list[str]) -> None:

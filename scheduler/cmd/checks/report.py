@@ -14,7 +14,7 @@ from oslo_log import log as oslo_logging
 from oslo_upgradecheck import upgradecheck
 
 from .... import __version__
-from ...conf import explaining, register_opts
+from ...conf import ProgramOptions, explaining, register_opts
 from ...failures import one_line
 from .result import CheckResult
 from .run import run_checks
@@ -30,7 +30,7 @@ _DESCRIPTION: Final = (
 )
 
 
-class _StatusOptions(cfg.ConfigOpts):
+class _StatusOptions(ProgramOptions):
     """Options whose ``--help`` lists all commands, not only oslo.upgradecheck's."""
 
     def __call__(self, *args: Any, **keywords: Any) -> None:  # noqa: ANN401 - as its base

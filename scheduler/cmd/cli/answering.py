@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -12,6 +14,7 @@ from typing import Final
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 from .tables import Answer
 from .text import cell, safe
@@ -20,8 +23,10 @@ from .text import cell, safe
 _MAX_ID: Final = 255
 #: The latest time that the API takes, in the year 5138.
 _MAX_TIME_S: Final = 1e11
-#: Columns of the output if it is not a terminal: files and pipes need no wrapping.
-_WIDTH: Final = 160
+#: Columns of the output to a file or a pipe, whose lines are not wrapped.
+_WIDTH: Final = 100_000
+#: Columns of output that a pager scrolls: the first width at which no word is broken.
+_SCROLLED: Final = (120, 160, 240, _WIDTH)
 
 
 def json_option(command: Callable[..., None]) -> Callable[..., None]:
@@ -73,28 +78,57 @@ def stored_id(_context: object, _option: object, text: str | None) -> str | None
 
 
 def print_answer(
-    as_json: bool, answer: Answer, show: Callable[[Console, Answer], None]
+    as_json: bool,
+    answer: Answer,
+    show: Callable[[Console, Answer], None],
+    *,
+    uses_pager: bool = True,
 ) -> None:
-    """Print an answer as JSON, or as `show` does."""
+    """Print an answer as JSON, or as `show` does.
+
+    A file or a pipe gets whole lines. On a terminal on which a table would break words,
+    a pager scrolls, unless `uses_pager` is false.
+    """
     if as_json:
         click.echo(json.dumps(answer, indent=2))
-    elif sys.stdout.isatty():
-        show(console(), answer)
+        return
+    whole_text = _rendered(show, answer, _WIDTH)
+    if not sys.stdout.isatty():
+        click.echo(whole_text, nl=False)
+        return
+    n_columns = Console().width
+    words = _words(whole_text)
+    for width in (n_columns, *(each for each in _SCROLLED if each > n_columns)):
+        text = _rendered(show, answer, width)
+        if not uses_pager or _words(text) >= words:
+            break
+    if width > n_columns and (os.environ.get("PAGER") or shutil.which("less")):
+        # Colors, no wrapping, and the text stays on the screen.
+        os.environ.setdefault("LESS", "-RSX")
+        click.echo_via_pager(text, color=True)
     else:
-        screen = console()
-        with screen.capture() as captured:
-            show(screen, answer)
-        # Tables are padded to their width, which only a terminal needs.
-        click.echo("\n".join(map(str.rstrip, captured.get().split("\n"))), nl=False)
+        click.echo(_rendered(show, answer, n_columns), nl=False, color=True)
+
+
+def _rendered(
+    show: Callable[[Console, Answer], None], answer: Answer, width: int
+) -> str:
+    """Return what `show` prints on so many columns of stdout."""
+    console = Console(width=width, highlight=False)
+    with console.capture() as captured:
+        show(console, answer)
+    # Tables are padded to their width.
+    return "\n".join(map(str.rstrip, captured.get().split("\n")))
+
+
+def _words(rendered_text: str) -> set[str]:
+    """Return the words of a text without its colors and lines."""
+    return {
+        word for word in Text.from_ansi(rendered_text).plain.split() if "─" not in word
+    }
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:
     """Print the notes of an answer: what limits it."""
     for note in notes:
         console.print(cell(f"Note: {note}", "yellow"))
-
-
-def console() -> Console:
-    """Return the console that writes to stdout: a terminal, a file or a pipe."""
-    # Without a width, rich would wrap the lines of a file at that of the terminal.
-    return Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)

@@ -122,9 +122,8 @@ def show(console: Console, decision: Answer) -> None:
         console.print(tables.funnel_table(decision))
     for attachment in decision.get("attachments", ()):
         console.print(Text(_attachment(attachment)))
-    if not decision["instances"]:
-        for query in _queries(decision):
-            console.print(Text(f"Asked of Placement: {query}"))
+    for query in _queries(decision):
+        console.print(Text(f"Asked of Placement: {query}"))
     instances = decision["instances"]
     if instances:
         first_instance = instances[0]

@@ -62,7 +62,7 @@ def host_values(host: Answer) -> dict[str, Value]:
     values: dict[str, Value] = {
         "host": host["host"],
         "node": host["node"],
-        "cell": host["cell_uuid"],
+        "cell": host.get("cell") or host["cell_uuid"],
         "zone": host["zone"],
         "state": host["condition"],
         "seen": math.nan if host["seen_s"] is None else host["seen_s"],

@@ -201,17 +201,18 @@ def decisions(
 
 
 def _list(console: Console, answer: Answer) -> None:
-    if answer["decisions"]:
-        console.print(tables.decisions_table(answer["decisions"]))
-        if any(decision["is_stale"] for decision in answer["decisions"]):
-            limit_s = answer["max_view_age_s"]
-            console.print(
-                f"Host state older than [moorage] max_view_age, {limit_s:.0f} s, is "
-                "stale.",
-                markup=False,
-            )
-    else:
+    if not answer["decisions"]:
         console.print("No stored decision matches.")
+        return
+    if answer.get("next") is not None:
+        console.print(f"There are earlier ones than these {len(answer['decisions'])}:")
+    console.print(tables.decisions_table(answer["decisions"]))
+    if any(decision["is_stale"] for decision in answer["decisions"]):
+        limit_s = answer["max_view_age_s"]
+        console.print(
+            f"Host state older than [moorage] max_view_age, {limit_s:.0f} s, is stale.",
+            markup=False,
+        )
 
 
 def _show_groups(console: Console, answer: Answer) -> None:
@@ -244,7 +245,8 @@ def _follow(
             for decision in new_decisions:
                 click.echo(json.dumps(decision))
         elif new_decisions:
-            print_answer(False, {**answer, "decisions": new_decisions}, _list)
+            answer = {**answer, "decisions": new_decisions, "next": None}
+            print_answer(False, answer, _list, uses_pager=False)
         printed = {decision["id"] for decision in listed}
         # A worker may store a decision late: read the last seconds again.
         newest = max((decision["decided_at"] for decision in listed), default=0.0)

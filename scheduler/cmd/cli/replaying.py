@@ -334,11 +334,14 @@ def _show(screen: Console, answer: Answer) -> None:
 
 
 def _show_summary(screen: Console, answer: Answer) -> None:
+    results = ("identical", "elsewhere", "found", "lost", "failed")
+    n_same_hosts = answer["replayed"] - sum(answer[name] for name in results)
     screen.print(
         f"{answer['replayed']} decision(s) replayed, {answer['without_view']} without "
-        f"a view: {answer['identical']} identical, {answer['elsewhere']} on other "
-        f"hosts, {answer['found']} find hosts only now, {answer['lost']} found hosts "
-        f"only then, {answer['failed']} could not be repeated.",
+        f"a view: {answer['identical']} identical, {n_same_hosts} with other weights "
+        f"or alternates only, {answer['elsewhere']} on other hosts, {answer['found']} "
+        f"find hosts only now, {answer['lost']} found hosts only then, "
+        f"{answer['failed']} could not be repeated.",
         markup=False,
     )
     if answer["first_failure"]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 #: The exit status of a request for which there is no host.
 _NO_VALID_HOST: Final = 3
+#: The project, and the name of the flavor, of requests.
 _PROJECT: Final = "moorage-request"
 
 _T = TypeVar("_T")
@@ -169,7 +170,13 @@ def schedule(
 
 
 def _show_dry_run(console: Console, answer: Answer) -> None:
-    explaining.show(console, answer["decision"])
+    # A dry run has neither a request id nor instances: the numbers are enough.
+    instances = [
+        {**instance, "instance_uuid": number}
+        for number, instance in enumerate(answer["decision"]["instances"], 1)
+    ]
+    decision = {**answer["decision"], "request_id": "Dry run", "instances": instances}
+    explaining.show(console, decision)
     print_notes(console, answer["notes"])
 
 
@@ -209,6 +216,7 @@ def request(
     [placement]. The exit status is 3 if there is no valid host.
     """
     document = request_document(options)
+    document["flavor"]["name"] = _PROJECT
     session.refuse_snapshot()
     conf = read_options(session.config_files)
     uuids = [str(uuid.uuid4()) for _ in range(count)]

@@ -130,7 +130,11 @@ def _capacity_table(answer: Answer) -> Table:
             cell(flavor["flavor"] or "-", "bold"), *sizes, "all", *empty, *total
         )
         for place in flavor["places"] if len(flavor["places"]) > 1 else ():
-            in_cell = (cell(place["cell_uuid"], "dim"),) if cell_column else ()
+            in_cell = (
+                (cell(place.get("cell") or place["cell_uuid"], "dim"),)
+                if cell_column
+                else ()
+            )
             counts = f"{place['n_instances']:,}", f"{place['n_hosts']:,}"
             table.add_row("", "", "", "", cell(place["zone"]), *in_cell, *counts)
     return table

@@ -347,6 +347,7 @@ class PolledDatabases:
     def _apply_directory(self, table: HostTable, directory: Directory) -> None:
         if sorted(table.aggregates, key=lambda a: a.id) != list(directory.aggregates):
             table.put_aggregates(directory.aggregates)
+        table.put_cell_names({cell.uuid: cell.name for cell in directory.cells})
         cells: dict[str, CellDatabase] = {}
         unlisted = dict(self._cells)  # a copy: other threads read the original
         for mapping in directory.cells:

@@ -34,6 +34,24 @@ def test_a_daemon_has_a_description(program: str, description: str) -> None:
     assert description in _run(program, "--help")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("moorage-scheduler",),
+        ("moorage-api",),
+        ("moorage-relay",),
+        ("moorage-agent",),
+        ("moorage-status",),
+        ("moorage-status", "orphans"),
+    ],
+    ids=" ".join,
+)
+def test_help_says_what_happens_without_an_option(command: tuple[str, ...]) -> None:
+    printed = _run(*command, "--help")
+    assert f"Without it, moorage.conf and {command[0]}.conf are read" in printed
+    assert "None" not in printed
+
+
 def test_status_lists_all_commands() -> None:
     printed = _run("moorage-status", "--help")
     assert "'upgrade check' reports" in printed

@@ -43,7 +43,12 @@ def _record(**changes: Any) -> DecisionRecord:
 def test_placements_answer_is_the_first_step() -> None:
     steps = [FilterStep("A", 5, 5, "reason a"), FilterStep("B", 5, 0, "reason b")]
     assert funnel(_record(steps=steps)) == [
-        FunnelStep("Placement", 9, 5, "resources, traits or aggregates are missing"),
+        FunnelStep(
+            "Placement",
+            9,
+            5,
+            "resources, traits or aggregates asked of Placement are missing",
+        ),
         FunnelStep("A", 5, 5),
         FunnelStep("B", 5, 0, "reason b"),
     ]
@@ -167,7 +172,10 @@ def test_a_rebuild_has_no_step_of_placement() -> None:
             "Placement gave no answer",
         ),
         ({"n_hosts": 9, "is_truncated": True}, "truncated at [scheduler]"),
-        ({"n_hosts": 9, "n_without_row": 2}, "2 provider(s) are not known as hosts"),
+        (
+            {"n_hosts": 9, "n_without_row": 2},
+            "2 provider(s) of candidates belong to no",
+        ),
     ],
 )
 def test_what_is_known_of_placements_answer_is_said(
@@ -179,7 +187,14 @@ def test_what_is_known_of_placements_answer_is_said(
 @pytest.mark.parametrize("n_providers", [1, 2, 1000])
 def test_a_cause_names_no_number_of_providers(n_providers: int) -> None:
     record = _record(n_hosts=0, n_known_hosts=0, n_without_row=n_providers)
-    assert cause_of(record) == "Placement: providers are not known as hosts"
+    assert (
+        cause_of(record) == "Placement: providers of candidates belong to no known host"
+    )
+
+
+def test_a_cause_names_placement_once() -> None:
+    record = _record(n_candidates=None, no_answer="Placement rejected the query")
+    assert cause_of(record) == "Placement rejected the query"
 
 
 def _rejecting(*steps: FilterStep, outcome: Outcome, **changes: Any) -> DecisionRecord:

@@ -48,6 +48,15 @@ def test_reason_is_that_of_a_disabled_host(
     assert summary.disabled_reason == shown
 
 
+@pytest.mark.parametrize("name", ["north", ""], ids=["named", "unnamed"])
+def test_a_cell_without_a_name_is_its_uuid(conf: cfg.ConfigOpts, name: str) -> None:
+    hosts = table(host())
+    [cell_uuid] = hosts.batch().cell_uuid.tolist()
+    hosts.put_cell_names({cell_uuid: name})
+    [summary] = summarize(hosts, conf, NOW).hosts
+    assert (summary.cell_uuid, summary.cell) == (cell_uuid, name or cell_uuid)
+
+
 def test_fill_includes_claims(conf: cfg.ConfigOpts) -> None:
     hosts = table(host(host="a"), aggregates=[aggregate(1, "a", availability_zone="z")])
     hosts.claims.consume(node_uuid("a"), "instance", Consumption(1024, 2048, 3))

@@ -70,6 +70,8 @@ def test_table_has_the_files_contents(cloud: Cloud) -> None:
         "a": (4096, ["all", "east"], [ONE]),
         "b": (4096, ["all"], []),
     }
+    [cell] = {host.cell_uuid for host in cloud.table.batch()}
+    assert cloud.table.cell_names == {cell: "c1"}
 
 
 def test_refresh_drops_what_the_file_has_no_more(cloud: Cloud) -> None:

@@ -88,6 +88,7 @@ def _table() -> HostTable:
     )
     made.drop(node_uuid("a"))  # the last row takes its place
     made.put(host(host="d", numa_topology=HostTopology((_CELL,))))
+    made.put_cell_names({instance_uuid("cell"): "north"})
     places = (PlacementPlace(instance_uuid("r"), "rack", "r1"),)
     made.put_placement_places({node_uuid(name): places for name in ("b", "gone")})
     return made
@@ -146,6 +147,7 @@ def test_hosts_are_read_as_they_were() -> None:
     assert after.claims.unreported() == before.claims.unreported()
     assert set(after.aggregates) == set(before.aggregates)
     assert after.placement_places == before.placement_places
+    assert after.cell_names == before.cell_names == {instance_uuid("cell"): "north"}
     [row] = after.batch([node_uuid("b")])
     assert row.placement_places[0].place == ("rack", "r1")
     assert after.image().hosts_of.keys() == before.image().hosts_of.keys()

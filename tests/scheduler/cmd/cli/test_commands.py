@@ -57,6 +57,13 @@ def test_decisions_lists_the_newest_last(call: Call) -> None:
     positions = [lines.index(id_) for id_ in (SELECTED, TWO, FAILED)]
     assert positions == sorted(positions)
     assert "and 1 more" in lines
+    assert "There are earlier ones" not in lines
+
+
+def test_decisions_says_that_it_lists_not_all(call: Call) -> None:
+    assert (
+        "There are earlier ones than these 1:" in call("decisions", "--limit=1").stdout
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +101,10 @@ def test_explain_and_why_not_lead_to_the_cause(call: Call) -> None:
 
 def test_a_dry_run_shows_hosts_or_fails(call: Call) -> None:
     args = "--vcpus", "1", "--ram", "128", "--count", "2", "--hint", "a=b"
-    assert "selected" in call("schedule", "--dry-run", *args).stdout
+    text = call("schedule", "--dry-run", *args).stdout
+    assert re.match("Dry run .*\n2 instance\\(s\\): selected", text)
+    for number in (1, 2):
+        assert re.search(rf"^ +{number} +(?:{'|'.join(NAMES)}) ", text, re.MULTILINE)
     assert "no valid host" in call(
         "schedule", "--dry-run", "--request", FAILED, status=3
     ).stdout  # fmt: skip
@@ -155,6 +165,9 @@ def _hosts(call: Call, *args: str) -> list[str]:
 
 def test_hosts_are_chosen_and_sorted_by_their_values(call: Call) -> None:
     rows = list(csv.DictReader(io.StringIO(call("hosts", "--csv").stdout)))
+    assert {row["cell"] for row in rows} == {"cell1", "cell2"}
+    in_cell = [row["host"] for row in rows if row["cell"] == "cell1"]
+    assert _hosts(call, "--where", "cell=cell1") == in_cell
     for name in ("vcpu", "free_ram", "instances"):
         wanted = sorted((float(row[name]) for row in rows), reverse=True)
         order = _hosts(call, "--sort", f"-{name}")
@@ -457,6 +470,9 @@ def test_capacity_reads_flavors_of_a_file(call: Call, tmp_path: Path) -> None:
     [flavor] = json.loads(call("capacity", "--flavors", str(path), "--json").stdout)[
         "flavors"
     ]
+    cells = {place["cell"] for place in flavor["places"]}
+    assert cells
+    assert cells <= {"cell1", "cell2"}
     shown = call("capacity", "--flavors", str(path)).stdout
     assert "[red]x" in shown
     assert f"{flavor['n_instances']:,}" in shown

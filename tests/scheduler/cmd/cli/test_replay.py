@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,6 +68,8 @@ def test_settings_hold_for_all_decisions_of_an_hour(call: Call) -> None:
     text = call("--since", "1h", "--set", f"filter_scheduler.{SPREAD}=-10").stdout
     assert "3 decision(s) replayed, 0 without a view" in text
     assert "0 could not be repeated" in text
+    _, _, counts = text.partition("without a view: ")
+    assert sum(map(int, re.findall(r"\b\d+\b", counts.partition(".")[0]))) == 3
 
 
 @pytest.mark.parametrize(

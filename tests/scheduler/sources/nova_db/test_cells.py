@@ -82,6 +82,11 @@ def test_cells_are_named_with_their_hosts(
         ("cell2", cell_uuid("cell2"), 1, True),
     ]
     assert source.notes() == ()
+    names = {cell_uuid(name): name for name in ("cell1", "cell2")}
+    assert table.cell_names == names
+    _map(nova, "cell2", name="north")
+    source.refresh(table)
+    assert table.cell_names == {**names, cell_uuid("cell2"): "north"}
 
 
 def test_dead_cell_at_the_start_is_read_once_it_answers(
