@@ -9,6 +9,7 @@ memory or, if there is no copy, from Placement.
 from .capacity import (
     CapacityReport,
     FlavorCapacity,
+    HostCapacity,
     NoProviders,
     ZoneCapacity,
     capacity,
@@ -18,10 +19,8 @@ from .closest import ClosestGroup, ClosestReport
 from .cloud_fill import (
     BY_CELL,
     BY_ZONE,
-    RESOURCES,
     CloudFill,
     FillGroup,
-    ResourceFill,
     cloud_fill,
 )
 from .dry_run import dry_run
@@ -35,13 +34,10 @@ from .funnel import (
     funnel,
     with_funnel,
 )
-from .host_list import (
-    HostCondition,
-    HostPage,
-    HostSummary,
-    host_conditions,
-    summarize,
-)
+from .host_arrays import RESOURCES, HostCondition, ResourceFill, host_conditions
+from .host_detail import HostDetail, HostEvent, events_of_records
+from .host_list import HostPage, HostSummary, summarize
+from .host_room import UNKNOWN_ROOM, CloudRoom, find_room
 from .past_host import HostRank, PastHost
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom, host_reasons
 from .replay import Difference, Replay, ReplaySummary, replay
@@ -52,19 +48,24 @@ __all__ = [
     "BY_CELL",
     "BY_ZONE",
     "RESOURCES",
+    "UNKNOWN_ROOM",
     "CapacityReport",
     "Change",
     "CheckStage",
     "ClosestGroup",
     "ClosestReport",
     "CloudFill",
+    "CloudRoom",
     "Difference",
     "Explainer",
     "FillGroup",
     "FlavorCapacity",
     "FlavorRequest",
     "FunnelStep",
+    "HostCapacity",
     "HostCondition",
+    "HostDetail",
+    "HostEvent",
     "HostPage",
     "HostRank",
     "HostReason",
@@ -86,6 +87,8 @@ __all__ = [
     "count_rejections",
     "describe_request",
     "dry_run",
+    "events_of_records",
+    "find_room",
     "funnel",
     "host_conditions",
     "host_reasons",

@@ -33,19 +33,30 @@ from ..placement.providers.tree_records import tree_records
 from ..placement.tree_reading import read_tree
 from ..request import Request, set_field
 from ..views import CapturedView
-from .capacity import CapacityReport, capacity
+from .capacity import NO_PROVIDERS, CapacityReport, capacity
 from .closest import ClosestReport, ClosestSearch
 from .cloud_fill import BY_ZONE, CloudFill, cloud_fill
 from .dry_run import dry_run
 from .flavors import FlavorRequest, request_of_flavor
 from .host_checks import HostChecks, NamedNode
+from .host_detail import (
+    HostDetail,
+    InstanceOnHost,
+    NodeDetail,
+    ProviderDetail,
+    aggregates_of,
+    current_events,
+)
 from .host_list import HostPage, HostSummary, summarize
+from .host_room import UNKNOWN_ROOM, find_room
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom, host_reasons
 from .tree_checks import HostTree
 
 _FIRST: Final = "of several forced hosts only the first is considered"
 #: Compute nodes of one service host that are explained; ironic has more.
 MAX_NODES: Final = 20
+#: Instances of one service host that are listed.
+MAX_INSTANCES: Final = 1000
 #: Hosts whose providers are read from Placement for `Explainer.closest`.
 MAX_TREES: Final = 20
 
@@ -106,6 +117,10 @@ class Explainer:
         """``[moorage] max_view_age``: older host state is stale; 0: it never is."""
         return float(self._parts().conf.moorage.max_view_age)
 
+    def now(self) -> float:
+        """Return the time of the hosts' state, seconds since the epoch."""
+        return self._parts().clock()
+
     def unknowns(self) -> list[str]:
         """Return what the source of hosts does not know, in general or now."""
         return list(self._parts().source.unknowns())
@@ -116,12 +131,112 @@ class Explainer:
         """Return the record of a decision without claims; see `dry_run`."""
         return dry_run(self._parts(), Caller.of(context), spec_obj, n_instances)
 
-    def hosts(self, *, after: str = "", limit: int | None = None) -> HostPage:
-        """Return the state of compute nodes; see `summarize`."""
+    def hosts(
+        self,
+        *,
+        after: str = "",
+        limit: int | None = None,
+        flavors: Sequence[FlavorRequest] = (),
+        has_instances: bool = False,
+        node_uuids: Collection[str] | None = None,
+        notes: Sequence[str] = (),
+    ) -> HostPage:
+        """Return the state of compute nodes; see `summarize`.
+
+        Parameters
+        ----------
+        flavors : sequence of FlavorRequest
+            The recent flavors for which the hosts' room is counted; none: the room is
+            unknown.
+        notes : sequence of str
+            What else is unknown.
+        """
         parts = self._parts()
         parts.source.refresh_if_stale(parts.table)
+        room = None
+        if flavors:
+            view = self._providers()
+            if view is None:
+                notes = (*notes, f"{UNKNOWN_ROOM}{NO_PROVIDERS}.")
+            else:
+                room = find_room(parts, view, flavors, parts.table.batch())
         return summarize(
-            parts.table, parts.conf, parts.clock(), after=after, limit=limit
+            parts.table,
+            parts.conf,
+            parts.clock(),
+            after=after,
+            limit=limit,
+            room=room,
+            is_reporting=parts.source.is_reporting,
+            has_instances=has_instances,
+            node_uuids=node_uuids,
+            notes=(*self.unknowns(), *notes),
+        )
+
+    def host(
+        self,
+        host: str,
+        *,
+        flavors: Sequence[FlavorRequest] = (),
+        notes: Sequence[str] = (),
+    ) -> HostDetail:
+        """Return all that is known of a service host, or of one compute node of it.
+
+        Of a host's nodes, `MAX_NODES` at most.
+
+        Parameters
+        ----------
+        host : str
+            The name of a service host, or of a compute node.
+        flavors, notes : sequence
+            As of `hosts`.
+
+        Raises
+        ------
+        UnknownHost
+        """
+        parts = self._parts()
+        node_uuids = frozenset(self._nodes(parts, host))
+        page = self.hosts(
+            limit=MAX_NODES, flavors=flavors, node_uuids=node_uuids, notes=notes
+        )
+        states, service_host = page.hosts, page.hosts[0].host if page.hosts else host
+        if not states:
+            raise self._unknown(parts, host)
+        table, source = parts.table, parts.source
+        claimed_at = {
+            claim.instance_uuid: claim.claimed_at
+            for claim in table.claims.unreported()
+            if claim.node_uuid in node_uuids
+        }
+        uuids = sorted(table.instances.of_host(service_host))
+        n_counted = sum(state.n_instances or 0 for state in states)
+        n_unnamed = max(n_counted, len(uuids)) - min(len(uuids), MAX_INSTANCES)
+        return HostDetail(
+            service_host,
+            tuple(self._node_detail(parts, state) for state in states),
+            aggregates_of(table, source, service_host),
+            tuple(
+                InstanceOnHost(uuid, claimed_at.get(uuid))
+                for uuid in uuids[:MAX_INSTANCES]
+            ),
+            n_unnamed if source.is_reporting else None,
+            page.room,
+            (),
+            page.notes,
+        ).with_events(current_events(table, source, states))
+
+    def _node_detail(self, parts: Parts, state: HostSummary) -> NodeDetail:
+        try:
+            records, origin = self._records(parts, state.node_uuid)
+        except SchedulerError as e:
+            return NodeDetail(state, (), ProvidersFrom.NOT_ASKED, str(e))
+        names = _aggregate_texts(parts)
+        return NodeDetail(
+            state,
+            tuple(ProviderDetail.of(record, names) for record in records),
+            origin,
+            "" if records else "it has no resource provider in Placement",
         )
 
     def view(self) -> bytes:
@@ -153,19 +268,6 @@ class Explainer:
             )
             for i in range(len(named))
         }
-
-    def nodes_of_host(self, host: str) -> list[HostSummary]:
-        """Return the compute nodes of a service host, `MAX_NODES` at most.
-
-        Raises
-        ------
-        UnknownHost
-        """
-        page = self.hosts(after=f"{host}/", limit=MAX_NODES)
-        nodes = [node for node in page.hosts if node.host == host]
-        if not nodes:
-            raise self._unknown(self._parts(), host)
-        return nodes
 
     def why_not(
         self, context: object, spec_obj: RequestSpec, host: str
@@ -261,11 +363,13 @@ class Explainer:
         flavors = self._parts().source.flavors(names)
         return [request_of_flavor(flavor) for flavor in flavors]
 
-    def capacity(self, flavors: Sequence[FlavorRequest]) -> CapacityReport:
+    def capacity(
+        self, flavors: Sequence[FlavorRequest], *, n_listed: int = 0
+    ) -> CapacityReport:
         """Return how many more instances of each flavor fit now; see `capacity`."""
         parts = self._parts()
         parts.source.refresh_if_stale(parts.table)
-        return capacity(parts, self._providers(), flavors)
+        return capacity(parts, self._providers(), flavors, n_listed=n_listed)
 
     def require_zone(self, zone: str | None) -> None:
         """Refuse an availability zone that does not exist, as nova's API does.

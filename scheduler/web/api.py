@@ -91,7 +91,16 @@ def _add_questions(app: Flask, answers: Answers) -> None:
     @app.get("/v1/hosts")
     def hosts() -> Response:
         args = _arguments("/v1/hosts")
-        return _answer(answers.hosts(args.get("after", ""), args["limit"]))
+        return _answer(
+            answers.hosts(
+                args.get("after", ""), args["limit"], has_instances=args["instances"]
+            )
+        )
+
+    @app.get("/v1/hosts/<path:host>")
+    def host(host: str) -> Response:
+        check(host, PARAMETERS["/v1/hosts/{host}"]["host"], "host")
+        return _answer(answers.host(host))
 
     @app.get("/v1/openapi.json")
     def openapi() -> Response:

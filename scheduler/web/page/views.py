@@ -34,6 +34,8 @@ _LATEST: Final = 8
 _GROUPS: Final = 100
 #: Instances of a decision whose places are looked up.
 _PLACED: Final = 200
+#: Hosts that the page of the capacity names for each flavor.
+_HOSTS_OF_FLAVOR: Final = 20
 #: Seconds for which a page waits for the store of decisions, in all.
 _STORE_S: Final = 3.0
 #: Only an answer with more bytes is compressed.
@@ -161,9 +163,10 @@ class _Views:
         )
 
     def host(self, host: str) -> str:
-        """Show the compute nodes of one host, and decisions that selected it."""
+        """Show all that is known of one host, and decisions that selected it."""
         forms.check_name("host", host)
-        nodes = self._answers.explainer.nodes_of_host(host)
+        detail = finite(self._answers.host(host))
+        host = detail["host"]
         query = forms.decision_query({"host": host})
         answer, error = _attempt(lambda: finite(self._answers.decisions(query)))
         decisions = answer["decisions"][:MAX_WHOLE] if answer else []
@@ -171,7 +174,7 @@ class _Views:
             "host.html",
             path="/hosts",
             host=host,
-            nodes=nodes,
+            detail=detail,
             decisions=decisions,
             error=error,
         )
@@ -213,10 +216,17 @@ class _Views:
         return self._asked("dry_run.html", "/dry-run", find)
 
     def capacity(self) -> tuple[str, int]:
-        """Show how many more instances of recently requested flavors fit."""
-        return self._asked(
-            "capacity.html", "/capacity", lambda: self._answers.capacity({})
-        )
+        """Show how many more instances of recently requested flavors fit, and where."""
+
+        def find() -> Any:  # noqa: ANN401 - JSON
+            body: dict[str, Any] = {"hosts": _HOSTS_OF_FLAVOR}
+            for name, field in (("name", "flavor"), ("project", "project")):
+                if value := forms.text(request.args, field):
+                    forms.check_name(field, value)
+                    body[name] = value
+            return finite(self._answers.capacity(body))
+
+        return self._asked("capacity.html", "/capacity", find)
 
     def _asked(
         self, template: str, path: str, find: Callable[[], Any]
