@@ -37,7 +37,7 @@ from .funnel import (
 from .host_arrays import RESOURCES, HostCondition, ResourceFill, host_conditions
 from .host_detail import HostDetail, HostEvent, events_of_records
 from .host_list import HostPage, HostSummary, summarize
-from .host_room import UNKNOWN_ROOM, CloudRoom, find_room
+from .host_room import UNKNOWN_ROOM, CloudRoom
 from .past_host import HostRank, PastHost
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom, host_reasons
 from .replay import Difference, Replay, ReplaySummary, replay
@@ -88,7 +88,6 @@ __all__ = [
     "describe_request",
     "dry_run",
     "events_of_records",
-    "find_room",
     "funnel",
     "host_conditions",
     "host_reasons",

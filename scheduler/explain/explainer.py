@@ -48,7 +48,7 @@ from .host_detail import (
     current_events,
 )
 from .host_list import HostPage, HostSummary, summarize
-from .host_room import UNKNOWN_ROOM, find_room
+from .host_room import UNKNOWN_ROOM, CloudRoom, HostRoom, find_room
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom, host_reasons
 from .tree_checks import HostTree
 
@@ -153,13 +153,9 @@ class Explainer:
         """
         parts = self._parts()
         parts.source.refresh_if_stale(parts.table)
-        room = None
-        if flavors:
-            view = self._providers()
-            if view is None:
-                notes = (*notes, f"{UNKNOWN_ROOM}{NO_PROVIDERS}.")
-            else:
-                room = find_room(parts, view, flavors, parts.table.batch())
+        room = self._room(parts, flavors)
+        if flavors and room is None:
+            notes = (*notes, f"{UNKNOWN_ROOM}{NO_PROVIDERS}")
         return summarize(
             parts.table,
             parts.conf,
@@ -172,6 +168,19 @@ class Explainer:
             node_uuids=node_uuids,
             notes=(*self.unknowns(), *notes),
         )
+
+    def room(self, flavors: Sequence[FlavorRequest]) -> CloudRoom | None:
+        """Return the room of all hosts for recent flavors; None: it is unknown."""
+        parts = self._parts()
+        parts.source.refresh_if_stale(parts.table)
+        room = self._room(parts, flavors)
+        return None if room is None else room.cloud
+
+    def _room(self, parts: Parts, flavors: Sequence[FlavorRequest]) -> HostRoom | None:
+        view = self._providers() if flavors else None
+        if view is None:
+            return None
+        return find_room(parts, view, flavors, parts.table.batch())
 
     def host(
         self,

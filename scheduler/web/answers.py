@@ -21,6 +21,7 @@ from ..errors import InvalidRequest, SchedulerError, excerpt
 from ..explain import (
     UNKNOWN_ROOM,
     CapacityReport,
+    CloudRoom,
     Explainer,
     FlavorRequest,
     PastHost,
@@ -408,11 +409,10 @@ class Answers:
             detail = detail.with_events(events_of_records(records, detail.host))
         return dataclasses.asdict(detail)
 
-    def cloud_room(self) -> dict[str, Any] | None:
+    def cloud_room(self) -> CloudRoom | None:
         """Return the room of all hosts for recent flavors; None: it is unknown."""
         flavors, _ = self._known_flavors()
-        room = self.explainer.hosts(limit=0, flavors=flavors).room
-        return None if room is None else dataclasses.asdict(room)
+        return self.explainer.room(flavors)
 
     def _known_flavors(self) -> tuple[list[FlavorRequest], list[str]]:
         """Return the flavors of the newest requests, or a note why none is known."""

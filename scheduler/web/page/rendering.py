@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from .... import __version__
 from ...clock import utc_text
-from ...display import number, rank_text, request_rows, safe, timestamp, why
+from ...display import age, number, rank_text, request_rows, safe, timestamp, why
 from . import charts, formats
 
 # Headers of each page, which loads nothing from elsewhere, and is not framed or cached.
@@ -61,7 +61,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     filters: dict[str, Any] = {
-        "age": formats.age,
+        "age": age,
         "capitalized": formats.capitalized,
         "claims_line": charts.claims_line,
         "clock_time": formats.clock_time,

@@ -91,6 +91,7 @@ class _Views:
         )
         layout = HeatLayout.of(sum(len(group.hosts) for group in shown_groups))
         query = DecisionQuery(limit=_LATEST)
+        room, _ = _attempt(self._answers.cloud_room)
         latest, error = _attempt(lambda: self._answers.decisions(query))
         hour, _ = _attempt(self._last_hour.read)
         return render(
@@ -103,6 +104,7 @@ class _Views:
             else None,
             maps=[(group, heat_maps(group, layout)) for group in shown_groups],
             data=heat_data(shown_groups, layout),
+            room=room,
             latest=finite(latest["decisions"]) if latest else [],
             hour=hour,
             minutes=minutes_bars(hour.minutes) if hour else "",
