@@ -24,6 +24,7 @@ from ..explain import (
     CloudRoom,
     Explainer,
     FlavorRequest,
+    HostPage,
     PastHost,
     cause_of,
     events_of_records,
@@ -380,19 +381,16 @@ class Answers:
             request for request in stored if request is not None
         )
 
-    def hosts(
-        self, after: str, limit: int, *, has_instances: bool = False
-    ) -> dict[str, Any]:
+    def hosts(self, after: str, limit: int, *, has_instances: bool = False) -> HostPage:
         """Return a page of compute nodes by host and node, and how to continue."""
         flavors, notes = self._known_flavors()
-        page = self.explainer.hosts(
+        return self.explainer.hosts(
             after=after,
             limit=limit,
             flavors=flavors,
             has_instances=has_instances,
             notes=notes,
         )
-        return dataclasses.asdict(page)
 
     def host(self, host: str) -> dict[str, Any]:
         """Return all that is known of a service host, or of one compute node of it."""

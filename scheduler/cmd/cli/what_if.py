@@ -122,7 +122,7 @@ def _show_capacity(console: Console, answer: Answer) -> None:
 def _hosts_table(answer: Answer) -> Table:
     """Return the table of the hosts with room, in the order of their weights."""
     table = make_table(
-        "Where the next instance would go, the best host first",
+        "Where they would go, the best host first",
         "flavor", "host", "zone", "instances",
         right=("instances",),
     )  # fmt: skip
@@ -138,7 +138,7 @@ def _hosts_table(answer: Answer) -> Table:
             )
             name = cell("")
         if n_more := flavor["n_hosts"] - len(flavor["hosts"]):
-            table.add_row(name, cell(f"and {n_more:,} more hosts", "dim"))
+            table.add_row(name, cell(f"and {n_more:,} more host(s)", "dim"))
     return table
 
 

@@ -156,7 +156,7 @@ class _Views:
         """Show the compute nodes in pages."""
         after = request.args.get("after", "")
         answer = self._answers.hosts(after, _HOSTS)
-        next_ = answer["next"]
+        next_ = answer.next
         next_page = (
             f"/hosts?{urlencode({'after': next_}, errors='replace')}" if next_ else ""
         )
