@@ -275,15 +275,13 @@ class HostCounter:
             # The scheduler's own generator would give later decisions other numbers.
             rng=np.random.default_rng(self._parts.tie_seed),
         )
-        return tuple(
-            HostCapacity(
-                hosts.value("host", i),
-                hosts.value("nodename", i),
-                *self._zones[self._zone_of[indices[i]]],
-                int(n_on_host[indices[i]]),
-            )
-            for i in ranking.order[:n_listed].tolist()
-        )
+        capacities = []
+        for i in ranking.order[:n_listed].tolist():
+            zone, cell_uuid = self._zones[self._zone_of[indices[i]]]
+            host, node = hosts.value("host", i), hosts.value("nodename", i)
+            n_instances = int(n_on_host[indices[i]])
+            capacities.append(HostCapacity(host, node, zone, cell_uuid, n_instances))
+        return tuple(capacities)
 
     def _count_hosts(self, spec_obj: RequestSpec, *, is_followed: bool) -> HostCounts:
         none_fits = np.zeros(len(self.hosts), np.int64)
