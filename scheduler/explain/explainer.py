@@ -153,9 +153,9 @@ class Explainer:
         """
         parts = self._parts()
         parts.source.refresh_if_stale(parts.table)
-        room = self._room(parts, flavors)
-        if flavors and room is None:
-            notes = (*notes, f"{UNKNOWN_ROOM}{NO_PROVIDERS}")
+        room, problem = self._room(parts, flavors)
+        if problem:
+            notes = (*notes, f"{UNKNOWN_ROOM}{problem}")
         return summarize(
             parts.table,
             parts.conf,
@@ -173,14 +173,20 @@ class Explainer:
         """Return the room of all hosts for recent flavors; None: it is unknown."""
         parts = self._parts()
         parts.source.refresh_if_stale(parts.table)
-        room = self._room(parts, flavors)
+        room, _ = self._room(parts, flavors)
         return None if room is None else room.cloud
 
-    def _room(self, parts: Parts, flavors: Sequence[FlavorRequest]) -> HostRoom | None:
+    def _room(
+        self, parts: Parts, flavors: Sequence[FlavorRequest]
+    ) -> tuple[HostRoom | None, str]:
+        """Return the room of all hosts for flavors, or why it is unknown."""
         view = self._providers() if flavors else None
         if view is None:
-            return None
-        return find_room(parts, view, flavors, parts.table.batch())
+            return None, NO_PROVIDERS if flavors else ""
+        try:
+            return find_room(parts, view, flavors, parts.table.batch()), ""
+        except SchedulerError as e:  # such as a plugin that failed
+            return None, str(e)
 
     def host(
         self,

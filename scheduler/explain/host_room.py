@@ -138,7 +138,7 @@ def find_room(
         # Nothing limits a flavor without amounts, whose count is huge.
         n_on_host = np.minimum(counts.n_on_host, MAX_COUNT)
         np.maximum(usable, n_on_host * sizes, out=usable)
-        if flavor in shown:
+        if any(flavor is one for one in shown):
             fits[flavor.name] = n_on_host
             n_instances = int(n_on_host.sum())
             n_hosts = int(np.count_nonzero(n_on_host))
