@@ -39,15 +39,8 @@ from .cloud_fill import BY_ZONE, CloudFill, cloud_fill
 from .dry_run import dry_run
 from .flavors import FlavorRequest, request_of_flavor
 from .host_checks import HostChecks, NamedNode
-from .host_detail import (
-    HostDetail,
-    InstanceOnHost,
-    NodeDetail,
-    ProviderDetail,
-    aggregates_of,
-    current_events,
-)
-from .host_list import HostPage, HostSummary, summarize
+from .host_detail import HostDetail, describe_host
+from .host_list import HostPage, summarize
 from .host_room import UNKNOWN_ROOM, CloudRoom, HostRoom, find_room
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom, host_reasons
 from .tree_checks import HostTree
@@ -55,8 +48,6 @@ from .tree_checks import HostTree
 _FIRST: Final = "of several forced hosts only the first is considered"
 #: Compute nodes of one service host that are explained; ironic has more.
 MAX_NODES: Final = 20
-#: Instances of one service host that are listed.
-MAX_INSTANCES: Final = 1000
 #: Hosts whose providers are read from Placement for `Explainer.closest`.
 MAX_TREES: Final = 20
 
@@ -215,43 +206,13 @@ class Explainer:
         page = self.hosts(
             limit=MAX_NODES, flavors=flavors, node_uuids=node_uuids, notes=notes
         )
-        states, service_host = page.hosts, page.hosts[0].host if page.hosts else host
-        if not states:
+        if not page.hosts:
             raise self._unknown(parts, host)
-        table, source = parts.table, parts.source
-        claimed_at = {
-            claim.instance_uuid: claim.claimed_at
-            for claim in table.claims.unreported()
-            if claim.node_uuid in node_uuids
-        }
-        uuids = sorted(table.instances.of_host(service_host))
-        n_counted = sum(state.n_instances or 0 for state in states)
-        n_unnamed = max(n_counted, len(uuids)) - min(len(uuids), MAX_INSTANCES)
-        return HostDetail(
-            service_host,
-            tuple(self._node_detail(parts, state) for state in states),
-            aggregates_of(table, source, service_host),
-            tuple(
-                InstanceOnHost(uuid, claimed_at.get(uuid))
-                for uuid in uuids[:MAX_INSTANCES]
-            ),
-            n_unnamed if source.is_reporting else None,
-            page.room,
-            (),
-            page.notes,
-        ).with_events(current_events(table, source, states))
-
-    def _node_detail(self, parts: Parts, state: HostSummary) -> NodeDetail:
-        try:
-            records, origin = self._records(parts, state.node_uuid)
-        except SchedulerError as e:
-            return NodeDetail(state, (), ProvidersFrom.NOT_ASKED, str(e))
-        names = _aggregate_texts(parts)
-        return NodeDetail(
-            state,
-            tuple(ProviderDetail.of(record, names) for record in records),
-            origin,
-            "" if records else "it has no resource provider in Placement",
+        return describe_host(
+            parts,
+            page,
+            _aggregate_texts(parts),
+            lambda node_uuid: self._records(parts, node_uuid),
         )
 
     def view(self) -> bytes:

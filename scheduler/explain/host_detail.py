@@ -4,15 +4,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
+from ..drivers.parts import Parts
 from ..drivers.record import DecisionRecord, Outcome
+from ..errors import SchedulerError
 from ..hosts import HostAggregate, HostTable
 from ..placement.providers import ProviderRecord
 from ..sources.base import BaseHostSource
-from .host_list import HostSummary
+from .host_list import HostPage, HostSummary
 from .host_room import CloudRoom
 from .reasons import ProvidersFrom
+
+#: Instances of one service host that are listed.
+MAX_INSTANCES: Final = 1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -170,20 +176,67 @@ class HostDetail:
         return dataclasses.replace(self, events=tuple(all_events))
 
 
-def aggregates_of(
-    table: HostTable, source: BaseHostSource, host: str
-) -> tuple[AggregateOfHost, ...] | None:
-    """Return the aggregates of a service host; None: they are unknown."""
-    if not source.has_aggregates and not any(True for _ in table.aggregates):
-        return None
-    return tuple(
-        AggregateOfHost.of(aggregate)
-        for aggregate in table.aggregates
-        if host in aggregate.hosts
+def describe_host(
+    parts: Parts,
+    page: HostPage,
+    aggregate_names: Mapping[str, str],
+    read_providers: Callable[[str], tuple[Sequence[ProviderRecord], ProvidersFrom]],
+) -> HostDetail:
+    """Return what hosts, providers and the source know of a service host now.
+
+    Parameters
+    ----------
+    page : HostPage
+        The nodes of the service host, one at least.
+    aggregate_names : mapping
+        By the UUID of Placement's aggregate.
+    read_providers : callable
+        Takes a node's UUID; returns its providers, the root first, and their origin.
+    """
+    table, source = parts.table, parts.source
+    host, node_uuids = page.hosts[0].host, {node.node_uuid for node in page.hosts}
+    claimed_at = {
+        claim.instance_uuid: claim.claimed_at
+        for claim in table.claims.unreported()
+        if claim.node_uuid in node_uuids
+    }
+    nodes = []
+    for state in page.hosts:
+        try:
+            records, origin = read_providers(state.node_uuid)
+            problem = "" if records else "it has no resource provider in Placement"
+        except SchedulerError as e:
+            records, origin, problem = (), ProvidersFrom.NOT_ASKED, str(e)
+        providers = tuple(
+            ProviderDetail.of(record, aggregate_names) for record in records
+        )
+        nodes.append(NodeDetail(state, providers, origin, problem))
+    aggregates = None
+    if source.has_aggregates or tuple(table.aggregates):
+        aggregates = tuple(
+            AggregateOfHost.of(aggregate)
+            for aggregate in table.aggregates
+            if host in aggregate.hosts
+        )
+    uuids = sorted(table.instances.of_host(host))
+    instances = tuple(
+        InstanceOnHost(uuid, claimed_at.get(uuid)) for uuid in uuids[:MAX_INSTANCES]
     )
+    n_counted = sum(state.n_instances or 0 for state in page.hosts)
+    n_unnamed = max(n_counted, len(uuids)) - len(instances)
+    return HostDetail(
+        host,
+        tuple(nodes),
+        aggregates,
+        instances,
+        n_unnamed if source.is_reporting else None,
+        page.room,
+        (),
+        page.notes,
+    ).with_events(_current_events(table, source, page.hosts))
 
 
-def current_events(
+def _current_events(
     table: HostTable, source: BaseHostSource, nodes: Sequence[HostSummary]
 ) -> Iterator[HostEvent]:
     """Yield the events that hosts and source know: pending claims and reports."""
@@ -197,7 +250,7 @@ def current_events(
         if node.seen_at is not None:
             text = f"the newest heartbeat or report of {node.node}"
             yield HostEvent(node.seen_at, "report", text)
-    if nodes and (refused := source.refused_report(nodes[0].host)) is not None:
+    if (refused := source.refused_report(nodes[0].host)) is not None:
         at, cause = refused
         yield HostEvent(at, "refused report", cause)
 

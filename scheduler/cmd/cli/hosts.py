@@ -116,7 +116,12 @@ def hosts(  # noqa: PLR0913 - one parameter an option
         listed = [host for host in listed if host["condition"] in states]
         n_hosts = len(listed)
     if conditions or sort:
-        listed = host_query.select_hosts(listed, conditions, sort)
+        try:
+            listed = host_query.select_hosts(listed, conditions, sort)
+        except click.BadParameter as e:
+            # Without the room, no host has fits:FLAVOR, and a note says why.
+            notes = [] if answer.get("room") else answer.get("notes", [])
+            raise click.BadParameter(". ".join([e.message, *notes])) from None
         n_hosts = len(listed)
     if limit and not tree:
         del listed[limit:]

@@ -23,6 +23,7 @@ from moorage.scheduler.conf import load
 from moorage.scheduler.display import local_time
 from moorage.scheduler.explain import summarize
 from moorage.scheduler.sources.inventory import read_inventory
+from moorage.scheduler.web import Answers, make_app, make_web_server
 from moorage.testing.builders import NOW, table
 
 from ....fixtures.explaining_api import INSTANCE, SELECTED, ExplainingAPI
@@ -169,3 +170,23 @@ def test_capacity_names_hosts_and_what_was_asked(url: str) -> None:
     assert "Quotas are not counted" in text
     flavors = json.loads(_called(url, "capacity", "--json"))["flavors"]
     assert flavors[0]["demand"] == {"n_requests": 3, "n_refused": 1}
+
+
+def test_filter_by_unknown_room_says_why_it_is_unknown(
+    api: ExplainingAPI, tmp_path: Path
+) -> None:
+    conf = load([], config_files=[])
+    conf.set_override("port", 0, group="web")
+    app = make_app(Answers(api.scheduler.explainer, None))
+    with make_web_server(conf, app) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        text = _called(url, "hosts", "--where", "fits:plain>0", status=2)
+        assert "No host has 'fits:plain'" in text
+        assert "decision_store_connection is empty" in text
+        table = _called(url, "hosts")
+        assert "How many more instances of recent flavors fit is unknown" in table
+        assert "stranded" not in table
+        flavors = tmp_path / "flavors.yaml"
+        flavors.write_text("- {name: small, vcpus: 1, memory_mb: 64}")
+        text = _called(url, "capacity", "--flavors", str(flavors))
+        assert "The requests of the last day are unknown" in text
