@@ -226,7 +226,7 @@ def hosts_table(hosts: Sequence[Answer]) -> Table:
     right: tuple[str, ...] = ("seen", "vCPU", "RAM", "disk", "instances", "claims")
     flavors = next((list(fits) for host in hosts if (fits := host.get("fits"))), [])
     if flavors:
-        right = (*right, f"fits {' / '.join(map(safe, flavors))}", "stranded")
+        right = (*right, "fits", "stranded")
     # Ironic's nodes have other names than their service host.
     node_column = (
         ("node",) if any(host["node"] != host["host"] for host in hosts) else ()
@@ -260,6 +260,9 @@ def hosts_table(hosts: Sequence[Answer]) -> Table:
             str(host["n_claims"]),
             *(_room(host, flavors) if flavors else ()),
         )
+    if flavors:
+        table.caption = Text(f"fits: {' / '.join(map(safe, flavors))}")
+        table.caption_justify = "right"
     return table
 
 
@@ -279,7 +282,7 @@ def _room(host: Answer, flavors: Sequence[str]) -> tuple[str, str]:
     if host["stranded"] is None:
         return fits, "-"
     vcpus, memory_mb, _ = host["stranded"]
-    return fits, f"{vcpus:,} vCPU, {memory_mb / 1024:,.0f} GiB"
+    return fits, f"{vcpus:,} vCPU {memory_mb / 1024:,.0f} GiB"
 
 
 def _fill(pair: Sequence[int], ratio: float, divisor: int, unit: str) -> str:

@@ -102,7 +102,7 @@ def _called(url: str, *args: str, status: int = 0) -> str:
 
 def test_list_has_what_fits_and_what_is_stranded(url: str) -> None:
     text = _called(url, "hosts")
-    assert "fits plain" in text
+    assert "fits: plain" in text
     assert "stranded" in text
     assert "Fits in all, if no other flavor comes: plain 0 on 0 host(s)." in text
     assert "of the free memory" in text
