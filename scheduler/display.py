@@ -23,6 +23,24 @@ _SIZES: Final = {
     "ephemeral_gb": "GB ephemeral disk",
     "swap_mb": "MiB swap",
 }
+#: What each step of a decision does whose time is recorded.
+STEP_MEANINGS: Final = {
+    "refresh": "the state of hosts is read from its source again, if it is stale",
+    "prefilters": "traits, aggregates and zones are added to the query, as options say",
+    "placement": "allocation candidates are read from Placement, its cache or memory",
+    "hosts": "the state of the candidates' hosts is read from the host table",
+    "filters": "all filters reject hosts that do not match the request",
+    "weighers": "all weighers score the hosts that are left",
+    "recheck": "the selected host is read again just before its claim: it may be stale",
+    "claim": "allocations are written to Placement",
+    "group": "after the claim, the rules of server groups and places are checked "
+    "against the claims of other requests",
+    "review": "before the request fails, claims that no host has reported yet are "
+    "checked: those that ended free their room",
+    "release": "claims of a request that fails are taken back",
+    "other steps": "what is left of the whole time: steps too short to be shown, and "
+    "work between the steps",
+}
 #: The labels of parts of a request that are shown unchanged.
 _OTHER_PARTS: Final = {
     "ports": "ports",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -13,6 +14,25 @@ from .drivers.parts import Parts
 from .explain import HostCondition, host_conditions
 from .kafka_peers import KafkaPeers
 from .reload_result import ReloadResult
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ComponentState:
+    """The state of one component that decisions or the page depend on.
+
+    Attributes
+    ----------
+    name : str
+        Such as "Placement".
+    problem : str
+        What does not work, and since when; "": nothing is known.
+    detail : str
+        A measure of its state, such as how old the state of hosts is; "": none.
+    """
+
+    name: str
+    problem: str
+    detail: str = ""
 
 
 class SchedulerStatus:
@@ -44,18 +64,58 @@ class SchedulerStatus:
         self._journal = parts.journal
         self._health = parts.placement.health
         self._clock = parts.clock
-        self._checks: list[Callable[[], str]] = []
+        self._checks: dict[str, Callable[[], str]] = {}
+        self._optional_checks: dict[str, Callable[[], str]] = {}
         self._reloads: ReloadResult | None = None
 
-    def add_readiness_check(self, check: Callable[[], str]) -> None:
-        """Add a condition for being ready.
+    def add_check(
+        self, name: str, check: Callable[[], str], *, is_required: bool = True
+    ) -> None:
+        """Add the check of a component.
 
         Parameters
         ----------
+        name : str
+            The name of the component.
         check : callable
             Returns the problem, or an empty text; must return at once, without I/O.
+        is_required : bool
+            Whether the problem makes this process not ready.
         """
-        self._checks.append(check)
+        (self._checks if is_required else self._optional_checks)[name] = check
+
+    def components(self) -> list[ComponentState]:
+        """Return the state of what this process depends on, without I/O."""
+        states = [
+            ComponentState(name, check())
+            for checks in (self._optional_checks, self._checks)
+            for name, check in checks.items()
+        ]
+        problem = "" if self._health.is_ready else self._health.note
+        states.append(ComponentState("Placement", problem))
+        if (stats := self.candidates.following_stats()) is not None:
+            detail = f"read {stats.age_s:.0f} s ago" if stats.n_read else ""
+            states.append(ComponentState("providers in memory", stats.trouble, detail))
+        problems = [self._staleness(), *self._source.troubles()]
+        states.append(
+            ComponentState(
+                "source of hosts",
+                " ".join(problem for problem in problems if problem),
+                self._lag(),
+            )
+        )
+        return states
+
+    def _lag(self) -> str:
+        """Return how far the source is behind; "": its state does not age."""
+        age_s, parts = self.view_age_s, []
+        if age_s is not None:
+            limit_s = self.conf.moorage.max_view_age
+            limit = f", limit {limit_s:.0f} s" if limit_s else ""
+            parts.append(f"{max(0.0, age_s):.0f} s old{limit}")
+        if self.n_unread:
+            parts.append(f"{self.n_unread:,} messages unread")
+        return "; ".join(parts)
 
     def show_reloads(self, result: ReloadResult) -> None:
         """Show the result of the reloads of a service from now on."""
@@ -99,7 +159,7 @@ class SchedulerStatus:
         if (stats := self.candidates.following_stats()) is not None:
             yield stats.trouble
         yield from self._source.troubles()
-        for check in self._checks:
+        for check in self._checks.values():
             yield check()
 
     @property

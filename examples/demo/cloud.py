@@ -97,7 +97,8 @@ def running(
 
 def _web(conf: cfg.ConfigOpts, scheduler: Scheduler) -> WebServer:
     """Return the HTTP API, which in production is a process of its own, moorage-api."""
-    answers = Answers(scheduler.explainer, scheduler.status.store)
+    status = scheduler.status
+    answers = Answers(scheduler.explainer, status.store, components=status.components)
     return make_web_server(conf, make_access(conf)(make_app(answers)))
 
 

@@ -22,20 +22,10 @@ _SEED: Final = 21
 
 
 @contextmanager
-def filled(
-    console: Console,
-    interrupt: Interrupt,
-    transport_url: str,
-    port: int = 0,
-    n_requests: int = 60,
+def opened(
+    console: Console, interrupt: Interrupt, transport_url: str, port: int = 0
 ) -> Iterator[tuple[DemoCloud, RequestStream]]:
-    """Start a cloud with instances, and stop it on leaving.
-
-    Parameters
-    ----------
-    n_requests : int
-        Requests for many instances each, which fill the cloud.
-    """
+    """Start an empty cloud, and stop it on leaving."""
     with progress_bar(console) as progress:
         seeding = progress.add_task("hosts written to Placement", total=None)
 
@@ -46,12 +36,18 @@ def filled(
         files = DATA / "inventory.yaml", DATA / "rows.csv"
         with running(*files, transport_url, seeded, port=port) as cloud:
             conductor = Conductor(cloud.api, cloud.placement, Computes())
-            stream = RequestStream(conductor, random.Random(_SEED))
-            filling = progress.add_task("requests for many instances", total=None)
-            for done, total in interrupt.checking(stream.fill(n_requests)):
-                progress.update(filling, completed=done, total=total)
             progress.stop()
-            yield cloud, stream
+            yield cloud, RequestStream(conductor, random.Random(_SEED))
+
+
+def fill(
+    console: Console, interrupt: Interrupt, stream: RequestStream, n_requests: int
+) -> None:
+    """Send requests for many instances each."""
+    with progress_bar(console) as progress:
+        filling = progress.add_task("requests for many instances", total=None)
+        for done, total in interrupt.checking(stream.fill(n_requests)):
+            progress.update(filling, completed=done, total=total)
 
 
 def show_page(
@@ -61,11 +57,11 @@ def show_page(
     port: int,
     n_requests: int,
 ) -> None:
-    """Serve the page; ends with KeyboardInterrupt."""
+    """Serve the page while the cloud fills; ends with KeyboardInterrupt."""
     pause = threading.Event()
-    started = filled(console, interrupt, transport_url, port, n_requests)
-    with started as (cloud, stream):
+    with opened(console, interrupt, transport_url, port) as (cloud, stream):
         console.print(f"The page is at {cloud.url}/ (Ctrl-C ends the demo).")
+        fill(console, interrupt, stream, n_requests)
         while True:
             interrupt.check()
             stream.step()

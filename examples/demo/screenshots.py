@@ -17,6 +17,7 @@ from rich.console import Console
 
 from .interrupt import Interrupt
 
+_N_FILLING: Final = 60
 _N_REQUESTS: Final = 40
 _WIDTH: Final = 1120
 _OPTIONS: Final = ("--no-sandbox", "--disable-gpu", "--disable-sync")
@@ -33,9 +34,11 @@ def main() -> int:
     warnings.simplefilter("ignore")
     backend.init_backend(backend.BackendType.THREADING)
     # It imports oslo.messaging, which needs the back-end.
-    from .page import filled
+    from .page import fill, opened
 
-    with filled(Console(), Interrupt(), "fake://") as (cloud, stream):
+    console, interrupt = Console(), Interrupt()
+    with opened(console, interrupt, "fake://") as (cloud, stream):
+        fill(console, interrupt, stream, _N_FILLING)
         for _ in range(_N_REQUESTS):
             stream.step()
         store = cloud.scheduler.status.store

@@ -68,6 +68,7 @@ def run(argv: Sequence[str]) -> int:
                 scheduler.explainer,
                 scheduler.status.store,
                 max_reads=WEB_THREADS - 1,
+                components=scheduler.status.components,
             )
             gauge = CapacityGauge(
                 conf.moorage.capacity_flavors,

@@ -27,6 +27,7 @@ from ..rpc import (
     start_all,
 )
 from ..rpc.broker import BrokerWatch, broker_failure, retry_until_done
+from ..rpc.scheduler_watch import SchedulerWatch
 from ..service import Scheduler
 from ..telemetry.serving import ProcessTelemetry
 from .options import Options
@@ -61,7 +62,12 @@ class Serving:
         self._transport = get_transport(conf)
         self._stopping = threading.Event()
         self._watch = BrokerWatch(self._transport)
-        scheduler.status.add_readiness_check(lambda: self._watch.problem)
+        scheduler.status.add_check("broker", lambda: self._watch.problem)
+        self._scheduler_watch = None if is_deciding else SchedulerWatch(self._transport)
+        if (watch := self._scheduler_watch) is not None:
+            scheduler.status.add_check(
+                "schedulers", lambda: watch.problem, is_required=False
+            )
         self._peers = Peers(self._transport)
         connect_agents(self._transport, scheduler.source_endpoints)
         self._servers: list[SchedulerRPCServer] = []
@@ -93,6 +99,8 @@ class Serving:
         try:
             retry_until_done(self._begin, self._stopping)
             self._watch.start()
+            if self._scheduler_watch is not None:
+                self._scheduler_watch.start()
         except BaseException as e:
             started.set_exception(e)
         else:
@@ -176,6 +184,8 @@ class Serving:
         for server in self._servers:
             self._try(server.wait)
         self._try(self._watch.stop)
+        if self._scheduler_watch is not None:
+            self._try(self._scheduler_watch.stop)
         self._try(self._peers.stop)
         self._try(self._transport.cleanup)
 

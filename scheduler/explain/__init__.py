@@ -25,6 +25,7 @@ from .cloud_fill import (
 )
 from .dry_run import dry_run
 from .explainer import Explainer, UnknownHost
+from .failure_groups import FailureGroup, group_failures
 from .flavors import FlavorRequest, request_of_flavor, requests_of_decisions
 from .funnel import (
     FunnelStep,
@@ -38,6 +39,7 @@ from .host_arrays import RESOURCES, HostCondition, ResourceFill, host_conditions
 from .host_detail import HostDetail, HostEvent, events_of_records
 from .host_list import HostPage, HostSummary, summarize
 from .host_room import UNKNOWN_ROOM, CloudRoom
+from .host_search import NOT_UP, SORTS, HostSearch
 from .past_host import HostRank, PastHost
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom, host_reasons
 from .replay import Difference, Replay, ReplaySummary, replay
@@ -47,7 +49,9 @@ from .tree_checks import HostTree
 __all__ = [
     "BY_CELL",
     "BY_ZONE",
+    "NOT_UP",
     "RESOURCES",
+    "SORTS",
     "UNKNOWN_ROOM",
     "CapacityReport",
     "Change",
@@ -58,6 +62,7 @@ __all__ = [
     "CloudRoom",
     "Difference",
     "Explainer",
+    "FailureGroup",
     "FillGroup",
     "FlavorCapacity",
     "FlavorRequest",
@@ -69,6 +74,7 @@ __all__ = [
     "HostPage",
     "HostRank",
     "HostReason",
+    "HostSearch",
     "HostSummary",
     "HostTree",
     "HostVerdict",
@@ -89,6 +95,7 @@ __all__ = [
     "dry_run",
     "events_of_records",
     "funnel",
+    "group_failures",
     "host_conditions",
     "host_reasons",
     "replay",

@@ -42,6 +42,7 @@ from .host_checks import HostChecks, NamedNode
 from .host_detail import HostDetail, describe_host
 from .host_list import HostPage, summarize
 from .host_room import UNKNOWN_ROOM, CloudRoom, HostRoom, find_room
+from .host_search import HostSearch, find_hosts
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom, host_reasons
 from .tree_checks import HostTree
 
@@ -115,6 +116,10 @@ class Explainer:
     def unknowns(self) -> list[str]:
         """Return what the source of hosts does not know, in general or now."""
         return list(self._parts().source.unknowns())
+
+    def cell_names(self) -> Mapping[str, str]:
+        """Return the names of cells by UUID, as far as the source of hosts has them."""
+        return self._parts().source.cell_names()
 
     def dry_run(
         self, context: object, spec_obj: RequestSpec, n_instances: int
@@ -214,6 +219,12 @@ class Explainer:
             _aggregate_texts(parts),
             lambda node_uuid: self._records(parts, node_uuid),
         )
+
+    def find_hosts(self, search: HostSearch) -> list[str]:
+        """Return the UUIDs of the compute nodes that match; see `find_hosts`."""
+        parts = self._parts()
+        parts.source.refresh_if_stale(parts.table)
+        return find_hosts(parts.table, parts.conf, parts.clock(), search)
 
     def view(self) -> bytes:
         """Return the current hosts, providers and options, encoded as a stored view."""

@@ -276,6 +276,10 @@ class BaseHostSource(abc.ABC):
         """
         return ()
 
+    def cell_names(self) -> Mapping[str, str]:
+        """Return the names of cells by UUID, without I/O; by default, none is known."""
+        return {}
+
     def notes(self) -> Sequence[str]:
         """Return faults for an operator to read, each with the time since it exists."""
         return ()

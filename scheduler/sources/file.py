@@ -79,6 +79,10 @@ class FileSource(BaseHostSource):
             self.conf.moorage.inventory_file,
         )
 
+    def cell_names(self) -> Mapping[str, str]:
+        """Return the names in the file."""
+        return {uuid: name for name, uuid in self.inventory.cells.items()}
+
     def unknowns(self) -> Sequence[str]:
         """Return a text that says that usage is not reported."""
         return (_NO_REPORTS,)

@@ -9,7 +9,7 @@ import dataclasses
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Final, Protocol, TypeVar
@@ -28,11 +28,13 @@ from ..explain import (
     PastHost,
     cause_of,
     events_of_records,
+    group_failures,
     request_of_flavor,
     requests_of_decisions,
     with_funnel,
 )
 from ..sources.base import NoFlavors
+from ..status import ComponentState
 from .specs import notes_on, read_flavor, read_request
 
 #: The id that stands for the view of the present state, not for a stored view.
@@ -51,6 +53,8 @@ _LISTED_S: Final = 1.0
 _NO_QUOTAS: Final = (
     "Quotas are not counted: nova and Keystone have those of the project."
 )
+#: The newest decisions without a host that are grouped; reading one takes 0.3 ms.
+MAX_GROUPED: Final = 1000
 #: Concurrent reads of the store, and seconds that a further read waits for one to end.
 _MAX_READS: Final = 3
 _WAIT_S: Final = 0.2
@@ -161,6 +165,8 @@ class Answers:
     max_reads : int
         Reads of the store at the same time: fewer than the threads that answer, so
         that a store that hangs does not stop the paths that do not need it.
+    components : callable, optional
+        Returns the state of what the process depends on.
     """
 
     def __init__(
@@ -169,8 +175,10 @@ class Answers:
         store: ReadsDecisions | None,
         *,
         max_reads: int = _MAX_READS,
+        components: Callable[[], Sequence[ComponentState]] = tuple,
     ) -> None:
         self.explainer = explainer
+        self.components = components
         self._store: _BoundedReads | None = None
         if store is not None:
             free = threading.BoundedSemaphore(max_reads)
@@ -206,6 +214,25 @@ class Answers:
         return {
             "decisions": [self._short(decision) for decision in page.decisions],
             "next": _next(page),
+            "max_view_age_s": self.explainer.max_view_age_s,
+        }
+
+    def failures(self, query: DecisionQuery) -> dict[str, Any]:
+        """Return the newest decisions without a host by cause and what was requested.
+
+        `failed` and `limit` of the query are replaced.
+        """
+        page = self.store.page(
+            dataclasses.replace(query, failed=True, limit=MAX_GROUPED)
+        )
+        groups = group_failures(
+            (decision.record, _readable_request(decision))
+            for decision in page.decisions
+        )
+        return {
+            "groups": [dataclasses.asdict(group) for group in groups],
+            "n_decisions": len(page.decisions),
+            "is_complete": page.next_id is None,
         }
 
     def decision(self, id_: str) -> dict[str, Any]:
@@ -490,16 +517,21 @@ def _base64(data: bytes) -> str:
 
 def _whole(stored: StoredDecision) -> dict[str, Any]:
     """Return a decision with its funnel, scores, claims and request."""
-    try:
-        request = stored.request
-    except InvalidRequest:  # of another version: the rest is shown
-        request = None
+    request = _readable_request(stored)
     return {
         "id": str(stored.id),
         "decided_at": stored.decided_at,
         "project_id": stored.project_id,
         **with_funnel(stored.record, request),
     }
+
+
+def _readable_request(stored: StoredDecision) -> RequestSpec | None:
+    """Return a decision's request; None: it is not stored, or of another version."""
+    try:
+        return stored.request
+    except InvalidRequest:
+        return None
 
 
 def finite(value: Any) -> Any:  # noqa: ANN401 - plain data of any shape

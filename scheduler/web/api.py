@@ -19,7 +19,7 @@ from ..drivers.record import Outcome
 from ..errors import ConfigurationError, InvalidRequest, excerpt
 from ..http_server import WebServer, listen
 from ..placement.allocations.limits import WEB_THREADS
-from .answers import Answers, finite
+from .answers import MAX_GROUPED, Answers, finite
 from .openapi import BODIES, PARAMETERS, document
 from .page import failed, make_page
 from .specs import check
@@ -52,6 +52,11 @@ def _add_stored(app: Flask, answers: Answers) -> None:
     def decisions() -> Response:
         args = _arguments("/v1/decisions")
         return _answer(answers.decisions(_query(args)))
+
+    @app.get("/v1/failures")
+    def failures() -> Response:
+        args = _arguments("/v1/failures")
+        return _answer(answers.failures(_query({**args, "limit": MAX_GROUPED})))
 
     @app.get("/v1/decisions/<path:id_>")
     def decision(id_: str) -> Response:

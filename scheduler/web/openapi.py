@@ -16,6 +16,7 @@ from ..explain import (
     CapacityReport,
     ClosestGroup,
     ClosestReport,
+    FailureGroup,
     FlavorCapacity,
     FunnelStep,
     HostDetail,
@@ -44,23 +45,29 @@ _SINCE: Final[Schema] = {
     "description": "Seconds since the epoch.",
 }
 
+#: What decisions are searched by.
+_SEARCHED: Final[dict[str, Schema]] = {
+    "instance": _ID,
+    "project": _NAME,
+    "host": _NAME,
+    "flavor": {**_NAME, "description": "The name of the requested flavor."},
+    "outcome": {"type": "string", "enum": [*Outcome]},
+    "since": _SINCE,
+    "until": {**_SINCE, "description": "Only decisions before, as `since`."},
+}
+
 #: Schemas of the parameters of each path by name.
 PARAMETERS: Final[dict[str, dict[str, Schema]]] = {
     "/v1/decisions": {
-        "instance": _ID,
-        "project": _NAME,
-        "host": _NAME,
-        "flavor": {**_NAME, "description": "The name of the requested flavor."},
+        **_SEARCHED,
         "failed": {
             "type": "boolean",
             "description": "Only decisions that selected no host; false: the others.",
         },
-        "outcome": {"type": "string", "enum": [*Outcome]},
-        "since": _SINCE,
-        "until": {**_SINCE, "description": "Only decisions before, as `since`."},
         "after": _AFTER,
         "limit": _LIMIT,
     },
+    "/v1/failures": _SEARCHED,
     "/v1/decisions/{id}": {
         "id": {**_ID, "description": "A request id, or the UUID of an instance."}
     },
@@ -259,7 +266,16 @@ _ANSWERS: Final[dict[str, tuple[str, str, Schema]]] = {
     "/v1/decisions": (
         "get",
         "Decisions in short, the newest first.",
-        _object(decisions=_list(_SHORT), next=_OPTIONAL_TEXT),
+        _object(decisions=_list(_SHORT), next=_OPTIONAL_TEXT, max_view_age_s=_NUMBER),
+    ),
+    "/v1/failures": (
+        "get",
+        "The newest decisions without a host, by cause and what was requested.",
+        _object(
+            groups=_list(_schema(FailureGroup)),
+            n_decisions=_COUNT,
+            is_complete=_BOOLEAN,
+        ),
     ),
     "/v1/decisions/{id}": (
         "get",

@@ -117,6 +117,16 @@ def _expect_health_and_metrics(config: Path) -> None:
         assert line.endswith(" 1.0")
 
 
+_COMPONENTS = {"Schedulers", "Broker", "Placement", "Source of hosts"}
+
+
+def _ready_on_page(config: Path) -> set[str]:
+    """Return the components that the first page shows as ready."""
+    bearer = {"Authorization": f"Bearer {WEB_TOKEN}"}
+    _, text = _page(config, "/", **bearer)
+    return set(re.findall(r'<li class="good"><b>([\w ]+)</b> ready', text))
+
+
 def test_the_api_explains_decisions_and_is_monitored_as_a_scheduler_is(
     config: Path,
 ) -> None:
@@ -142,6 +152,7 @@ def test_the_api_explains_decisions_and_is_monitored_as_a_scheduler_is(
         [decision] = _moorage(config, "explain", uuid)["decisions"]
         assert decision["instances"][0]["host"] == "h1"
         assert _moorage(config, "replay", uuid)["identical"]
+        wait_until(lambda: _ready_on_page(config) >= _COMPONENTS)
         [verdict] = _moorage(config, "why-not", "h2", uuid)["nodes"]
         checks = {each["check"] for each in verdict["reasons"]}
         assert checks == {"COMPUTE_STATUS_DISABLED", "ComputeFilter"}

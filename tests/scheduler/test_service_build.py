@@ -77,7 +77,7 @@ def test_what_is_needed_outside_decides_on_readiness(tmp_path: Path) -> None:
     conf.set_override("inventory_file", str(inventory), group="moorage")
     trouble = ["The broker is away."]
     scheduler = build(conf)
-    scheduler.status.add_readiness_check(lambda: trouble[0])
+    scheduler.status.add_check("broker", lambda: trouble[0])
     scheduler.start()
     assert not scheduler.status.is_ready
     assert scheduler.status.readiness_note == trouble[0]

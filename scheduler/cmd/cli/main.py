@@ -28,13 +28,11 @@ from .hosts import hosts
 from .locality.commands import locality
 from .session import CommandSession
 from .tables import Answer
-from .text import why
 
 _FOLLOW_S: Final = 2.0
 #: Seconds by which a decision may be stored later than a newer one.
 _LATE_S: Final = 10.0
 #: Decisions that are read to be counted by cause.
-_GROUPED: Final = 2000
 _SHELLS: Final = ("bash", "zsh", "fish")
 
 
@@ -145,7 +143,8 @@ for _command in (
 @click.option(
     "--group",
     is_flag=True,
-    help=f"Count those without a host by cause and flavor, of the newest {_GROUPED:,}.",
+    help="Count those without a host by cause and what was requested, of the newest "
+    "1,000.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Print new decisions until Ctrl-C.")
 @json_option
@@ -179,7 +178,9 @@ def decisions(
     if since is not None:
         query["since"] = max(0.0, api.now() - since)
     if group:
-        print_answer(as_json, _grouped(api, query), _show_groups)
+        names = ("instance", "project", "host", "flavor", "outcome", "since", "until")
+        searched = {name: query[name] for name in names}
+        print_answer(as_json, api.get("failures", **searched), _show_groups)
         return
     answer = api.get("decisions", **query)
     listed = list(reversed(answer["decisions"]))
@@ -187,47 +188,21 @@ def decisions(
         print_answer(as_json, {**answer, "decisions": listed}, _list)
         return
     with contextlib.suppress(KeyboardInterrupt):
-        _follow(api, query, listed, as_json=as_json)
+        _follow(api, query, {**answer, "decisions": listed}, as_json=as_json)
 
 
 def _list(console: Console, answer: Answer) -> None:
     if answer["decisions"]:
         console.print(tables.decisions_table(answer["decisions"]))
+        if any(decision["is_stale"] for decision in answer["decisions"]):
+            limit_s = answer["max_view_age_s"]
+            console.print(
+                f"Host state older than [moorage] max_view_age, {limit_s:.0f} s, is "
+                "stale.",
+                markup=False,
+            )
     else:
         console.print("No stored decision matches.")
-
-
-def _grouped(api: ApiClient, query: dict[str, Any]) -> Answer:
-    """Return the decisions without a host by cause and flavor, most frequent first."""
-    groups: dict[tuple[str, str], dict[str, Any]] = {}
-    n_read, after = 0, None
-    while n_read < _GROUPED:
-        page = {**query, "failed": True, "limit": 200, "after": after}
-        answer = api.get("decisions", **page)
-        n_read += len(answer["decisions"])
-        for decision in answer["decisions"]:
-            # A server of an earlier release has neither.
-            cause = decision.get("cause") or why(decision)
-            key = cause, decision.get("flavor") or ""
-            example = decision["request_id"] or decision["id"]
-            group = groups.setdefault(
-                key,
-                {
-                    "cause": key[0], "flavor": key[1], "n_decisions": 0,
-                    "n_instances": 0, "newest": decision["decided_at"],
-                    "projects": [], "example": example,
-                },
-            )  # fmt: skip
-            group["n_decisions"] += 1
-            group["n_instances"] += decision["n_instances"]
-            group["oldest"] = decision["decided_at"]
-            if decision["project_id"] not in (None, *group["projects"]):
-                group["projects"].append(decision["project_id"])
-        after = answer["next"]
-        if after is None:
-            break
-    ordered = sorted(groups.values(), key=lambda group: -group["n_decisions"])
-    return {"groups": ordered, "n_decisions": n_read, "is_complete": after is None}
 
 
 def _show_groups(console: Console, answer: Answer) -> None:
@@ -243,10 +218,11 @@ def _show_groups(console: Console, answer: Answer) -> None:
 
 
 def _follow(
-    api: ApiClient, query: dict[str, Any], listed: Sequence[Answer], *, as_json: bool
+    api: ApiClient, query: dict[str, Any], answer: Answer, *, as_json: bool
 ) -> None:
     """Print decisions, then each that is stored later, until the output is closed."""
     printed: set[str] = set()
+    listed = answer["decisions"]
     first_at = listed[0]["decided_at"] if listed else 0.0
     query = {**query, "limit": 200}
     while True:
@@ -259,7 +235,7 @@ def _follow(
             for decision in new_decisions:
                 click.echo(json.dumps(decision))
         elif new_decisions:
-            print_answer(False, {"decisions": new_decisions}, _list)
+            print_answer(False, {**answer, "decisions": new_decisions}, _list)
         printed = {decision["id"] for decision in listed}
         # A worker may store a decision late: read the last seconds again.
         newest = max((decision["decided_at"] for decision in listed), default=0.0)

@@ -89,19 +89,19 @@ def _outcome(decision: Answer) -> Text:
 
 
 def groups_table(groups: Iterable[Answer]) -> Table:
-    """Return the table of decisions without a host, by cause and flavor."""
+    """Return the table of decisions without a host, by cause and request."""
     table = make_table(
-        "", "decisions", "cause", "flavor", "projects", "newest", "such as",
+        "", "decisions", "cause", "requested", "projects", "newest", "such as",
         right=("decisions",),
     )  # fmt: skip
     for group in groups:
         table.add_row(
             f"{group['n_decisions']:,}",
             cell(group["cause"]),
-            cell(group["flavor"] or "-"),
+            cell(group["flavor"] or "-").append(f"\n{safe(group['shape'])}", "dim"),
             f"{len(group['projects']):,}",
             timestamp(group["newest"]),
-            cell(group["example"], "dim"),
+            cell(group["example"] or "-", "dim"),
         )
     return table
 

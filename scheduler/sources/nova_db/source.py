@@ -249,6 +249,10 @@ class NovaDBSource(DatabaseLookups):
                 for cell in self._databases.cells()
             )
 
+    def cell_names(self) -> Mapping[str, str]:
+        """Return the names that the API database has; a cell needs none."""
+        return {cell.uuid: cell.name for cell in self.cells if cell.name}
+
     def stop(self) -> None:
         """Stop the polling thread, and close the connections of `engines`."""
         if self._poller is not None:

@@ -8,8 +8,6 @@ import math
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from ...display import local_time
-
 #: Characters of a name that the API accepts.
 _MAX_NAME: Final = 255
 _KIB: Final = 1024
@@ -58,14 +56,17 @@ def capitalized(text: str) -> str:
 
 
 def clock_time(seconds: float) -> str:
-    """Return the time of day in the server's zone."""
-    return f"{local_time(seconds):%H:%M:%S}"
+    """Return the time of day in UTC."""
+    return f"{_utc(seconds):%H:%M:%S}"
 
 
-def zone_name() -> str:
-    """Return the name of the server's time zone and its offset."""
-    now = datetime.datetime.now(datetime.UTC).astimezone()
-    return now.strftime("%Z") if now.strftime("%z") == "+0000" else f"{now:%Z, %z}"
+def utc_time(seconds: float) -> str:
+    """Return a time in UTC, to the second."""
+    return f"{_utc(seconds):%Y-%m-%d %H:%M:%S}"
+
+
+def _utc(seconds: float) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC)
 
 
 # -- links -------------------------------------------------------------------------

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from typing import Any, Final
 
 from ...clock import now_s
 from ...decision_store import DecisionQuery
+from ...drivers.record import Outcome
 from ...errors import InvalidRequest, excerpt
+from ...explain import HostSearch
 from ..openapi import BODIES, PARAMETERS
 from ..specs import check
 
@@ -16,7 +19,20 @@ from ..specs import check
 AGES: Final = {"15m": 900, "1h": 3600, "6h": 21600, "1d": 86400, "7d": 604800}
 #: The number of decisions on one page.
 PAGE: Final = 50
-_OUTCOMES: Final = {"": None, "refused": True, "selected": False}
+#: What the form of decisions offers: each has a value and a label.
+OUTCOMES: Final = {
+    "": "all",
+    "refused": "refused or failed",
+    **{outcome.value: outcome.value for outcome in Outcome},
+}
+#: What the form of failures offers.
+FAILURES: Final = {
+    value: label
+    for value, label in OUTCOMES.items()
+    if value not in ("refused", Outcome.SELECTED)
+}
+#: Fields of the form of decisions that are names.
+_NAMES: Final = ("instance", "project", "host", "flavor")
 _NUMBERS: Final = {
     "vcpus": "vCPUs",
     "memory_mb": "Memory",
@@ -54,26 +70,75 @@ def decision_query(args: Args) -> DecisionQuery:
     InvalidRequest
     """
     schemas = PARAMETERS["/v1/decisions"]
-    fields = {name: text(args, name) for name in ("instance", "project", "host")}
+    fields = {name: text(args, name) for name in _NAMES}
     fields["after"] = text(args, "after")
     for name, value in fields.items():
         if value:
             _check(name, value, schemas[name])
     outcome, since = text(args, "outcome"), text(args, "since")
-    if outcome not in _OUTCOMES:
+    if outcome not in OUTCOMES:
         raise InvalidRequest(
-            f"outcome: {excerpt(outcome)} is neither refused nor selected"
+            f"outcome: {excerpt(outcome)} is none of "
+            f"{', '.join(value for value in OUTCOMES if value)}"
         )
     if since and since not in AGES:
         raise InvalidRequest(f"since: {excerpt(since)} is none of {', '.join(AGES)}")
+    starts_s = [
+        start_s
+        for start_s in (_time(args, "from"), now_s() - AGES[since] if since else None)
+        if start_s is not None
+    ]
     return DecisionQuery(
         instance_uuid=fields["instance"] or None,
         project_id=fields["project"] or None,
         host=fields["host"] or None,
-        failed=_OUTCOMES[outcome],
-        since_s=now_s() - AGES[since] if since else None,
+        flavor=fields["flavor"] or None,
+        failed=True if outcome == "refused" else None,
+        outcome=Outcome(outcome) if outcome not in ("", "refused") else None,
+        since_s=max(starts_s) if starts_s else None,
+        until_s=_time(args, "to"),
         after=int(fields["after"]) if fields["after"] else None,
         limit=PAGE,
+    )
+
+
+def _time(args: Args, name: str) -> float | None:
+    """Return a time in UTC as browsers send it, seconds since the epoch; or None.
+
+    Raises
+    ------
+    InvalidRequest
+    """
+    value = text(args, name)
+    if not value:
+        return None
+    try:
+        time = datetime.datetime.fromisoformat(value)
+    except ValueError as e:
+        raise InvalidRequest(
+            f"{name}: {excerpt(value)} is not a time such as 2026-11-26T14:03"
+        ) from e
+    is_zoned = time.tzinfo is not None
+    return (time if is_zoned else time.replace(tzinfo=datetime.UTC)).timestamp()
+
+
+def host_search(args: Args) -> HostSearch:
+    """Return what hosts are searched by.
+
+    Raises
+    ------
+    InvalidRequest
+    """
+    fields = {name: text(args, name) for name in ("q", "state", "zone", "place")}
+    for name, value in fields.items():
+        if value:
+            check_name(name, value)
+    return HostSearch(
+        fields["q"],
+        fields["state"],
+        fields["zone"],
+        fields["place"],
+        text(args, "sort") or "host",
     )
 
 

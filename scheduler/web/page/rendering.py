@@ -9,11 +9,12 @@ from importlib import resources
 from typing import Any, Final
 
 import jinja2
+from flask import has_request_context, request
 from markupsafe import Markup
 
 from .... import __version__
 from ...clock import utc_text
-from ...display import age, number, rank_text, request_rows, safe, timestamp, why
+from ...display import STEP_MEANINGS, age, number, rank_text, request_rows, safe, why
 from . import charts, formats
 
 # Headers of each page, which loads nothing from elsewhere, and is not framed or cached.
@@ -37,12 +38,15 @@ HEADERS: Final = {
 }
 
 
+#: In the WSGI environment of a request that a cookie has signed in.
+SIGNED_IN: Final = "moorage.signed_in"
 _PACKAGE: Final = __name__.rpartition(".")[0]
 _MAX_MESSAGE: Final = 2000
 #: Pages that the navigation links: path and title.
 NAVIGATION: Final = (
     ("/", "Cloud"),
     ("/decisions", "Decisions"),
+    ("/failures", "Failures"),
     ("/hosts", "Hosts"),
     ("/why-not", "Why not"),
     ("/closest", "Closest"),
@@ -77,8 +81,8 @@ def _environment() -> jinja2.Environment:
         "score_bars": charts.score_bars,
         "shown": _shown,
         "signed": number,
-        "timestamp": timestamp,
         "times_bar": charts.times_bar,
+        "utc_time": formats.utc_time,
         "why": why,
     }
     environment.filters.update(filters)
@@ -89,15 +93,20 @@ def _environment() -> jinja2.Environment:
         navigation=NAVIGATION,
         question_path=formats.question_path,
         share_bar=charts.share_bar,
+        step_meanings=STEP_MEANINGS,
         version=__version__,
-        zone_name=formats.zone_name,
     )
     return environment
 
 
 def render(template: str, /, **values: object) -> str:
     """Return a page of HTML."""
-    return _environment().get_template(template).render(values)
+    is_signed_in = has_request_context() and SIGNED_IN in request.environ
+    return (
+        _environment()
+        .get_template(template)
+        .render({"is_signed_in": is_signed_in, **values})
+    )
 
 
 def decision_file(id_: str, decisions: Sequence[Mapping[str, Any]]) -> str:

@@ -20,7 +20,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wrappers import Request, Response
 
 from ...clock import now_s
-from .rendering import HEADERS, render
+from .rendering import HEADERS, SIGNED_IN, render
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -123,6 +123,7 @@ def with_login(
         token = session.to_token(request.cookies.get(COOKIE, ""))
         if token and "HTTP_X_AUTH_TOKEN" not in environ:
             environ["HTTP_X_AUTH_TOKEN"] = token
+            environ[SIGNED_IN] = True
         return _explained(restricted, request, session)(environ, respond)
 
     return served

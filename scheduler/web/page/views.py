@@ -5,22 +5,23 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
-from urllib.parse import urlencode
 
-from flask import Blueprint, Response, g, request
+from flask import Blueprint, Response, g, redirect, request
 from werkzeug.exceptions import HTTPException
+from werkzeug.wrappers import Response as BaseResponse
 
 from ...database import StoreUnavailable
 from ...decision_store import DecisionQuery
 from ...errors import SchedulerError
-from ...explain import BY_ZONE
+from ...explain import BY_ZONE, NOT_UP, HostCondition, HostSearch
 from ..answers import MAX_WHOLE, Answers, finite
 from ..statuses import describe
 from . import forms
 from .charts import minutes_bars
+from .formats import capitalized, decision_path, host_path, question_path
 from .heat_map import HeatLayout, heat_data, heat_maps
 from .last_hour import LastHour
 from .rendering import HEADERS, render
@@ -32,6 +33,17 @@ _HOSTS: Final = 100
 _LATEST: Final = 8
 #: Groups of hosts of one page of the heat map: zones, cells or places.
 _GROUPS: Final = 100
+#: Groups of the heat map from which on each is folded.
+_OPEN_GROUPS: Final = 16
+#: Hosts that a search lists.
+_FOUND: Final = 50
+#: What a search finds decisions by.
+_DECISION_NAMES: Final[Mapping[str, Callable[[str], DecisionQuery]]] = {
+    "request": lambda name: DecisionQuery(request_id=name, limit=1),
+    "instance": lambda name: DecisionQuery(instance_uuid=name, limit=1),
+    "project": lambda name: DecisionQuery(project_id=name, limit=1),
+    "flavor": lambda name: DecisionQuery(flavor=name, limit=1),
+}
 #: Instances of a decision whose places are looked up.
 _PLACED: Final = 200
 #: Hosts that the page of the capacity names for each flavor.
@@ -54,6 +66,8 @@ def make_page(answers: Answers) -> Blueprint:
     views = _Views(answers)
     page.add_url_rule("/", view_func=views.cloud)
     page.add_url_rule("/decisions", view_func=views.decisions)
+    page.add_url_rule("/failures", view_func=views.failures)
+    page.add_url_rule("/search", view_func=views.search)
     page.add_url_rule("/decisions/<path:id_>", view_func=views.decision)
     page.add_url_rule("/hosts", view_func=views.hosts)
     page.add_url_rule("/hosts/<path:host>", view_func=views.host)
@@ -109,7 +123,57 @@ class _Views:
             hour=hour,
             minutes=minutes_bars(hour.minutes) if hour else "",
             error=error,
+            cells=self._answers.explainer.cell_names(),
+            components=self._answers.components(),
+            max_open=_OPEN_GROUPS,
         )
+
+    def search(self) -> tuple[str, int] | BaseResponse:
+        """Show what has a name: a host, a request, an instance, a project, a flavor."""
+        name = forms.text(request.args, "q")
+        if not name:
+            return redirect("/")
+        forms.check_name("q", name)
+        answers, found = self._answers, dict[str, str]()
+        matching = answers.explainer.hosts(
+            node_uuids=frozenset(
+                answers.explainer.find_hosts(HostSearch(text=name))[:_FOUND]
+            )
+        ).hosts
+        hosts = list(dict.fromkeys(node.host for node in matching))
+        if name in hosts and (path := host_path(name)):
+            found[f"Host {name}"] = path
+        _, error = _attempt(lambda: found.update(self._found_decisions(name)))
+        if error is None and len(found) == 1:
+            return redirect(next(iter(found.values())))
+        page = render(
+            "search.html",
+            path="/search",
+            q=name,
+            found=found,
+            hosts=hosts,
+            is_cut=len(matching) == _FOUND,
+            error=error,
+        )
+        is_found = found or hosts
+        status = HTTPStatus.OK if is_found or not error else error.status
+        return page, status if is_found or error else HTTPStatus.NOT_FOUND
+
+    def _found_decisions(self, name: str) -> Iterator[tuple[str, str]]:
+        """Yield what has decisions of this name, and the path of its page."""
+        store = self._answers.store
+        names = dict.fromkeys((name, name.lower()))  # UUIDs have no case
+        for kind, query_of in _DECISION_NAMES.items():
+            for spelling in names:
+                if store.page(query_of(spelling)).decisions:
+                    path = (
+                        question_path("decisions", **{kind: spelling})
+                        if kind in ("project", "flavor")
+                        else decision_path(spelling)
+                    )
+                    if path:
+                        yield f"{capitalized(kind)} {spelling}", path
+                    break
 
     def decisions(self) -> tuple[str, int]:
         """Show stored decisions, the newest first."""
@@ -124,7 +188,27 @@ class _Views:
             path="/decisions",
             args=_shown(args),
             ages=forms.AGES,
-            answer=answer or {"decisions": [], "next": None},
+            outcomes=forms.OUTCOMES,
+            answer=answer or {"decisions": [], "next": None, "max_view_age_s": 0},
+            error=error,
+        )
+        return page, error.status if error else HTTPStatus.OK
+
+    def failures(self) -> tuple[str, int]:
+        """Show decisions without a host by cause and what was requested."""
+        args = {"since": "1h", **_shown(request.args)}
+
+        def find() -> Any:  # noqa: ANN401 - JSON
+            return finite(self._answers.failures(forms.decision_query(args)))
+
+        answer, error = _attempt(find)
+        page = render(
+            "failures.html",
+            path="/failures",
+            args=args,
+            ages=forms.AGES,
+            outcomes=forms.FAILURES,
+            answer=answer or {"groups": [], "n_decisions": 0, "is_complete": True},
             error=error,
         )
         return page, error.status if error else HTTPStatus.OK
@@ -139,6 +223,7 @@ class _Views:
             id=id_,
             decisions=decisions,
             places=self._places(decisions),
+            max_view_age_s=self._answers.explainer.max_view_age_s,
         )
 
     def _places(self, decisions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -153,15 +238,24 @@ class _Views:
         )
 
     def hosts(self) -> str:
-        """Show the compute nodes in pages."""
-        after = request.args.get("after", "")
-        answer = self._answers.hosts(after, _HOSTS)
-        next_ = answer.next
-        next_page = (
-            f"/hosts?{urlencode({'after': next_}, errors='replace')}" if next_ else ""
-        )
+        """Show the compute nodes that match, sorted, in pages."""
+        explainer, first = self._answers.explainer, forms.number(request.args, "first")
+        search = forms.host_search(request.args)
+        uuids = explainer.find_hosts(search)
+        shown_uuids = uuids[first : first + _HOSTS]
+        page = explainer.hosts(node_uuids=frozenset(shown_uuids))
+        nodes = {node.node_uuid: node for node in page.hosts}
         return render(
-            "hosts.html", path="/hosts", answer=answer, after=after, more=next_page
+            "hosts.html",
+            path="/hosts",
+            args=_shown(request.args),
+            search=search,
+            states=[*HostCondition, NOT_UP],
+            hosts=[nodes[uuid] for uuid in shown_uuids if uuid in nodes],
+            n_hosts=page.n_hosts,
+            n_matching=len(uuids),
+            first=first,
+            next=first + _HOSTS if first + _HOSTS < len(uuids) else None,
         )
 
     def host(self, host: str) -> str:
@@ -179,6 +273,7 @@ class _Views:
             detail=detail,
             decisions=decisions,
             error=error,
+            cells=self._answers.explainer.cell_names(),
         )
 
     def why_not(self) -> tuple[str, int]:
@@ -236,7 +331,12 @@ class _Views:
         """Return a page with a form, and below the form the answer or the error."""
         answer, error = _attempt(find)
         page = render(
-            template, path=path, args=_shown(request.args), answer=answer, error=error
+            template,
+            path=path,
+            args=_shown(request.args),
+            answer=answer,
+            error=error,
+            cells=self._answers.explainer.cell_names(),
         )
         return page, error.status if error else HTTPStatus.OK
 

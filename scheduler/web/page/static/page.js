@@ -1,12 +1,108 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refreshes parts of a page, and names the squares of the heat map. Without this script
-// the page shows the state at its loading.
+// Refreshes parts of a page, names the squares of the heat map, sorts tables, shows them
+// as cards in a narrow window, and adds the local time. Without this script the page
+// shows the state at its loading.
 "use strict";
 
 const heat = document.querySelector("[data-heat]");
 const readout = document.querySelector("[data-readout]");
 let data = null;
 let place = null; // [group, host]
+
+// -- tables and times ---------------------------------------------------------------
+
+// The header of each column, which may span several.
+function headersOf(table) {
+  return [...table.querySelectorAll("thead th")].flatMap((th) => Array(th.colSpan).fill(th));
+}
+
+// CSS shows the rows as cards, each cell with the header of its column.
+function labelCells(table) {
+  const labels = headersOf(table).map((th) => (th.querySelector(".hidden") ? "" : th.dataset.short || th.innerText.replace(/\s+/g, " ").trim()));
+  if (!labels.length) return;
+  table.querySelectorAll("tbody tr").forEach((row) => {
+    [...row.cells].forEach((cell, i) => {
+      const text = cell.textContent.trim();
+      cell.classList.toggle("blank", (!text || text === "–") && !cell.querySelector("svg"));
+      if (cell.tagName === "TD" && labels[i] && cell.colSpan === 1) cell.dataset.label = labels[i];
+    });
+  });
+  table.dataset.cards = "";
+}
+
+const UNITS = { KiB: 1 / 1024, GiB: 1024, TiB: 1024 ** 2, TB: 1000, s: 1000, min: 6e4, h: 36e5, d: 864e5 };
+
+// A number if a cell begins with one, in MiB, GB or milliseconds; else its text.
+function valueOf(row, column) {
+  const text = row.cells[column] ? row.cells[column].textContent.trim() : "";
+  const number = /^[≤ ]*([+-]?[\d,]+(?:\.\d+)?)\s*%?\s*([A-Za-z]+)?$/.exec(text);
+  return number ? Number(number[1].replaceAll(",", "")) * (UNITS[number[2]] || 1) : text;
+}
+
+function compare(a, b) {
+  if (typeof a === "number" && typeof b === "number") return a - b;
+  if (typeof a !== typeof b) return typeof a === "number" ? -1 : 1;
+  return a.localeCompare(b, undefined, { numeric: true });
+}
+
+function makeSortable(table) {
+  const body = table.tBodies[0];
+  headersOf(table).forEach((th, column) => {
+    if (th.querySelector(".hidden, .sort")) return;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "sort";
+    button.replaceChildren(...th.childNodes);
+    th.append(button);
+    button.addEventListener("click", () => {
+      const isDown = th.getAttribute("aria-sort") === "descending" || (!th.hasAttribute("aria-sort") && !th.matches(".n"));
+      table.querySelectorAll("[aria-sort]").forEach((other) => other.removeAttribute("aria-sort"));
+      th.setAttribute("aria-sort", isDown ? "ascending" : "descending");
+      const rows = [...body.rows].map((row) => [valueOf(row, column), row]);
+      rows.sort(([a], [b]) => (isDown ? compare(a, b) : compare(b, a)));
+      body.append(...rows.map(([, row]) => row));
+    });
+  });
+  if (body.rows.length <= 8) return;
+  const filter = document.createElement("input");
+  filter.type = "search";
+  filter.className = "rows";
+  filter.placeholder = "Filter these rows";
+  filter.setAttribute("aria-label", filter.placeholder);
+  filter.addEventListener("input", () => {
+    const text = filter.value.toLowerCase();
+    [...body.rows].forEach((row) => { row.hidden = !row.textContent.toLowerCase().includes(text); });
+  });
+  table.closest(".scroll").before(filter);
+}
+
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+// The local time beside each time, which is in UTC; with the date if that differs.
+function addLocalTimes(element) {
+  element.querySelectorAll("time[datetime]").forEach((time) => {
+    const at = new Date(time.dateTime);
+    if (!at.getTimezoneOffset() || time.querySelector(".local")) return;
+    const clock = at.toLocaleTimeString("en-GB");
+    const date = at.toLocaleDateString("sv-SE");
+    const isSameDay = date === at.toISOString().slice(0, 10);
+    const local = document.createElement("span");
+    local.className = "local";
+    local.textContent = ` (${isSameDay ? "" : `${date} `}${clock} local)`;
+    time.append(local);
+  });
+}
+
+function decorate(element) {
+  element.querySelectorAll(".scroll > table").forEach(labelCells);
+  addLocalTimes(element);
+}
+
+decorate(document);
+document.querySelectorAll("table[data-sort]").forEach(makeSortable);
+if (new Date().getTimezoneOffset()) {
+  document.querySelector("[data-zone]").textContent = `; beside them is your local time, ${zone}`;
+}
 
 // -- refreshing ---------------------------------------------------------------------
 
@@ -41,6 +137,7 @@ function replacePart(id, fresh) {
   const shownKeys = keysOf(part);
   const areOpen = [...part.querySelectorAll("details")].map((details) => details.open);
   part.replaceChildren(...freshPart.childNodes);
+  decorate(part);
   if (part === heat) readHeat();
   part.querySelectorAll("details").forEach((details, i) => { details.open = Boolean(areOpen[i]); });
   if ("announce" in part.dataset) {

@@ -1,56 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`moorage decisions --group`, also with a server of an earlier release."""
+"""`moorage decisions`: groups of failures, and the mark of stale host state."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
 
-import pytest
 from click.testing import CliRunner
-from flask import Flask
 
 from moorage.scheduler.cmd.cli.main import cli
-from moorage.scheduler.conf import load
-from moorage.scheduler.web import make_web_server
+from moorage.scheduler.drivers.record import DecisionRecord, Outcome
+from moorage.testing.builders import instance_uuid
 
-#: What a server answered before it named causes and flavors.
-_DECISION = {
-    "id": "1",
-    "request_id": "req-1",
-    "decided_at": 1e9,
-    "project_id": "p",
-    "outcome": "no valid host",
-    "reason": "",
-    "user_message": "No valid host was found. Of 3 hosts: 3 lack CPUs.",
-    "instance_uuids": [],
-    "n_instances": 1,
-    "hosts": [],
-    "n_hosts": 3,
-    "total_ms": 1.0,
-}
+from ....fixtures.explaining_api import FAILED, ExplainingAPI, decide
+
+_UUIDS = [instance_uuid(number) for number in range(900, 903)]
 
 
-@pytest.fixture
-def old_url() -> Iterator[str]:
-    app = Flask("earlier")
-    app.add_url_rule(
-        "/v1/decisions", view_func=lambda: {"decisions": [_DECISION], "next": None}
-    )
-    conf = load([], config_files=[])
-    conf.set_override("port", 0, group="web")
-    with make_web_server(conf, app) as server:
-        yield f"http://127.0.0.1:{server.port}"
+def _run(url: str, *args: str) -> str:
+    result = CliRunner().invoke(cli, ["--url", url, "decisions", *args])
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
-def test_decisions_of_an_earlier_server_are_grouped_by_their_reason(
-    old_url: str,
+def test_failures_are_grouped_by_cause_and_by_what_was_requested(
+    api: ExplainingAPI, url: str
 ) -> None:
-    args = ["--url", old_url, "decisions", "--group"]
-    [group] = json.loads(CliRunner().invoke(cli, [*args, "--json"]).stdout)["groups"]
-    assert group["cause"] == "Of 3 hosts: 3 lack CPUs."
-    assert group["flavor"] == ""
-    assert "3 lack CPUs" in CliRunner().invoke(cli, args).stdout
+    gold_specs = {"trait:CUSTOM_GOLD": "required"}
+    for number in range(2):
+        id_ = f"req-gold-{number}"
+        decide(api.scheduler, id_, [_UUIDS[number]], vcpus=512, extra_specs=gold_specs)
+    decide(api.scheduler, "req-large", [_UUIDS[2]], vcpus=513)
+    api.store.flush()
+    groups = json.loads(_run(url, "--group", "--json"))["groups"]
+    by_example = {group["example"]: group for group in groups}
+    gold, large = by_example["req-gold-1"], by_example["req-large"]
+    assert gold["n_decisions"] == 3  # with `FAILED`, the oldest of them
+    assert "512 vCPU" in gold["shape"]
+    assert "trait:CUSTOM_GOLD=required" in gold["shape"]
+    assert large["n_decisions"] == 1
+    assert "513 vCPU" in large["shape"]
+    assert FAILED not in by_example
+    table = _run(url, "--group", "--project", "project")
+    assert "req-gold-1" in table
+    assert "trait:CUSTOM_GOLD=required" in " ".join(table.split())
+    assert "No stored" in _run(url, "--group", "--project", "other")
+
+
+def test_limit_of_stale_state_is_shown_beside_the_mark(
+    api: ExplainingAPI, url: str
+) -> None:
+    assert "stale" not in _run(url, "--limit", "1")
+    record = DecisionRecord("req-stale", (), 1, time.time(), view_age_s=500.0)
+    record.outcome = Outcome.SELECTED
+    api.store.add(record)
+    api.store.flush()
+    text = " ".join(_run(url, "--limit", "1").split())
+    assert "host state 500 s old" in text
+    assert "max_view_age, 120 s, is stale" in text
 
 
 def test_selected_decisions_have_no_groups() -> None:

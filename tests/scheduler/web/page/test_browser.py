@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import re
 import threading
 import time
 import uuid
+import zoneinfo
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,9 @@ PATHS = (
     "/",
     "/?by=rack",
     "/decisions?outcome=refused",
+    "/failures?since=",
+    "/search?q=h",
+    "/search?q=nothing-at-all",
     f"/decisions/{TWO}",
     f"/decisions/{FAILED}",
     "/hosts",
@@ -110,7 +115,20 @@ def test_low_contrast_is_found(tab: WatchedPage) -> None:
     assert found == {"dark color-contrast"}
 
 
-@pytest.mark.parametrize("path", ["/", f"/decisions/{TWO}", "/dry-run", "/hosts"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/decisions",
+        f"/decisions/{TWO}",
+        "/failures?since=",
+        "/dry-run",
+        "/hosts",
+        f"/hosts/{NAMES[0]}",
+        "/capacity",
+        "/search?q=h",
+    ],
+)
 def test_a_narrow_window_needs_no_sideways_scrolling(
     tab: WatchedPage, path: str
 ) -> None:
@@ -118,6 +136,87 @@ def test_a_narrow_window_needs_no_sideways_scrolling(
     tab.open(path)
     width = tab.page.evaluate("document.documentElement.scrollWidth")
     assert width <= 360
+
+
+def test_tables_are_cards_in_a_narrow_window(tab: WatchedPage) -> None:
+    page = tab.open("/decisions")
+    heading = page.locator(".decisions thead th").first
+    assert heading.evaluate("(th) => th.offsetHeight") > 1
+    tab.page.set_viewport_size({"width": 390, "height": 740})
+    assert heading.evaluate("(th) => th.closest('thead').offsetHeight") <= 1
+    shown = page.locator(".decisions tbody tr").first.evaluate(
+        "(row) => [...row.querySelectorAll('td')].map((cell) => "
+        "[getComputedStyle(cell, '::before').content, cell.offsetLeft])"
+    )
+    assert [label for label, _ in shown] == [
+        f'"{each}"' for each in ("Time", "Outcome", "Instances", "Result", "Took")
+    ]
+    assert len({left for _, left in shown}) == 1
+    request = page.locator(".decisions tbody th .id").first
+    assert request.evaluate("(each) => each.getClientRects().length") == 1
+
+
+def test_a_name_leads_to_its_page(tab: WatchedPage, url: str) -> None:
+    def search(name: str) -> str:
+        page = tab.open("/")
+        page.get_by_role("searchbox", name="Search").fill(name)
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile("/(search|hosts|decisions)"))
+        return page.url.removeprefix(url)
+
+    assert search(NAMES[0]) == f"/hosts/{NAMES[0]}"
+    assert search(TWO) == f"/decisions/{TWO}"
+    assert search(INSTANCE.upper()) == f"/decisions/{INSTANCE}"
+    assert search("project") == "/decisions?project=project"
+    assert search("h") == "/search?q=h"
+    names = tab.page.locator(".found .name").all_inner_texts()
+    assert set(NAMES) <= set(names)
+    assert search("nothing-at-all") == "/search?q=nothing-at-all"
+    expect(tab.page.get_by_role("alert")).to_contain_text("has this name")
+
+
+def test_rows_are_sorted_by_a_column_and_filtered(tab: WatchedPage) -> None:
+    page = tab.open("/?by=cell")
+    page.locator("summary", has_text="The same as a table").click()
+    table = page.locator("table[data-sort]")
+    used = table.locator("tbody tr td:nth-child(4)")
+    before = used.all_inner_texts()
+    table.get_by_role("button", name="Used").click()
+    expect(table.locator("[aria-sort=descending]")).to_have_text("Used")
+    as_numbers = [float(text.rstrip("%")) for text in before]
+    expected = [f"{value:.0f}%" for value in sorted(as_numbers, reverse=True)]
+    assert used.all_inner_texts() == expected
+    table.get_by_role("button", name="Used").click()
+    assert used.all_inner_texts() == expected[::-1]
+
+
+def test_hosts_are_sorted_by_links(tab: WatchedPage, url: str) -> None:
+    page = tab.open("/hosts")
+    page.get_by_role("link", name="Memory").click()
+    page.wait_for_url(f"{url}/hosts?sort=-ram")
+    expect(page.locator("[aria-sort=descending]")).to_have_text("Memory")
+
+
+def test_local_time_is_beside_utc(browser: Browser, url: str) -> None:
+    tab = WatchedPage(browser, url, timezone_id="Asia/Tokyo")
+    page = tab.open("/decisions")
+    time_ = page.locator("td.when time").first
+    utc = datetime.datetime.fromisoformat(time_.get_attribute("datetime") or "")
+    local = utc.astimezone(zoneinfo.ZoneInfo("Asia/Tokyo"))
+    expect(time_).to_contain_text(f"{utc:%Y-%m-%d %H:%M:%S}")
+    expect(time_.locator(".local")).to_contain_text(f"{local:%H:%M:%S} local")
+    expect(page.locator("footer")).to_contain_text("times are in UTC; beside them")
+    tab.close()
+
+
+def test_the_legend_says_what_a_shade_means_in_each_theme(tab: WatchedPage) -> None:
+    page = tab.open("/")
+    legend = page.locator("[aria-label=Colors]")
+    page.emulate_media(color_scheme="light")
+    assert "The darker, the fuller" in legend.inner_text()
+    page.emulate_media(color_scheme="dark")
+    assert "The brighter, the fuller" in legend.inner_text()
+    assert "darker" not in legend.inner_text()
 
 
 def test_the_keyboard_reaches_the_content_first(tab: WatchedPage) -> None:
@@ -358,12 +457,16 @@ def test_a_token_is_exchanged_for_a_cookie(
         [cookie] = page.context.cookies()
         assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
         assert token.read_text() not in cookie["value"]
+        assert tab.violations() == []
         # A link on another site is followed without the cookie at first.
         page.goto("about:blank")
         page.set_content(f'<a href="{url}/decisions">a link in a chat</a>')
         page.click("a")
         expect(page.locator("h1")).to_have_text("Decisions")
         tab.foreign.clear()
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_label("Token")).to_be_visible()
+        assert page.context.cookies() == []
         tab.close()
 
 

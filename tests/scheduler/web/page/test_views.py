@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import re
 import socket
@@ -58,9 +59,9 @@ def client(api: ExplainingAPI) -> Client:
 
 
 PAGES = [
-    "/", "/?by=cell", "/?by=rack", "/decisions", f"/decisions/{TWO}",
-    f"/decisions/{INSTANCE}", "/hosts", f"/hosts/{NAMES[0]}", "/why-not",
-    f"/closest?request={FAILED}", "/dry-run",
+    "/", "/?by=cell", "/?by=rack", "/decisions", f"/decisions/{TWO}", "/failures",
+    f"/decisions/{INSTANCE}", "/search?q=h", "/hosts?sort=-ram", "/hosts",
+    f"/hosts/{NAMES[0]}", "/why-not", f"/closest?request={FAILED}", "/dry-run",
 ]  # fmt: skip
 
 
@@ -117,8 +118,18 @@ def _elements(answer: TestResponse) -> _Elements:
         ("/hosts/h11", 404, "similar: h1"),
         (f"/hosts/{'x' * 256}", 400, "has more than 255 characters"),
         ("/decisions?since=2h", 400, "is none of 15m"),
-        ("/decisions?outcome=x", 400, "neither refused nor selected"),
+        (
+            "/decisions?outcome=x",
+            400,
+            "is none of refused, selected, no valid host, failed",
+        ),
         ("/decisions?after=x", 400, "does not match"),
+        ("/decisions?from=x", 400, "from: &#39;x&#39; is not a time"),
+        ("/failures?to=x", 400, "to: &#39;x&#39; is not a time"),
+        ("/hosts?state=x", 400, "is none of forced down, disabled, down, up, not up"),
+        ("/hosts?sort=x", 400, "is none of host, zone"),
+        ("/hosts?place=r1", 400, "is not a place: rack=NAME, row=NAME"),
+        ("/search?q=nothing", 404, "has this name"),
         (f"/why-not?host=h11&request={SELECTED}", 404, "similar: h1"),
         (f"/why-not?host={NAMES[0]}&request=nothing", 404, "No decision is stored"),
         ("/closest?request=nothing", 404, "No decision is stored"),
@@ -345,7 +356,7 @@ def test_capacity_is_asked_for_a_flavor_and_a_project(client: Client) -> None:
 
 def test_first_page_sums_up_the_room(client: Client) -> None:
     words = " ".join(_elements(client.get("/")).text.split())
-    assert "plain fits0more of the largest recent flavor, on 0 hosts" in words
+    assert "more of the largest recent flavor, on" in words
     assert "Stranded memory" in words
 
 
@@ -383,3 +394,153 @@ def test_pages_are_bounded(api: ExplainingAPI, client: Client) -> None:
         table.drop_many(each.uuid for each in records)
         for each in zones:
             table.drop_aggregate(each.id)
+
+
+def test_decisions_are_filtered_as_by_the_command(client: Client) -> None:
+    def shown(**query: str) -> set[str]:
+        links = _elements(client.get("/decisions", query_string=query)).links
+        names = (link.rpartition("/")[2] for link in links)
+        return {SELECTED, TWO, FAILED} & set(names)
+
+    assert shown() == {SELECTED, TWO, FAILED}
+    assert shown(outcome="no valid host") == {FAILED}
+    assert shown(outcome="refused") == {FAILED}
+    assert shown(outcome="selected") == {SELECTED, TWO}
+    assert shown(outcome="failed") == set()
+    assert shown(to="2020-01-01T00:00") == set()
+    assert shown(**{"from": "2020-01-01T00:00"}) == {SELECTED, TWO, FAILED}
+    assert shown(flavor="no-such") == set()
+    assert shown(project="other") == set()
+
+
+def test_times_of_the_form_are_in_utc(
+    api: ExplainingAPI, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [stored] = decisions_in(api.store, request_id=FAILED)
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        minute = datetime.datetime.fromtimestamp(stored.decided_at, datetime.UTC)
+        query = {"from": f"{minute:%Y-%m-%dT%H:%M}", "outcome": "refused"}
+        text = client.get("/decisions", query_string=query).text
+        assert FAILED in text
+        assert f"{minute:%Y-%m-%d %H:%M:%S}</time>" in text
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_failures_are_grouped_by_cause_and_request(client: Client) -> None:
+    text = _elements(client.get("/failures")).text
+    assert "512 vCPU" in text
+    assert "trait:CUSTOM_GOLD=required" in text
+    assert FAILED in text
+    empty = client.get("/failures?to=2020-01-01T00:00&since=").text
+    assert "No stored decision without a host matches" in empty
+
+
+def test_decision_on_stale_state_is_marked_with_the_limit(
+    api: ExplainingAPI, client: Client
+) -> None:
+    assert ">stale</span> limit" not in client.get(f"/decisions/{SELECTED}").text
+    record = DecisionRecord("req-stale", (), 1, time.time(), view_age_s=500.0)
+    record.outcome = Outcome.SELECTED
+    api.store.add(record)
+    api.store.flush()
+    assert ">stale</span> limit 2 min" in client.get("/decisions/req-stale").text
+    decisions = client.get("/decisions").text
+    assert 'title="The state of hosts was 8 min old">stale' in decisions
+    assert "older than 2 min" in decisions
+
+
+def test_cells_have_their_names(client: Client) -> None:
+    text = _elements(client.get("/")).text
+    assert "cell cell1" in text
+    assert "cell cell2" in text
+    assert re.search(r"Cellcell\d", _elements(client.get(f"/hosts/{NAMES[0]}")).text)
+
+
+def test_hosts_are_found_by_name_state_zone_and_place(
+    api: ExplainingAPI, client: Client
+) -> None:
+    table = api.scheduler.table
+    place = {LEVEL_KEY: "rack", PLACE_KEY: "r1"}
+    rack = aggregate(701, *NAMES[1:3], **place)
+    table.put_aggregate(rack)
+    states = api.scheduler.explainer.hosts().hosts
+
+    def shown(**query: str) -> list[str]:
+        answer = client.get("/hosts", query_string=query)
+        hosts = re.findall(
+            r'<th scope="row"><a class="name" href="/hosts/(\w+)"', answer.text
+        )
+        return [str(host) for host in hosts]
+
+    try:
+        everything = [state.host for state in states]
+        assert shown() == everything
+        assert shown(sort="-host") == everything[::-1]
+        assert shown(q=NAMES[2].upper()) == [NAMES[2]]
+        assert shown(place="rack=r1") == list(NAMES[1:3])
+        assert shown(place="rack=other") == []
+        for state in ("up", "disabled"):
+            assert shown(state=state) == [
+                s.host for s in states if s.condition == state
+            ]
+        down = [s.host for s in states if s.condition != "up"]
+        assert shown(state="not up") == down
+        zone = states[0].zone
+        assert shown(zone=zone) == [s.host for s in states if s.zone == zone]
+        by_instances = [
+            states[everything.index(name)] for name in shown(sort="-instances")
+        ]
+        counts = [state.n_instances for state in by_instances]
+        assert counts == sorted(counts, reverse=True)
+        assert len(counts) == len(everything)
+        shares = [
+            state.memory_mb[0] / (state.memory_mb[1] * state.allocation_ratios[1])
+            for state in (states[everything.index(name)] for name in shown(sort="ram"))
+        ]
+        assert shares == sorted(shares)
+    finally:
+        table.drop_aggregate(rack.id)
+
+
+def test_many_places_are_folded(api: ExplainingAPI, client: Client) -> None:
+    table = api.scheduler.table
+    records = [host(host=f"folded-{number}") for number in range(40)]
+    racks = [
+        aggregate(800 + n, f"folded-{n}", **{LEVEL_KEY: "rack", PLACE_KEY: f"f{n}"})
+        for n in range(40)
+    ]
+    table.put_many(records)
+    for rack in racks:
+        table.put_aggregate(rack)
+    try:
+        by_rack = client.get("/?by=rack").text
+        assert by_rack.count("<details><summary>") == 41  # and those in no rack
+        assert "<details><summary>" not in client.get("/?by=cell").text
+    finally:
+        table.drop_many(each.uuid for each in records)
+        for rack in racks:
+            table.drop_aggregate(rack.id)
+
+
+def test_readiness_of_each_component_is_on_the_first_page(api: ExplainingAPI) -> None:
+    status = api.scheduler.status
+    trouble = ["The broker is <away>."]
+    status.add_check("broker", lambda: trouble[0])
+    answers = Answers(api.scheduler.explainer, api.store, components=status.components)
+    client = Client(make_app(answers))
+    text = _elements(client.get("/?small")).text
+    assert "Broker not ready" in text
+    assert "The broker is <away>." in text
+    assert "Placement ready" in text or "Placement not ready" in text
+    trouble[0] = ""
+    assert "Broker ready" in _elements(client.get("/?small")).text
+
+
+def test_each_step_of_a_decision_has_a_meaning_on_its_page(client: Client) -> None:
+    text = client.get(f"/decisions/{TWO}").text
+    assert "Claim: allocations are written to Placement" in text
+    assert "What these steps mean" in text
