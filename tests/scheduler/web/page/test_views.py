@@ -494,7 +494,7 @@ def test_hosts_are_found_by_name_state_zone_and_place(
         by_instances = [
             states[everything.index(name)] for name in shown(sort="-instances")
         ]
-        counts = [state.n_instances for state in by_instances]
+        counts = [state.n_instances or 0 for state in by_instances]
         assert counts == sorted(counts, reverse=True)
         assert len(counts) == len(everything)
         shares = [
