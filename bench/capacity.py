@@ -27,6 +27,8 @@ from .guests import pinned
 from .timing import Percentiles, Plan, elapsed_ms, format_percentiles, repeated
 
 _N_FLAVORS = 100
+#: As many as the list of hosts counts at most.
+_N_RECENT = 20
 _FILTERS = [
     "ComputeFilter",
     "ComputeCapabilitiesFilter",
@@ -51,6 +53,11 @@ def what_if_rows(sizes: Sequence[int], plan: Plan) -> Iterator[WhatIfRow]:
         plain = _explainer(make_cloud(n_hosts))
         small = [_flavor(number, {}) for number in range(_N_FLAVORS)]
         yield _row(n_hosts, f"capacity, {_N_FLAVORS} flavors", plain, small, plan)
+        yield WhatIfRow(
+            n_hosts,
+            f"hosts with their room for {_N_RECENT} flavors",
+            _hosts_ms(plain, small[:_N_RECENT], plan),
+        )
         lacking = request_of_flavor(_sized(256, 2**21)).spec_obj
 
         yield WhatIfRow(n_hosts, "closest", _closest_ms(plain, lacking, plan))
@@ -60,6 +67,15 @@ def what_if_rows(sizes: Sequence[int], plan: Plan) -> Iterator[WhatIfRow]:
         guests = [_flavor(number, specs) for number in range(_N_FLAVORS)]
         question = f"capacity, {_N_FLAVORS} pinned flavors"
         yield _row(n_hosts, question, cells, guests, plan)
+
+
+def _hosts_ms(
+    explainer: Explainer, flavors: Sequence[FlavorRequest], plan: Plan
+) -> Percentiles:
+    def ask() -> float:
+        return elapsed_ms(lambda: explainer.hosts(flavors=flavors))
+
+    return Percentiles.of(repeated(plan, ask))
 
 
 def _closest_ms(explainer: Explainer, spec: RequestSpec, plan: Plan) -> Percentiles:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -91,6 +92,16 @@ def local_time(seconds: float) -> datetime.datetime:
 def timestamp(seconds: float) -> str:
     """Return a time in the local zone, to the second."""
     return f"{local_time(seconds):%Y-%m-%d %H:%M:%S}"
+
+
+def age(seconds: float | None) -> str:
+    """Return the time since something, in its largest unit; an en dash for None."""
+    if seconds is None or not math.isfinite(seconds):
+        return "\u2013"
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
 
 
 def why(decision: Mapping[str, Any]) -> str:

@@ -11,13 +11,14 @@ retries.
 """
 
 from .codec import UnreadableRecord
-from .queries import DecisionPage, DecisionQuery, StoredDecision
+from .queries import DecisionPage, DecisionQuery, Demand, StoredDecision
 from .store import DecisionStore
 
 __all__ = [
     "DecisionPage",
     "DecisionQuery",
     "DecisionStore",
+    "Demand",
     "StoredDecision",
     "UnreadableRecord",
 ]

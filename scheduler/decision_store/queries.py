@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, Self
 
 import sqlalchemy as sa
@@ -29,6 +29,7 @@ from .schema import (
 LOG = logging.getLogger(__name__)
 
 MAX_LIMIT: Final = 1000
+_MAX_KEYS: Final = 500
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -199,6 +200,57 @@ def find_page(connection: Connection, query: DecisionQuery) -> DecisionPage:
     return DecisionPage(
         [decision for decision in _read(rows) if query.matches(decision)],
         rows[-1].id if is_full else None,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Demand:
+    """How many stored requests there were for a flavor, and how many got no host."""
+
+    n_requests: int = 0
+    n_refused: int = 0
+
+
+def count_demand(
+    connection: Connection, query: DecisionQuery, flavors: Collection[str]
+) -> dict[str, Demand]:
+    """Return the demand for flavors by name, from keys alone: no record is read.
+
+    Parameters
+    ----------
+    query : DecisionQuery
+        Without a flavor; its order and limit do not count.
+    """
+    # In pieces: servers bound the number of a statement's values.
+    names = {key_of("flavor", name): name for name in flavors}
+    demand = dict.fromkeys(flavors, Demand())
+    keys = list(names)
+    for start in range(0, len(keys), _MAX_KEYS):
+        statement = _demand_statement(query, keys[start : start + _MAX_KEYS])
+        for key, n_requests, n_selected in connection.execute(statement):
+            demand[names[key]] = Demand(n_requests, n_requests - int(n_selected))
+    return demand
+
+
+def _demand_statement(query: DecisionQuery, keys: Sequence[int]) -> sa.Select[Any]:
+    flavor_keys = KEYS.alias("flavor_keys")
+    id_ = flavor_keys.c.decision_id
+    tables: Any = flavor_keys.join(DECISIONS, DECISIONS.c.id == id_)
+    conditions = [flavor_keys.c.key.in_(keys), *_bounds(query, id_)]
+    for index, key in enumerate(query.keys()):
+        alias = KEYS.alias(f"k{index}")
+        tables = tables.join(alias, alias.c.decision_id == id_)
+        conditions.append(alias.c.key == key)
+    selected = DECISIONS.c.outcome == OUTCOMES.index(Outcome.SELECTED)
+    return (
+        sa.select(
+            flavor_keys.c.key,
+            sa.func.count(),
+            sa.func.sum(sa.case((selected, 1), else_=0)),
+        )
+        .select_from(tables)
+        .where(*conditions)
+        .group_by(flavor_keys.c.key)
     )
 
 

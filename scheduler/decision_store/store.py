@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Self
 
 from oslo_config import cfg
@@ -12,7 +12,7 @@ from ..clock import now_s
 from ..database import IncompatibleSchema, StoreDatabase
 from ..drivers.record import DecisionRecord
 from ..waiting import Spawner, ThreadSpawner
-from .queries import DecisionPage, DecisionQuery, find_page
+from .queries import DecisionPage, DecisionQuery, Demand, count_demand, find_page
 from .schema import MAX_ID, OPTION, SCHEMA
 from .views import read_view
 from .writer import DecisionWriter
@@ -166,6 +166,19 @@ class DecisionStore:
         self._prepare()
         with self._database.reading() as connection:
             return find_page(connection, query)
+
+    def demand(
+        self, query: DecisionQuery, flavors: Collection[str]
+    ) -> dict[str, Demand]:
+        """Return how many requests of a query were for each flavor; see `Demand`.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+        self._prepare()
+        with self._database.reading() as connection:
+            return count_demand(connection, query, flavors)
 
     def view(self, id_: str) -> bytes | None:
         """Return a stored view; None: the store does not have it any more.

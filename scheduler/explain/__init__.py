@@ -9,6 +9,7 @@ memory or, if there is no copy, from Placement.
 from .capacity import (
     CapacityReport,
     FlavorCapacity,
+    HostCapacity,
     NoProviders,
     ZoneCapacity,
     capacity,
@@ -18,10 +19,8 @@ from .closest import ClosestGroup, ClosestReport
 from .cloud_fill import (
     BY_CELL,
     BY_ZONE,
-    RESOURCES,
     CloudFill,
     FillGroup,
-    ResourceFill,
     cloud_fill,
 )
 from .dry_run import dry_run
@@ -36,13 +35,10 @@ from .funnel import (
     funnel,
     with_funnel,
 )
-from .host_list import (
-    HostCondition,
-    HostPage,
-    HostSummary,
-    host_conditions,
-    summarize,
-)
+from .host_arrays import RESOURCES, HostCondition, ResourceFill, host_conditions
+from .host_detail import HostDetail, HostEvent, events_of_records
+from .host_list import HostPage, HostSummary, summarize
+from .host_room import UNKNOWN_ROOM, CloudRoom
 from .host_search import NOT_UP, SORTS, HostSearch
 from .past_host import HostRank, PastHost
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom, host_reasons
@@ -56,12 +52,14 @@ __all__ = [
     "NOT_UP",
     "RESOURCES",
     "SORTS",
+    "UNKNOWN_ROOM",
     "CapacityReport",
     "Change",
     "CheckStage",
     "ClosestGroup",
     "ClosestReport",
     "CloudFill",
+    "CloudRoom",
     "Difference",
     "Explainer",
     "FailureGroup",
@@ -69,7 +67,10 @@ __all__ = [
     "FlavorCapacity",
     "FlavorRequest",
     "FunnelStep",
+    "HostCapacity",
     "HostCondition",
+    "HostDetail",
+    "HostEvent",
     "HostPage",
     "HostRank",
     "HostReason",
@@ -92,6 +93,7 @@ __all__ = [
     "count_rejections",
     "describe_request",
     "dry_run",
+    "events_of_records",
     "funnel",
     "group_failures",
     "host_conditions",

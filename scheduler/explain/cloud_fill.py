@@ -4,63 +4,33 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
 import numpy.typing as npt
 from oslo_config import cfg
 
 from ..errors import InvalidRequest, excerpt
 from ..hosts import HostBatch, HostTable
 from ..locality import Places
-from .host_list import HostCondition, host_conditions
+from .host_arrays import (
+    HostCondition,
+    ResourceFill,
+    host_conditions,
+    host_resources,
+)
 from .zones import zones_of
 
-_MIB_PER_GIB: Final = 1024
 #: Groupings of hosts, in addition to the levels of ``[locality] levels``, which cannot
 #: have these names.
 BY_ZONE: Final = "availability-zone"
 BY_CELL: Final = "cell"
-#: The resources of `FillGroup`, in the order in which they are shown.
-RESOURCES: Final = ("vcpus", "memory_mb", "disk_gb")
 
 
 #: What identifies a group: whether it is a zone, cell or place (False: its hosts are in
 #: no place), its kind, its name, and the cell of a zone.
 _GroupKey = tuple[bool, str, str, str]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ResourceFill:
-    """One resource of some hosts; arrays of shape (n_hosts,).
-
-    Attributes
-    ----------
-    used : ndarray of int64
-        The amount that instances and pending claims use.
-    capacity : ndarray of float64
-        The total with the allocation ratio of the host.
-    """
-
-    used: npt.NDArray[np.int64]
-    capacity: npt.NDArray[np.float64]
-
-    @property
-    def shares(self) -> npt.NDArray[np.float64]:
-        """The used share of the capacity of each host; NaN: it has none."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            shares: npt.NDArray[np.float64] = self.used / self.capacity
-        shares[self.capacity <= 0] = np.nan
-        return shares
-
-    @property
-    def share(self) -> float:
-        """The used share of the capacity of all hosts; NaN: they have none."""
-        capacity = float(self.capacity.sum())
-        return float(self.used.sum()) / capacity if capacity > 0 else math.nan
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -193,20 +163,3 @@ def _groups(
                 for name, fill in resources.items()
             },
         )
-
-
-def host_resources(hosts: HostBatch) -> dict[str, ResourceFill]:
-    """Return the fill of each of `RESOURCES`."""
-    free_gb = hosts.free_disk_mb // _MIB_PER_GIB
-    ram_mb, disk_gb = hosts.total_usable_ram_mb, hosts.total_usable_disk_gb
-    return {
-        "vcpus": ResourceFill(
-            hosts.vcpus_used, hosts.vcpus_total * hosts.cpu_allocation_ratio
-        ),
-        "memory_mb": ResourceFill(
-            ram_mb - hosts.free_ram_mb, ram_mb * hosts.ram_allocation_ratio
-        ),
-        "disk_gb": ResourceFill(
-            disk_gb - free_gb, disk_gb * hosts.disk_allocation_ratio
-        ),
-    }

@@ -33,13 +33,15 @@ from ..placement.providers.tree_records import tree_records
 from ..placement.tree_reading import read_tree
 from ..request import Request, set_field
 from ..views import CapturedView
-from .capacity import CapacityReport, capacity
+from .capacity import NO_PROVIDERS, CapacityReport, capacity
 from .closest import ClosestReport, ClosestSearch
 from .cloud_fill import BY_ZONE, CloudFill, cloud_fill
 from .dry_run import dry_run
 from .flavors import FlavorRequest, request_of_flavor
 from .host_checks import HostChecks, NamedNode
-from .host_list import HostPage, HostSummary, summarize
+from .host_detail import HostDetail, describe_host
+from .host_list import HostPage, summarize
+from .host_room import UNKNOWN_ROOM, CloudRoom, HostRoom, find_room
 from .host_search import HostSearch, find_hosts
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom, host_reasons
 from .tree_checks import HostTree
@@ -107,6 +109,10 @@ class Explainer:
         """``[moorage] max_view_age``: older host state is stale; 0: it never is."""
         return float(self._parts().conf.moorage.max_view_age)
 
+    def now(self) -> float:
+        """Return the time of the hosts' state, seconds since the epoch."""
+        return self._parts().clock()
+
     def unknowns(self) -> list[str]:
         """Return what the source of hosts does not know, in general or now."""
         return list(self._parts().source.unknowns())
@@ -126,18 +132,92 @@ class Explainer:
         *,
         after: str = "",
         limit: int | None = None,
+        flavors: Sequence[FlavorRequest] = (),
+        has_instances: bool = False,
         node_uuids: Collection[str] | None = None,
+        notes: Sequence[str] = (),
     ) -> HostPage:
-        """Return the state of compute nodes; see `summarize`."""
+        """Return the state of compute nodes; see `summarize`.
+
+        Parameters
+        ----------
+        flavors : sequence of FlavorRequest
+            The recent flavors for which the hosts' room is counted; none: the room is
+            unknown.
+        notes : sequence of str
+            What else is unknown.
+        """
         parts = self._parts()
         parts.source.refresh_if_stale(parts.table)
+        room, problem = self._room(parts, flavors)
+        if problem:
+            notes = (*notes, f"{UNKNOWN_ROOM}{problem}")
         return summarize(
             parts.table,
             parts.conf,
             parts.clock(),
             after=after,
             limit=limit,
+            room=room,
+            is_reporting=parts.source.is_reporting,
+            has_instances=has_instances,
             node_uuids=node_uuids,
+            notes=(*self.unknowns(), *notes),
+        )
+
+    def room(self, flavors: Sequence[FlavorRequest]) -> CloudRoom | None:
+        """Return the room of all hosts for recent flavors; None: it is unknown."""
+        parts = self._parts()
+        parts.source.refresh_if_stale(parts.table)
+        room, _ = self._room(parts, flavors)
+        return None if room is None else room.cloud
+
+    def _room(
+        self, parts: Parts, flavors: Sequence[FlavorRequest]
+    ) -> tuple[HostRoom | None, str]:
+        """Return the room of all hosts for flavors, or why it is unknown."""
+        view = self._providers() if flavors else None
+        if view is None:
+            return None, NO_PROVIDERS if flavors else ""
+        try:
+            return find_room(parts, view, flavors, parts.table.batch()), ""
+        except SchedulerError as e:  # such as a plugin that failed
+            return None, str(e)
+
+    def host(
+        self,
+        host: str,
+        *,
+        flavors: Sequence[FlavorRequest] = (),
+        notes: Sequence[str] = (),
+    ) -> HostDetail:
+        """Return all that is known of a service host, or of one compute node of it.
+
+        Of a host's nodes, `MAX_NODES` at most.
+
+        Parameters
+        ----------
+        host : str
+            The name of a service host, or of a compute node.
+        flavors, notes : sequence
+            As of `hosts`.
+
+        Raises
+        ------
+        UnknownHost
+        """
+        parts = self._parts()
+        node_uuids = frozenset(self._nodes(parts, host))
+        page = self.hosts(
+            limit=MAX_NODES, flavors=flavors, node_uuids=node_uuids, notes=notes
+        )
+        if not page.hosts:
+            raise self._unknown(parts, host)
+        return describe_host(
+            parts,
+            page,
+            _aggregate_texts(parts),
+            lambda node_uuid: self._records(parts, node_uuid),
         )
 
     def find_hosts(self, search: HostSearch) -> list[str]:
@@ -175,19 +255,6 @@ class Explainer:
             )
             for i in range(len(named))
         }
-
-    def nodes_of_host(self, host: str) -> list[HostSummary]:
-        """Return the compute nodes of a service host, `MAX_NODES` at most.
-
-        Raises
-        ------
-        UnknownHost
-        """
-        page = self.hosts(after=f"{host}/", limit=MAX_NODES)
-        nodes = [node for node in page.hosts if node.host == host]
-        if not nodes:
-            raise self._unknown(self._parts(), host)
-        return nodes
 
     def why_not(
         self, context: object, spec_obj: RequestSpec, host: str
@@ -283,11 +350,13 @@ class Explainer:
         flavors = self._parts().source.flavors(names)
         return [request_of_flavor(flavor) for flavor in flavors]
 
-    def capacity(self, flavors: Sequence[FlavorRequest]) -> CapacityReport:
+    def capacity(
+        self, flavors: Sequence[FlavorRequest], *, n_listed: int = 0
+    ) -> CapacityReport:
         """Return how many more instances of each flavor fit now; see `capacity`."""
         parts = self._parts()
         parts.source.refresh_if_stale(parts.table)
-        return capacity(parts, self._providers(), flavors)
+        return capacity(parts, self._providers(), flavors, n_listed=n_listed)
 
     def require_zone(self, zone: str | None) -> None:
         """Refuse an availability zone that does not exist, as nova's API does.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 from collections.abc import Hashable, Iterable
 from typing import Final
@@ -38,6 +39,32 @@ class FlavorRequest:
 
     spec_obj: RequestSpec
     notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the flavor; "" if it has none."""
+        return set_field(self.spec_obj.flavor, "name") or ""
+
+    @property
+    def is_volume_backed(self) -> bool:
+        """Whether instances boot from a volume."""
+        return VOLUME_BACKED in self.notes
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """The memory in MiB, the vCPUs, and the local disk in GB.
+
+        The root disk of a volume-backed instance is not local.
+        """
+        flavor = self.spec_obj.flavor
+        root_gb = 0 if self.is_volume_backed else flavor.root_gb
+        return flavor.memory_mb, flavor.vcpus, root_gb + flavor.ephemeral_gb
+
+    def for_project(self, project_id: str) -> FlavorRequest:
+        """Return the same request of a project."""
+        spec_obj = copy.copy(self.spec_obj)
+        spec_obj.project_id = project_id
+        return dataclasses.replace(self, spec_obj=spec_obj)
 
 
 def request_of_flavor(flavor: Flavor) -> FlavorRequest:

@@ -4,34 +4,20 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
 from oslo_config import cfg
 
 from ..hosts import HostBatch, HostTable
+from ..hosts.instances import InstanceMap
 from ..locality import places_of_host
+from .host_arrays import HostCondition, host_conditions
+from .host_room import CloudRoom, HostRoom
 from .zones import zone_of
 
 _MIB_PER_GIB = 1024
-
-
-class HostCondition(enum.StrEnum):
-    """Whether a host can take instances; if several members apply, the first one."""
-
-    FORCED_DOWN = "forced down"
-    DISABLED = "disabled"
-    DOWN = "down"
-    UP = "up"
-
-
-_FORCED_DOWN, _DISABLED, _DOWN, _UP = range(len(HostCondition))
-_CONDITIONS: Final = np.array(list(HostCondition), dtype=object)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,16 +32,28 @@ class HostSummary:
         Why the host is disabled; empty if it is enabled, or if no reason was given.
     seen_s : float or None
         Seconds since the last heartbeat of its service; None: no heartbeat is known.
+    seen_at : float or None
+        The time of that heartbeat, seconds since the epoch.
     vcpus, memory_mb, disk_gb : tuple of (int, int)
         The amount that instances and pending claims use, and the total without
         overcommitment.
     allocation_ratios : tuple of (float, float, float)
         The factors by which the totals of vCPUs, memory and disk are multiplied.
+    n_instances : int or None
+        None: the source reports no instances, and none was claimed.
     n_claims : int
         Claims that no report of the host includes yet.
     places : mapping
         The names of its places by level of ``[locality] levels``: one name a level,
         unless the host has no place there, or its places conflict.
+    fits : mapping or None
+        How many more instances of each of the largest recent flavors fit, by name, if
+        no other flavor comes; None: unknown.
+    stranded : tuple of (int, int, int) or None
+        Free vCPUs, MiB and GB that no recent flavor can use; None: unknown, or the host
+        takes no instances at all.
+    instances : tuple of str or None
+        The known instances of the service host; None: they were not asked for.
     """
 
     host: str
@@ -67,13 +65,17 @@ class HostSummary:
     condition: HostCondition
     disabled_reason: str
     seen_s: float | None
+    seen_at: float | None
     vcpus: tuple[int, int]
     memory_mb: tuple[int, int]
     disk_gb: tuple[int, int]
     allocation_ratios: tuple[float, float, float]
-    n_instances: int
+    n_instances: int | None
     n_claims: int
     places: Mapping[str, Sequence[str]]
+    fits: Mapping[str, int] | None = None
+    stranded: tuple[int, int, int] | None = None
+    instances: tuple[str, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,21 +89,31 @@ class HostPage:
     next : str or None
         The argument `after` of `summarize` for the next page; None: this page is the
         last one.
+    room : CloudRoom or None
+        The room of all hosts for recent flavors; None: unknown, and a note says why.
+    notes : tuple of str
+        What is unknown of the hosts.
     """
 
     hosts: tuple[HostSummary, ...]
     n_hosts: int
     next: str | None
+    room: CloudRoom | None = None
+    notes: tuple[str, ...] = ()
 
 
-def summarize(
+def summarize(  # noqa: PLR0913 - all but three by name
     table: HostTable,
     conf: cfg.ConfigOpts,
     now: float,
     *,
     after: str = "",
     limit: int | None = None,
+    room: HostRoom | None = None,
+    is_reporting: bool = True,
+    has_instances: bool = False,
     node_uuids: Collection[str] | None = None,
+    notes: Sequence[str] = (),
 ) -> HostPage:
     """Return compute nodes of a table, ordered by the text HOST/NODE.
 
@@ -111,10 +123,16 @@ def summarize(
         Seconds since the epoch.
     after : str
         `HostPage.next` of the previous page.
+    room : HostRoom, optional
+        The room of all hosts of the table.
+    is_reporting : bool
+        Whether the source reports the instances of hosts.
+    has_instances : bool
+        Whether to list the instances of each host.
     node_uuids : collection of str, optional
         Only these compute nodes.
     """
-    hosts = table.batch()
+    hosts = table.batch() if room is None else room.hosts
     names = zip(hosts.host.tolist(), hosts.nodename.tolist(), strict=True)
     keys = [f"{host}/{node}" for host, node in names]
     following = [i for i, key in enumerate(keys) if key > after]
@@ -125,17 +143,31 @@ def summarize(
     claims = Counter(claim.node_uuid for claim in table.claims.unreported())
     page = following[:limit]
     conditions = host_conditions(hosts, now, conf.service_down_time)
+    summaries = [
+        _summary(
+            hosts,
+            i,
+            conditions[i],
+            conf,
+            now,
+            claims,
+            table.cell_names,
+            room=room,
+            is_reporting=is_reporting,
+            instances=table.instances if has_instances else None,
+        )
+        for i in page
+    ]
     return HostPage(
-        tuple(
-            _summary(hosts, i, conditions[i], conf, now, claims, table.cell_names)
-            for i in page
-        ),
+        tuple(summaries),
         len(hosts),
         keys[page[-1]] if len(following) > len(page) else None,
+        None if room is None else room.cloud,
+        tuple(notes),
     )
 
 
-def _summary(
+def _summary(  # noqa: PLR0913 - what `summarize` has read of all hosts
     hosts: HostBatch,
     index: int,
     condition: HostCondition,
@@ -143,18 +175,24 @@ def _summary(
     now: float,
     claims: Counter[str],
     cell_names: Mapping[str, str],
+    *,
+    room: HostRoom | None,
+    is_reporting: bool,
+    instances: InstanceMap | None,
 ) -> HostSummary:
     def value(name: str) -> int:
         return int(hosts.value(name, index))
 
-    seen_at: float = hosts.value("last_seen_up", index)
-    seen_s = now - seen_at if math.isfinite(seen_at) else None
+    seen_at: float | None = hosts.value("last_seen_up", index)
+    if seen_at is not None and not math.isfinite(seen_at):
+        seen_at = None
     node_uuid = str(hosts.value("uuid", index))
     cell_uuid: str = hosts.value("cell_uuid", index)
     memory_mb, disk_gb = value("total_usable_ram_mb"), value("total_usable_disk_gb")
     free_gb = value("free_disk_mb") // _MIB_PER_GIB
+    host, n_instances = hosts.value("host", index), value("num_instances")
     return HostSummary(
-        host=hosts.value("host", index),
+        host=host,
         node=hosts.value("nodename", index),
         node_uuid=node_uuid,
         cell_uuid=cell_uuid,
@@ -166,7 +204,8 @@ def _summary(
             if hosts.value("disabled", index)
             else ""
         ),
-        seen_s=seen_s,
+        seen_s=None if seen_at is None else now - seen_at,
+        seen_at=seen_at,
         vcpus=(value("vcpus_used"), value("vcpus_total")),
         memory_mb=(memory_mb - value("free_ram_mb"), memory_mb),
         disk_gb=(disk_gb - free_gb, disk_gb),
@@ -175,7 +214,7 @@ def _summary(
             hosts.value("ram_allocation_ratio", index),
             hosts.value("disk_allocation_ratio", index),
         ),
-        n_instances=value("num_instances"),
+        n_instances=n_instances if is_reporting or n_instances else None,
         n_claims=claims[node_uuid],
         places=places_of_host(
             hosts.value("aggregates", index),
@@ -183,19 +222,9 @@ def _summary(
             conf.locality.levels,
             hosts.value("placement_places", index),
         ),
+        fits=None if room is None else room.fits_on(index),
+        stranded=None if room is None else room.stranded_on(index),
+        instances=(
+            None if instances is None else tuple(sorted(instances.of_host(host)))
+        ),
     )
-
-
-def host_conditions(
-    hosts: HostBatch, now: float, down_after_s: int
-) -> npt.NDArray[Any]:
-    """Return the `HostCondition` of each host, shape (n_hosts,)."""
-    seen_at = hosts.last_seen_up
-    # As in ComputeFilter: infinity means that the source has no heartbeats, and NaN
-    # that the host has sent none.
-    with np.errstate(invalid="ignore"):
-        is_up = np.isposinf(seen_at) | (np.abs(now - seen_at) <= down_after_s)
-    codes = np.where(is_up, _UP, _DOWN)
-    codes[hosts.disabled] = _DISABLED
-    codes[hosts.forced_down] = _FORCED_DOWN
-    return _CONDITIONS[codes]

@@ -14,8 +14,7 @@ from oslo_config import cfg
 from ..errors import InvalidRequest, excerpt
 from ..hosts import HostBatch, HostTable
 from ..locality import Places
-from .cloud_fill import host_resources
-from .host_list import HostCondition, host_conditions
+from .host_arrays import HostCondition, host_conditions, host_resources
 from .zones import zones_of
 
 _RESOURCES: Final = {"vcpu": "vcpus", "ram": "memory_mb", "disk": "disk_gb"}

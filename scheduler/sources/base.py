@@ -291,6 +291,16 @@ class BaseHostSource(abc.ABC):
         """
         return ()
 
+    def refused_report(
+        self,
+        host: str,  # noqa: ARG002 - for sources that receive reports
+    ) -> tuple[float, str] | None:
+        """Return when and why the newest report of a service host was refused.
+
+        Seconds since the epoch, and the error; None, the default: it was accepted.
+        """
+        return None
+
     def report_counts(self) -> Mapping[str, int]:
         """Return the number of host reports since the start, by outcome.
 

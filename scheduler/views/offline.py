@@ -119,6 +119,8 @@ class ViewSource(BaseHostSource):
     def __init__(self, conf: cfg.ConfigOpts, view: StoredView) -> None:
         super().__init__(conf)
         self.are_zones_checked = view.are_zones_checked
+        self.is_reporting = view.is_reporting
+        self.has_aggregates = view.has_aggregates
         self._unknowns = view.unknowns
 
     def start(self, table: HostTable) -> None:

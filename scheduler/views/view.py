@@ -156,6 +156,8 @@ class CapturedView:
         What the source of hosts could not report at that time, such as aggregates.
     offers : sequence of CachedOffer
         The answers that one decision read.
+    is_reporting, has_aggregates : bool
+        As of the source of hosts.
     """
 
     image: TableImage
@@ -167,6 +169,8 @@ class CapturedView:
     unknowns: Sequence[str]
     providers: ProviderView | None
     offers: Sequence[CachedOffer] = ()
+    is_reporting: bool = True
+    has_aggregates: bool = True
 
     @classmethod
     def of(
@@ -204,6 +208,8 @@ class CapturedView:
             tuple(parts.source.unknowns()),
             providers,
             cached,
+            parts.source.is_reporting,
+            parts.source.has_aggregates,
         )
 
     def encode(self) -> bytes:
@@ -217,6 +223,8 @@ class CapturedView:
             "options": set_options(self.conf),
             "are_zones_checked": self.are_zones_checked,
             "unknowns": list(self.unknowns),
+            "is_reporting": self.is_reporting,
+            "has_aggregates": self.has_aggregates,
             "moorage": __version__,
         }
         yield Frame(_HEADER, "", header)
@@ -234,7 +242,8 @@ class StoredView:
     ----------
     options : mapping
         Values by group and option, for `apply_options`.
-    tie_seed, are_zones_checked, unknowns, providers, offers
+    tie_seed, are_zones_checked, unknowns, is_reporting, has_aggregates
+    providers, offers
         As in the `CapturedView`.
     """
 
@@ -243,6 +252,8 @@ class StoredView:
     options: OptionValues
     are_zones_checked: bool
     unknowns: Sequence[str]
+    is_reporting: bool
+    has_aggregates: bool
     providers: ProviderView | None
     offers: Sequence[CachedOffer]
     _hosts: HostsReader
@@ -285,7 +296,7 @@ class StoredView:
 
 def _read_header(
     header: Any,  # noqa: ANN401 - untrusted
-) -> tuple[float, int, OptionValues, bool, Sequence[str]]:
+) -> tuple[float, int, OptionValues, bool, Sequence[str], bool, bool]:
     options = {str(group): dict(values) for group, values in header["options"].items()}
     return (
         float(header["at"]),
@@ -293,4 +304,7 @@ def _read_header(
         options,
         bool(header["are_zones_checked"]),
         [str(text) for text in header["unknowns"]],
+        # Views of earlier builds lack them.
+        bool(header.get("is_reporting", True)),
+        bool(header.get("has_aggregates", True)),
     )

@@ -16,20 +16,23 @@ from typing import Any, Final, Protocol, TypeVar
 
 from ...objects import RequestSpec
 from ..database import StoreUnavailable
-from ..decision_store import DecisionPage, DecisionQuery, StoredDecision
+from ..decision_store import DecisionPage, DecisionQuery, Demand, StoredDecision
 from ..errors import InvalidRequest, SchedulerError, excerpt
 from ..explain import (
+    UNKNOWN_ROOM,
     CapacityReport,
+    CloudRoom,
     Explainer,
     FlavorRequest,
+    HostPage,
     PastHost,
     cause_of,
+    events_of_records,
     group_failures,
     request_of_flavor,
     requests_of_decisions,
     with_funnel,
 )
-from ..request import set_field
 from ..sources.base import NoFlavors
 from ..status import ComponentState
 from .specs import notes_on, read_flavor, read_request
@@ -41,6 +44,15 @@ NOW: Final = "now"
 MAX_WHOLE: Final = 20
 #: The newest decisions whose flavors the capacity is computed for.
 MAX_DECISIONS: Final = 200
+#: The newest decisions on a host whose claims are listed.
+MAX_EVENTS: Final = 50
+#: The time for which requests of a flavor are counted, in seconds.
+DEMAND_S: Final = 86400.0
+#: Seconds for which a list waits for the part that the store has.
+_LISTED_S: Final = 1.0
+_NO_QUOTAS: Final = (
+    "Quotas are not counted: nova and Keystone have those of the project."
+)
 #: The newest decisions without a host that are grouped; reading one takes 0.3 ms.
 MAX_GROUPED: Final = 1000
 #: Concurrent reads of the store, and seconds that a further read waits for one to end.
@@ -59,6 +71,11 @@ class ReadsDecisions(Protocol):
 
     def page(self, query: DecisionQuery) -> DecisionPage:
         """Return decisions, the newest first, and how to continue."""
+
+    def demand(
+        self, query: DecisionQuery, flavors: Collection[str]
+    ) -> Mapping[str, Demand]:
+        """Return how many requests of a query were for each flavor."""
 
     def view(self, id_: str) -> bytes | None:
         """Return a stored view; None: there is none of that id any more."""
@@ -85,6 +102,12 @@ class _BoundedReads:
     def page(self, query: DecisionQuery) -> DecisionPage:
         """Return decisions, the newest first, and how to continue."""
         return self._read(lambda: self.store.page(query))
+
+    def demand(
+        self, query: DecisionQuery, flavors: Collection[str]
+    ) -> Mapping[str, Demand]:
+        """Return how many requests of a query were for each flavor."""
+        return self._read(lambda: self.store.demand(query, flavors))
 
     def view(self, id_: str) -> bytes | None:
         """Return a stored view; None: there is none of that id any more."""
@@ -313,7 +336,9 @@ class Answers:
         Parameters
         ----------
         body : mapping
-            With ``flavors`` or ``from``; ``name``, if any, restricts the flavors.
+            With ``flavors`` or ``from``; ``name``, if any, restricts the flavors;
+            ``project``, if any, is the project that asks; ``hosts`` is the maximum
+            number of hosts that are listed for each flavor.
         """
         name = body.get("name")
         if "flavors" in body:
@@ -324,7 +349,7 @@ class Answers:
             flavors = self.explainer.nova_flavors(None if name is None else [name])
         else:
             flavors = self._recent_flavors()
-        matching = [flavor for flavor in flavors if name in (None, _name(flavor))]
+        matching = [flavor for flavor in flavors if name in (None, flavor.name)]
         if not matching:
             among = f" named {excerpt(name)}" if name else ""
             if flavors:
@@ -334,7 +359,30 @@ class Answers:
                     f" in the {MAX_DECISIONS} newest stored decisions: pass flavors"
                 )
             raise NotFound(f"There is no flavor{among}")
-        return dataclasses.asdict(self.explainer.capacity(matching))
+        project_id, notes = body.get("project"), []
+        if project_id is not None:
+            matching = [flavor.for_project(project_id) for flavor in matching]
+            notes = [_NO_QUOTAS]
+        report = self.explainer.capacity(matching, n_listed=body.get("hosts", 0))
+        names = {flavor.name for flavor in matching if flavor.name}
+        demand, problem = self._demand(names, project_id)
+        answer = dataclasses.asdict(report)
+        for flavor in answer["flavors"]:
+            flavor["demand"] = demand.get(flavor["flavor"])
+        return {**answer, "notes": [*notes, *problem, *self.explainer.unknowns()]}
+
+    def _demand(
+        self, names: Collection[str], project_id: str | None
+    ) -> tuple[dict[str, dict[str, int]], list[str]]:
+        """Return the demand of the last day by flavor, or a note why it is unknown."""
+        query = DecisionQuery(
+            project_id=project_id, since_s=self.explainer.now() - DEMAND_S
+        )
+        try:
+            demand = self.within(_LISTED_S).store.demand(query, names)
+        except (NotFound, StoreUnavailable) as e:
+            return {}, [f"The requests of the last day are unknown: {e}"]
+        return {name: dataclasses.asdict(asked) for name, asked in demand.items()}, []
 
     def capacity_of(self, names: Collection[str]) -> CapacityReport:
         """Return the capacity of the flavors of these names that are found.
@@ -348,9 +396,8 @@ class Answers:
             flavors = self._recent_flavors()
         flavor_by_name: dict[str, FlavorRequest] = {}
         for flavor in flavors:
-            name = _name(flavor)
-            if name is not None and name in names:
-                flavor_by_name.setdefault(name, flavor)
+            if flavor.name in names:
+                flavor_by_name.setdefault(flavor.name, flavor)
         return self.explainer.capacity(list(flavor_by_name.values()))
 
     def _recent_flavors(self) -> list[FlavorRequest]:
@@ -361,9 +408,46 @@ class Answers:
             request for request in stored if request is not None
         )
 
-    def hosts(self, after: str, limit: int) -> dict[str, Any]:
+    def hosts(self, after: str, limit: int, *, has_instances: bool = False) -> HostPage:
         """Return a page of compute nodes by host and node, and how to continue."""
-        return dataclasses.asdict(self.explainer.hosts(after=after, limit=limit))
+        flavors, notes = self._known_flavors()
+        return self.explainer.hosts(
+            after=after,
+            limit=limit,
+            flavors=flavors,
+            has_instances=has_instances,
+            notes=notes,
+        )
+
+    def host(self, host: str) -> dict[str, Any]:
+        """Return all that is known of a service host, or of one compute node of it."""
+        flavors, notes = self._known_flavors()
+        detail = self.explainer.host(host, flavors=flavors, notes=notes)
+        query = DecisionQuery(host=detail.host, limit=MAX_EVENTS)
+        try:
+            page = self.within(_LISTED_S).store.page(query)
+        except (NotFound, StoreUnavailable) as e:
+            note = f"Claims and refusals of the past are unknown: {e}"
+            detail = dataclasses.replace(detail, notes=(*detail.notes, note))
+        else:
+            records = (decision.record for decision in page.decisions)
+            detail = detail.with_events(events_of_records(records, detail.host))
+        return dataclasses.asdict(detail)
+
+    def cloud_room(self) -> CloudRoom | None:
+        """Return the room of all hosts for recent flavors; None: it is unknown."""
+        flavors, _ = self._known_flavors()
+        return self.explainer.room(flavors)
+
+    def _known_flavors(self) -> tuple[list[FlavorRequest], list[str]]:
+        """Return the flavors of the newest requests, or a note why none is known."""
+        try:
+            flavors = self.within(_LISTED_S)._recent_flavors()  # noqa: SLF001 - a copy
+        except (NotFound, StoreUnavailable) as e:
+            return [], [f"{UNKNOWN_ROOM}{e}"]
+        if not flavors:
+            return [], [f"{UNKNOWN_ROOM}no request is stored yet"]
+        return flavors, []
 
     def _short(self, stored: StoredDecision) -> dict[str, Any]:
         """Return a decision as the lists of decisions show it."""
@@ -425,11 +509,6 @@ class Answers:
 
 def _next(page: DecisionPage) -> str | None:
     return None if page.next_id is None else str(page.next_id)
-
-
-def _name(flavor: FlavorRequest) -> str | None:
-    name: str | None = set_field(flavor.spec_obj.flavor, "name")
-    return name
 
 
 def _base64(data: bytes) -> str:

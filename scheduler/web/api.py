@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+import msgspec
 from flask import Flask, Response, request
 from oslo_config import cfg
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, UnsupportedMediaType
@@ -96,7 +98,20 @@ def _add_questions(app: Flask, answers: Answers) -> None:
     @app.get("/v1/hosts")
     def hosts() -> Response:
         args = _arguments("/v1/hosts")
-        return _answer(answers.hosts(args.get("after", ""), args["limit"]))
+        page = answers.hosts(
+            args.get("after", ""), args["limit"], has_instances=args["instances"]
+        )
+        try:
+            # A tenth of the time of json, which matters for 10,000 hosts.
+            text = msgspec.json.encode(page)
+        except UnicodeEncodeError:  # a name has half of a pair of surrogates
+            return _answer(dataclasses.asdict(page))
+        return Response(text, HTTPStatus.OK, _HEADERS, mimetype="application/json")
+
+    @app.get("/v1/hosts/<path:host>")
+    def host(host: str) -> Response:
+        check(host, PARAMETERS["/v1/hosts/{host}"]["host"], "host")
+        return _answer(answers.host(host))
 
     @app.get("/v1/openapi.json")
     def openapi() -> Response:

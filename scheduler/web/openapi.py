@@ -10,13 +10,16 @@ from collections.abc import Mapping
 from typing import Any, Final, Union, cast, get_args, get_origin, get_type_hints
 
 from ... import __version__
+from ..decision_store import Demand
 from ..drivers.record import DecisionRecord, Outcome
 from ..explain import (
     CapacityReport,
     ClosestGroup,
     ClosestReport,
     FailureGroup,
+    FlavorCapacity,
     FunnelStep,
+    HostDetail,
     HostPage,
     HostRank,
     HostVerdict,
@@ -88,7 +91,15 @@ PARAMETERS: Final[dict[str, dict[str, Schema]]] = {
             "maxLength": 600,
             "description": "`next` of the page before.",
         },
-        "limit": {**_LIMIT, "maximum": 1000, "default": 200},
+        "limit": {**_LIMIT, "maximum": 10_000, "default": 200},
+        "instances": {
+            "type": "boolean",
+            "default": False,
+            "description": "Also the instances of each host.",
+        },
+    },
+    "/v1/hosts/{host}": {
+        "host": {**_NAME, "description": "A service host, or a compute node."}
     },
 }
 
@@ -137,6 +148,15 @@ BODIES["/v1/capacity"] = {
             "or those of nova's API database that are not disabled.",
         },
         "name": {**_NAME, "description": "Only the flavors of this name."},
+        "project": {**_NAME, "description": "The project that requests them."},
+        "hosts": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": 1000,
+            "default": 0,
+            "description": "The number of hosts to list for each flavor, those first "
+            "that the weighers prefer.",
+        },
     },
     "oneOf": [{"required": ["flavors"]}, {"required": ["from"]}],
 }
@@ -236,6 +256,12 @@ _CLOSEST: Final = _fields(ClosestReport) | {
     "notes": _TEXTS,
 }
 
+_DEMAND: Final = {"anyOf": [_schema(Demand), {"type": "null"}]}
+_CAPACITY: Final = _fields(CapacityReport) | {
+    "flavors": _list(_object(**_fields(FlavorCapacity), demand=_DEMAND)),
+    "notes": _TEXTS,
+}
+
 _ANSWERS: Final[dict[str, tuple[str, str, Schema]]] = {
     "/v1/decisions": (
         "get",
@@ -288,12 +314,17 @@ _ANSWERS: Final[dict[str, tuple[str, str, Schema]]] = {
     "/v1/capacity": (
         "post",
         "How many more instances of flavors fit now, by zone and cell.",
-        _schema(CapacityReport),
+        _object(**_CAPACITY),
     ),
     "/v1/hosts": (
         "get",
-        "Compute nodes: state, age, fill and pending claims.",
+        "Compute nodes: state, age, fill, pending claims and room.",
         _schema(HostPage),
+    ),
+    "/v1/hosts/{host}": (
+        "get",
+        "A host: its nodes and providers, aggregates, instances and events.",
+        _schema(HostDetail),
     ),
     "/v1/openapi.json": ("get", "This document.", {"type": "object"}),
 }

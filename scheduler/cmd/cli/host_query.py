@@ -28,12 +28,17 @@ NUMBERS: Final = (
     "seen",
     "instances",
     "claims",
+    *(f"stranded_{name}" for name in _AMOUNTS),
 )
+#: What the name of the number of a flavor's instances that fit begins with.
+FITS: Final = "fits:"
 #: What a formula of a spreadsheet begins with.
 _FORMULA: Final = ("=", "+", "-", "@")
 #: Characters of a field of CSV: all of any name.
 _MAX_FIELD: Final = 10_000
-_COMPARISON: Final = re.compile(r"\s*([\w-]+)\s*(<=|>=|!=|=|<|>)\s*(.*?)\s*")
+_COMPARISON: Final = re.compile(
+    r"\s*(fits:[^<>=!]+?|[\w-]+)\s*(<=|>=|!=|=|<|>)\s*(.*?)\s*"
+)
 _JOINED: Final = re.compile(
     r"""((?:[=<>]\s*'[^']*'|[=<>]\s*"[^"]*"|.)+?)(?:\s+and\s+|$)""",
     re.DOTALL | re.IGNORECASE,
@@ -57,7 +62,9 @@ def host_values(host: Answer) -> dict[str, Value]:
 
     vcpu, ram and disk are the used share of the capacity, in percent; free_vcpu,
     free_ram and free_disk what is left of it, in vCPUs, MiB and GB; seen is in seconds.
-    A number that is not known is NaN, which no comparison but != matches.
+    stranded_vcpu, stranded_ram and stranded_disk are free, and of no use to a recent
+    flavor; fits:NAME is how many more instances of a flavor fit. A number that is not
+    known is NaN, which no comparison but != matches.
     """
     values: dict[str, Value] = {
         "host": host["host"],
@@ -66,7 +73,7 @@ def host_values(host: Answer) -> dict[str, Value]:
         "zone": host["zone"],
         "state": host["condition"],
         "seen": math.nan if host["seen_s"] is None else host["seen_s"],
-        "instances": host["n_instances"],
+        "instances": math.nan if host["n_instances"] is None else host["n_instances"],
         "claims": host["n_claims"],
     }
     for (name, key), ratio in zip(
@@ -75,6 +82,14 @@ def host_values(host: Answer) -> dict[str, Value]:
         used, capacity = host[key][0], host[key][1] * ratio
         values[name] = 100 * used / capacity if capacity else math.nan
         values[f"free_{name}"] = capacity - used
+    # A server of an earlier release sends neither room nor instances.
+    stranded = host.get("stranded") or (math.nan,) * len(_AMOUNTS)
+    for name, amount in zip(_AMOUNTS, stranded, strict=True):
+        values[f"stranded_{name}"] = amount
+    for name, n_instances in (host.get("fits") or {}).items():
+        values[f"{FITS}{name}"] = n_instances
+    if (instances := host.get("instances")) is not None:
+        values["uuids"] = tuple(instances)
     for level, names in host["places"].items():
         values.setdefault(level, tuple(names))
     return values
@@ -101,6 +116,11 @@ class _Condition:
         return _COMPARE[self.sign](value, self.expected)
 
 
+def is_number(name: str) -> bool:
+    """Return whether the value of this name is a number, and not a text."""
+    return name in NUMBERS or name.startswith(FITS)
+
+
 def equals(name: str, text: str) -> _Condition:
     """Return the condition that a value is exactly this text, without patterns."""
     return _Condition(name, "=", glob.escape(text))
@@ -115,7 +135,7 @@ def in_place(text: str) -> _Condition:
         It names no level or no place.
     """
     level, _, name = text.partition("=")
-    if not level or not name or level in (*TEXTS, *NUMBERS):
+    if not level or not name or level in TEXTS or is_number(level):
         raise click.BadParameter(
             f"{safe(text, 50)!r} is not LEVEL=NAME, such as rack=r1"
         )
@@ -142,7 +162,7 @@ def _parsed(text: str) -> _Condition:
             f"{safe(text, 50)!r} is no comparison such as vcpu>80 or zone=z*"
         )
     name, sign, value = parts.groups()
-    if name in NUMBERS:
+    if is_number(name):
         try:
             return _Condition(name, sign, float(value.removesuffix("%")))
         except ValueError:
@@ -197,7 +217,7 @@ def select_hosts(
                 return math.isnan(value), 0.0 if math.isnan(value) else sign * value
             return False, _text(value)
 
-        is_text = name not in NUMBERS
+        is_text = not is_number(name)
         matching.sort(key=key, reverse=is_descending and is_text)
     return [host for host, _ in matching]
 
@@ -221,8 +241,10 @@ def _csv_field(value: Value) -> str | float:
 def hosts_csv(hosts: Sequence[Answer]) -> str:
     """Return hosts as CSV with a header: a column for each value, unrounded."""
     rows = [host_values(host) for host in hosts]
-    levels = {name for row in rows for name in row} - {*TEXTS, *NUMBERS}
-    columns = [*TEXTS, *sorted(levels), *NUMBERS]
+    names = dict.fromkeys(name for row in rows for name in row)
+    fits = [name for name in names if name.startswith(FITS)]
+    levels = set(names).difference(TEXTS, NUMBERS, fits)
+    columns = [*TEXTS, *sorted(levels), *NUMBERS, *fits]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()

@@ -13,23 +13,37 @@ from rich.tree import Tree
 
 from . import host_query, tables
 from .answering import json_option, print_answer, print_notes
+from .host_tables import instances_table, room_text, show_host
 from .session import CommandSession
 from .tables import Answer
 from .text import cell
 
 #: Hosts that are asked for at once.
-_PAGE: Final = 1000
+_PAGE: Final = 10_000
 _NO_HOST: Final = "No host matches."
 
 
-@click.group(invoke_without_command=True)
+class _HostGroup(click.Group):
+    """A group whose command `show` need not be named: `moorage hosts HOST`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that arguments begin with, or else `show`."""
+        if args and args[0] not in self.commands:
+            args = ["show", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_HostGroup, invoke_without_command=True)
 @click.option(
     "--limit", type=click.IntRange(0), default=40, show_default=True,
     help="The number of hosts; 0: all.",
 )  # fmt: skip
 @click.option(
-    "--state", type=click.Choice(["up", "down", "disabled", "forced down"]),
-    help="Only hosts in this state.",
+    "--state", "states", multiple=True,
+    type=click.Choice(["up", "down", "disabled", "forced down"]),
+    help="Only hosts in this state; may be repeated.",
 )  # fmt: skip
 @click.option("--zone", help="Only hosts in this availability zone.")
 @click.option(
@@ -43,6 +57,7 @@ _NO_HOST: Final = "No host matches."
 @click.option(
     "--sort", metavar="NAME", help="Sort by this value; -NAME: the largest first."
 )
+@click.option("--instances", is_flag=True, help="Also list the instances on each host.")
 @click.option("--tree", is_flag=True, help="Show all hosts by room, row and rack.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @json_option
@@ -50,55 +65,76 @@ _NO_HOST: Final = "No host matches."
 def hosts(  # noqa: PLR0913 - one parameter an option
     context: click.Context,
     limit: int,
-    state: str | None,
+    states: Sequence[str],
     zone: str | None,
     in_place: str | None,
     where: str,
     sort: str | None,
+    instances: bool,
     tree: bool,
     as_csv: bool,
     as_json: bool,
 ) -> None:
-    """List hosts: state, age, fill and pending claims.
+    """List hosts: state, age, fill and room; or show one HOST.
 
     Values for --where and --sort: host, node, cell, zone, state and the levels of
     places are texts, compared by = and != with patterns such as z*; vcpu, ram and disk
     (used, in percent), free_vcpu, free_ram (MiB), free_disk (GB), seen (seconds),
-    instances and claims are numbers.
+    instances, claims, stranded_vcpu, stranded_ram, stranded_disk and fits:FLAVOR are
+    numbers.
 
     "seen" is the age of the newest report; vCPU, RAM and disk are the used share of
     the total multiplied by the allocation ratio; "claims" are those that no report of
-    the host includes yet.
+    the host includes yet. "fits" is how many more instances of the largest recently
+    requested flavors fit; "stranded" is free, and of no use to any recent flavor.
     """
     if context.invoked_subcommand is not None:
         return
     formats = {"--tree": tree, "--csv": as_csv, "--json": as_json and as_csv}
     if len(chosen := [name for name, is_set in formats.items() if is_set]) > 1:
         raise click.UsageError(f"Pass {chosen[0]} or {chosen[1]}, not both")
-    exact = {"state": state, "zone": zone}
-    conditions = [host_query.equals(name, text) for name, text in exact.items() if text]
+    conditions = [host_query.equals("zone", zone)] if zone else []
     conditions += [] if in_place is None else [host_query.in_place(in_place)]
     conditions += host_query.parse_where(where) if where else []
-    needs_all = bool(tree or conditions or sort)
+    needs_all = bool(tree or conditions or states or sort)
     api, after = context.obj.api(), None
     listed: list[Answer] = []
     while True:
         n_wanted = limit - len(listed) if limit and not needs_all else _PAGE
-        answer = api.get("hosts", after=after, limit=min(n_wanted, _PAGE))
+        answer = api.get(
+            "hosts",
+            after=after,
+            limit=min(n_wanted, _PAGE),
+            instances=instances or None,
+        )
         listed += answer["hosts"]
         after = answer["next"]
         if after is None or (len(listed) == limit and not needs_all):
             break
     n_hosts = answer["n_hosts"]
+    if states:
+        listed = [host for host in listed if host["condition"] in states]
+        n_hosts = len(listed)
     if conditions or sort:
-        listed = host_query.select_hosts(listed, conditions, sort)
+        try:
+            listed = host_query.select_hosts(listed, conditions, sort)
+        except click.BadParameter as e:
+            # Without the room, no host has fits:FLAVOR, and a note says why.
+            notes = [] if answer.get("room") else answer.get("notes", [])
+            raise click.BadParameter(". ".join([e.message, *notes])) from None
         n_hosts = len(listed)
     if limit and not tree:
         del listed[limit:]
     if as_csv:
         click.echo(host_query.hosts_csv(listed), nl=False)
         return
-    answer = {"hosts": listed, "n_hosts": n_hosts}
+    answer = {
+        "hosts": listed,
+        "n_hosts": n_hosts,
+        # A server of an earlier release sends neither.
+        "room": answer.get("room"),
+        "notes": answer.get("notes", []),
+    }
     print_answer(as_json, answer, show_tree if tree else _hosts)
 
 
@@ -110,6 +146,25 @@ def _hosts(console: Console, answer: Answer) -> None:
     n_more = answer["n_hosts"] - len(answer["hosts"])
     if n_more > 0:
         console.print(f"and {n_more:,} more: --limit 0")
+    if any(host.get("instances") is not None for host in answer["hosts"]):
+        console.print(instances_table(answer["hosts"]))
+    if answer["room"] is not None:
+        console.print(cell(room_text(answer["room"])))
+    print_notes(console, answer["notes"])
+
+
+@hosts.command()
+@click.argument("host")
+@json_option
+@click.pass_obj
+def show(session: CommandSession, host: str, as_json: bool) -> None:
+    """Show all that is known of HOST, which may be a compute node.
+
+    State, places, aggregates, resource providers with inventory, use and traits,
+    instances; claims, refusals and reports in time, the newest first. The word `show`
+    may be left out.
+    """
+    print_answer(as_json, session.api().get("hosts", host), show_host)
 
 
 @hosts.command()

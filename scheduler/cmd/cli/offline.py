@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from werkzeug.test import Client
 from ...decision_store import (
     DecisionPage,
     DecisionQuery,
+    Demand,
     StoredDecision,
     UnreadableRecord,
 )
@@ -82,6 +84,18 @@ class SnapshotDecisions:
         return DecisionPage(
             decisions, decisions[-1].id if 0 < len(decisions) < len(matching) else None
         )
+
+    def demand(
+        self, query: DecisionQuery, flavors: Collection[str]
+    ) -> dict[str, Demand]:
+        """Return how many decisions of the snapshot were for each flavor."""
+        counted = {}
+        for name in flavors:
+            of_flavor = dataclasses.replace(query, flavor=name)
+            found = [each for each in self._decisions if _matches(of_flavor, each)]
+            n_selected = sum(each.outcome is Outcome.SELECTED for each in found)
+            counted[name] = Demand(len(found), len(found) - n_selected)
+        return counted
 
     def view(self, id_: str) -> bytes | None:
         """Return the view of a decision; None: the snapshot does not have it."""

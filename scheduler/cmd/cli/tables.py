@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ...display import request_rows
+from ...display import age, request_rows
 from .text import cell, names, number, safe, timestamp, why
 
 #: An answer of the API: an object of JSON.
@@ -218,8 +218,15 @@ def reasons_table(verdict: Answer) -> Table:
 
 
 def hosts_table(hosts: Sequence[Answer]) -> Table:
-    """Return the table of compute nodes: state, age, fill, pending claims."""
-    right = ("seen", "vCPU", "RAM", "disk", "instances", "claims")
+    """Return the table of compute nodes: state, age, fill, pending claims, room.
+
+    The room is how many more instances fit of the largest recent flavors, and what is
+    stranded; without it, if it is not known of any host.
+    """
+    right: tuple[str, ...] = ("seen", "vCPU", "RAM", "disk", "instances", "claims")
+    flavors = next((list(fits) for host in hosts if (fits := host.get("fits"))), [])
+    if flavors:
+        right = (*right, "fits", "stranded")
     # Ironic's nodes have other names than their service host.
     node_column = (
         ("node",) if any(host["node"] != host["host"] for host in hosts) else ()
@@ -241,21 +248,41 @@ def hosts_table(hosts: Sequence[Answer]) -> Table:
             cell(host["host"]),
             *([cell(host["node"] if is_named else "", "dim")] if node_column else ()),
             cell(host["zone"]),
-            cell(condition, _CONDITIONS.get(condition, "red")).append(
-                # A server of an earlier release sends no reason.
-                f": {safe(reason)}" if (reason := host.get("disabled_reason")) else ""
-            ),
-            "-" if host["seen_s"] is None else f"{host['seen_s']:.0f} s ago",
+            cell(condition, _CONDITIONS.get(condition, "red")).append(_since(host)),
+            "unknown" if host["seen_s"] is None else f"{age(host['seen_s'])} ago",
             *(
                 _fill(host[name], ratio, divisor, unit)
                 for (name, divisor, unit), ratio in zip(
                     _AMOUNTS, host["allocation_ratios"], strict=True
                 )
             ),
-            str(host["n_instances"]),
+            "unknown" if host["n_instances"] is None else str(host["n_instances"]),
             str(host["n_claims"]),
+            *(_room(host, flavors) if flavors else ()),
         )
+    if flavors:
+        table.caption = Text(f"fits: {' / '.join(map(safe, flavors))}")
+        table.caption_justify = "right"
     return table
+
+
+def _since(host: Answer) -> str:
+    """Return why a host is disabled, or since when it is down."""
+    if host["condition"] == "down":
+        seen_at = host.get("seen_at")  # a server of an earlier release lacks it
+        since = "an unknown time" if seen_at is None else timestamp(seen_at)
+        return f" since {since}"
+    reason = host.get("disabled_reason")
+    return f": {safe(reason)}" if reason else ""
+
+
+def _room(host: Answer, flavors: Sequence[str]) -> tuple[str, str]:
+    """Return how many instances of flavors fit, and what is stranded."""
+    fits = " / ".join(f"{host['fits'][name]:,}" for name in flavors)
+    if host["stranded"] is None:
+        return fits, "-"
+    vcpus, memory_mb, _ = host["stranded"]
+    return fits, f"{vcpus:,} vCPU {memory_mb / 1024:,.0f} GiB"
 
 
 def _fill(pair: Sequence[int], ratio: float, divisor: int, unit: str) -> str:

@@ -76,6 +76,11 @@ def _closest_table(answer: Answer) -> Table:
     "database.",
 )  # fmt: skip
 @click.option("--flavor", "name", help="Only the flavor of this name.")
+@click.option("--project", help="As this project: its isolation and aggregates count.")
+@click.option(
+    "--hosts", "n_hosts", type=click.IntRange(0, 1000), default=0, metavar="N",
+    help="Also list N hosts of each flavor, those first that the weighers prefer.",
+)  # fmt: skip
 @json_option
 @click.pass_obj
 def capacity(
@@ -83,21 +88,23 @@ def capacity(
     path: Path | None,
     source: str | None,
     name: str | None,
+    project: str | None,
+    n_hosts: int,
     as_json: bool,
 ) -> None:
     """Show how many more instances of each flavor fit now.
 
-    By zone and cell. Each number holds if no instance of another flavor comes: it is
-    how many a loop of requests would place, by Placement, filters, NUMA cells and PCI
-    devices.
+    By zone and cell, beside the requests for that flavor in the last day. Each number
+    holds if no instance of another flavor comes: it is how many a loop of requests
+    would place, by Placement, filters, NUMA cells and PCI devices.
     """
     if path is not None and source is not None:
         raise click.UsageError("Pass --flavors or --from, not both")
     body: dict[str, Any] = (
         {"from": source or "decisions"} if path is None else {"flavors": _read(path)}
     )
-    if name is not None:
-        body["name"] = name
+    asked = {"name": name, "project": project, "hosts": n_hosts or None}
+    body |= {key: value for key, value in asked.items() if value is not None}
     answer = session.api().post("capacity", body)
     print_answer(as_json, answer, _show_capacity)
 
@@ -107,10 +114,36 @@ def _show_capacity(console: Console, answer: Answer) -> None:
     for flavor in answer["flavors"]:
         for note in flavor["notes"]:
             console.print(cell(f"{flavor['flavor']}: {note}", "yellow"))
+    if any(flavor["hosts"] for flavor in answer["flavors"]):
+        console.print(_hosts_table(answer))
+    print_notes(console, answer["notes"])
+
+
+def _hosts_table(answer: Answer) -> Table:
+    """Return the table of the hosts with room, in the order of their weights."""
+    table = make_table(
+        "Where they would go, the best host first",
+        "flavor", "host", "zone", "instances",
+        right=("instances",),
+    )  # fmt: skip
+    for flavor in answer["flavors"]:
+        name = cell(flavor["flavor"] or "-", "bold")
+        for host in flavor["hosts"]:
+            node = "" if host["node"] == host["host"] else f" {safe(host['node'])}"
+            table.add_row(
+                name,
+                cell(host["host"]).append(node, "dim"),
+                cell(host["zone"]),
+                f"{host['n_instances']:,}",
+            )
+            name = cell("")
+        if n_more := flavor["n_hosts"] - len(flavor["hosts"]):
+            table.add_row(name, cell(f"and {n_more:,} more host(s)", "dim"))
+    return table
 
 
 def _capacity_table(answer: Answer) -> Table:
-    right = ("vCPU", "RAM", "disk", "instances", "hosts")
+    right = ("vCPU", "RAM", "disk", "instances", "hosts", "asked in 1 d", "no host")
     cells = {
         place["cell_uuid"] for flavor in answer["flavors"] for place in flavor["places"]
     }
@@ -124,7 +157,7 @@ def _capacity_table(answer: Answer) -> Table:
             f"{flavor['memory_mb']:,} MiB",
             f"{flavor['disk_gb']:,} GB",
         )
-        total = _instances(flavor), f"{flavor['n_hosts']:,}"
+        total = _instances(flavor), f"{flavor['n_hosts']:,}", *_demand(flavor)
         empty = ("",) if cell_column else ()
         table.add_row(
             cell(flavor["flavor"] or "-", "bold"), *sizes, "all", *empty, *total
@@ -138,6 +171,13 @@ def _capacity_table(answer: Answer) -> Table:
             counts = f"{place['n_instances']:,}", f"{place['n_hosts']:,}"
             table.add_row("", "", "", "", cell(place["zone"]), *in_cell, *counts)
     return table
+
+
+def _demand(flavor: Answer) -> tuple[str, str]:
+    """Return how many requests the last day had, and how many got no host."""
+    if (demand := flavor["demand"]) is None:
+        return "unknown", "unknown"
+    return f"{demand['n_requests']:,}", f"{demand['n_refused']:,}"
 
 
 def _instances(flavor: Answer) -> str:

@@ -22,10 +22,11 @@ _UNKNOWN_S: Final = 60.0
 
 @dataclass(slots=True)
 class _Refusal:
-    """When a host's reports were first and last refused."""
+    """When a host's reports were first and last refused, and the last error."""
 
     since: float
     newest: float
+    error: str
 
 
 class Refusals:
@@ -53,11 +54,12 @@ class Refusals:
         """
         host = error.host if isinstance(error, RefusedReport) else "?"
         if host in self._by_name:
-            self._by_name[host].newest = now
+            refusal = self._by_name[host]
+            refusal.newest, refusal.error = now, str(error)
             return
         if len(self._by_name) >= _MAX_REFUSED:
             return
-        self._by_name[host] = _Refusal(now, now)
+        self._by_name[host] = _Refusal(now, now, str(error))
         LOG.warning(
             "A report is refused, and the host stays as it was: %s",
             f"{error} ({origin})" if origin else error,
@@ -82,6 +84,11 @@ class Refusals:
             age_s = abs(now - refusal.newest)
             if age_s > (self._forget_after_s if is_known(name) else _UNKNOWN_S):
                 del self._by_name[name]
+
+    def newest(self, host: str) -> tuple[float, str] | None:
+        """Return when and why a host's newest report was refused; None: it was not."""
+        refusal = self._by_name.get(host)
+        return None if refusal is None else (refusal.newest, refusal.error)
 
     def notes(self) -> list[str]:
         """Return a line on the hosts whose newest reports were refused, if any are."""

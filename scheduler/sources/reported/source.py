@@ -95,6 +95,10 @@ class ReportedSource(BaseHostSource):
         """
         return None if self._hosts is None else self._hosts.last_report_at
 
+    def refused_report(self, host: str) -> tuple[float, str] | None:
+        """Return when and why the newest report of a host was refused."""
+        return None if self._hosts is None else self._hosts.refusals.newest(host)
+
     def stop(self) -> None:
         """Stop the thread."""
         self._stopping.set()

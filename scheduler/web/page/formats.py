@@ -11,9 +11,6 @@ from urllib.parse import quote, urlencode
 #: Characters of a name that the API accepts.
 _MAX_NAME: Final = 255
 _KIB: Final = 1024
-_MINUTE_S: Final = 60
-_HOUR_S: Final = 3600
-_DAY_S: Final = 86400
 #: An en dash, shown for a missing value.
 _NONE: Final = "\u2013"
 
@@ -51,16 +48,6 @@ def milliseconds(ms: float | None) -> str:
     if ms >= 10_000:
         return f"{ms / 1000:,.1f} s"
     return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.1f} ms"
-
-
-def age(seconds: float | None) -> str:
-    """Return the time since something, in its largest unit."""
-    if seconds is None or not math.isfinite(seconds):
-        return _NONE
-    for unit, size in (("d", _DAY_S), ("h", _HOUR_S), ("min", _MINUTE_S)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
 
 
 def capitalized(text: str) -> str:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from .... import __version__
 from ...clock import utc_text
-from ...display import STEP_MEANINGS, number, rank_text, request_rows, safe, why
+from ...display import STEP_MEANINGS, age, number, rank_text, request_rows, safe, why
 from . import charts, formats
 
 # Headers of each page, which loads nothing from elsewhere, and is not framed or cached.
@@ -65,7 +65,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     filters: dict[str, Any] = {
-        "age": formats.age,
+        "age": age,
         "capitalized": formats.capitalized,
         "claims_line": charts.claims_line,
         "clock_time": formats.clock_time,

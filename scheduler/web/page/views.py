@@ -46,6 +46,8 @@ _DECISION_NAMES: Final[Mapping[str, Callable[[str], DecisionQuery]]] = {
 }
 #: Instances of a decision whose places are looked up.
 _PLACED: Final = 200
+#: Hosts that the page of the capacity names for each flavor.
+_HOSTS_OF_FLAVOR: Final = 20
 #: Seconds for which a page waits for the store of decisions, in all.
 _STORE_S: Final = 3.0
 #: Only an answer with more bytes is compressed.
@@ -103,6 +105,7 @@ class _Views:
         )
         layout = HeatLayout.of(sum(len(group.hosts) for group in shown_groups))
         query = DecisionQuery(limit=_LATEST)
+        room, _ = _attempt(self._answers.cloud_room)
         latest, error = _attempt(lambda: self._answers.decisions(query))
         hour, _ = _attempt(self._last_hour.read)
         return render(
@@ -115,6 +118,7 @@ class _Views:
             else None,
             maps=[(group, heat_maps(group, layout)) for group in shown_groups],
             data=heat_data(shown_groups, layout),
+            room=room,
             latest=finite(latest["decisions"]) if latest else [],
             hour=hour,
             minutes=minutes_bars(hour.minutes) if hour else "",
@@ -255,9 +259,10 @@ class _Views:
         )
 
     def host(self, host: str) -> str:
-        """Show the compute nodes of one host, and decisions that selected it."""
+        """Show all that is known of one host, and decisions that selected it."""
         forms.check_name("host", host)
-        nodes = self._answers.explainer.nodes_of_host(host)
+        detail = finite(self._answers.host(host))
+        host = detail["host"]
         query = forms.decision_query({"host": host})
         answer, error = _attempt(lambda: finite(self._answers.decisions(query)))
         decisions = answer["decisions"][:MAX_WHOLE] if answer else []
@@ -265,7 +270,7 @@ class _Views:
             "host.html",
             path="/hosts",
             host=host,
-            nodes=nodes,
+            detail=detail,
             decisions=decisions,
             error=error,
             cells=self._answers.explainer.cell_names(),
@@ -308,10 +313,17 @@ class _Views:
         return self._asked("dry_run.html", "/dry-run", find)
 
     def capacity(self) -> tuple[str, int]:
-        """Show how many more instances of recently requested flavors fit."""
-        return self._asked(
-            "capacity.html", "/capacity", lambda: self._answers.capacity({})
-        )
+        """Show how many more instances of recently requested flavors fit, and where."""
+
+        def find() -> Any:  # noqa: ANN401 - JSON
+            body: dict[str, Any] = {"hosts": _HOSTS_OF_FLAVOR}
+            for name, field in (("name", "flavor"), ("project", "project")):
+                if value := forms.text(request.args, field):
+                    forms.check_name(field, value)
+                    body[name] = value
+            return finite(self._answers.capacity(body))
+
+        return self._asked("capacity.html", "/capacity", find)
 
     def _asked(
         self, template: str, path: str, find: Callable[[], Any]

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from moorage.objects import RequestGroup
-from moorage.scheduler.decision_store import DecisionQuery, DecisionStore
+from moorage.scheduler.decision_store import DecisionQuery, DecisionStore, Demand
 from moorage.scheduler.decision_store.schema import DECISIONS
 from moorage.scheduler.drivers.record import ClaimAttempt, Outcome
 from moorage.testing.builders import NOW, instance_uuid, spec
@@ -75,6 +75,32 @@ def test_query_finds_what_matches_all_of_it(
     )
     store.flush()
     assert found(store, **query) == [f"req-{number}" for number in expected]
+
+
+def test_demand_is_counted_by_flavor_in_every_database(store: DecisionStore) -> None:
+    def requested(number: int, flavor: str, **changes: Any) -> None:
+        record = make_record(number, **changes)
+        assert record.request is not None
+        record.request.flavor.name = flavor
+        store.add(record)
+
+    refused = {"outcome": Outcome.NO_VALID_HOST, "instances": [], "claims": []}
+    requested(1, "old")
+    requested(10, "small")
+    requested(11, "small", **refused)
+    requested(12, "small", project_id="p2")
+    requested(13, "large", outcome=Outcome.FAILED, instances=[], claims=[])
+    store.flush()
+    names = ["small", "large", "old", "unknown"]
+    assert store.demand(DecisionQuery(since_s=NOW + 5), names) == {
+        "small": Demand(3, 1),
+        "large": Demand(1, 1),
+        "old": Demand(),
+        "unknown": Demand(),
+    }
+    of_project = DecisionQuery(project_id="p1", since_s=NOW + 5)
+    assert store.demand(of_project, ["small"]) == {"small": Demand(2, 1)}
+    assert store.demand(DecisionQuery(), []) == {}
 
 
 def test_pages_follow_each_other(store: DecisionStore) -> None:

@@ -124,3 +124,17 @@ def test_a_pool_without_the_disks_of_hosts_limits_hosts_without_any(
     hosts = [host("h0", local_gb=50), host("h1", local_gb=0), host("h2", local_gb=0)]
     counted, _ = counts(hosts, [10])
     assert (counted.n_instances, counted.is_exact) == (6, False)
+
+
+def test_room_of_hosts_that_share_a_pool_is_at_most_their_sum(
+    conf: cfg.ConfigOpts, tmp_path: Path
+) -> None:
+    """Each host may use the whole pool, which has room for three instances."""
+    hosts = [host("h0", local_gb=0), host("h1", local_gb=0)]
+    flavor = request_of_flavor(request().flavor)
+    with _cloud(conf, tmp_path, hosts, [30]) as scheduler:
+        page = scheduler.explainer.hosts(flavors=[flavor])
+    assert [each.fits for each in page.hosts] == [{"plain": 3}, {"plain": 3}]
+    assert page.room is not None
+    [plain] = page.room.flavors
+    assert (plain.n_instances, plain.is_exact) == (6, False)

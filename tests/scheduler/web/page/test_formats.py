@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from werkzeug.urls import uri_to_iri
 
+from moorage.scheduler.display import age
 from moorage.scheduler.web.page import formats
 
 
@@ -31,10 +32,10 @@ from moorage.scheduler.web.page import formats
         (formats.milliseconds, 122.1, "122 ms"),
         (formats.milliseconds, 12_345, "12.3 s"),
         (formats.milliseconds, None, "\u2013"),
-        (formats.age, 61, "61 s"),
-        (formats.age, 600, "10 min"),
-        (formats.age, 86400 * 3, "3 d"),
-        (formats.age, None, "\u2013"),
+        (age, 61, "61 s"),
+        (age, 600, "10 min"),
+        (age, 86400 * 3, "3 d"),
+        (age, None, "\u2013"),
     ],
 )
 def test_numbers_have_units(write: Callable[[Any], str], value: Any, text: str) -> None:

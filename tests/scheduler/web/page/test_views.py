@@ -316,6 +316,50 @@ def test_reason_of_a_disabled_host_is_on_its_pages(
         table.change_many({node: {"disabled": False, "disabled_reason": None}})
 
 
+def test_host_has_its_providers_aggregates_instances_and_events(
+    api: ExplainingAPI, client: Client
+) -> None:
+    placed = decisions_in(api.store, request_id=SELECTED)[0].record.instances[0]
+    text = _elements(client.get(f"/hosts/{placed.host}")).text
+    words = " ".join(text.split())
+    for part in (
+        "MEMORY_MB", "plain fits", "Stranded", INSTANCE, "not reported yet",
+        "pending claim", "claimed", SELECTED, "heartbeat unknown",
+        "Whether there are others is unknown: the source of hosts reports no",
+    ):  # fmt: skip
+        assert part in words
+    of_disabled = _elements(client.get(f"/hosts/{NAMES[0]}")).text
+    assert "COMPUTE_STATUS_DISABLED" in of_disabled
+    assert "ssd=true" in of_disabled
+
+
+def test_host_without_providers_in_memory_says_what_is_unknown(
+    api: ExplainingAPI,
+) -> None:
+    parts = api.scheduler.parts
+    client = Client(make_app(Answers(Explainer(lambda: parts), api.store)))
+    text = _elements(client.get(f"/hosts/{NAMES[1]}")).text
+    assert "recent flavors fit is unknown: The capacity is computed from" in text
+    assert "MEMORY_MB" in text  # read from Placement
+
+
+def test_capacity_is_asked_for_a_flavor_and_a_project(client: Client) -> None:
+    words = " ".join(_elements(client.get("/capacity")).text.split())
+    assert "Where they would go" in words
+    assert "Quotas are not counted" not in words
+    of_project = client.get("/capacity?flavor=plain&project=p%3C1")
+    assert "Quotas are not counted" in of_project.text
+    assert 'value="p&lt;1"' in of_project.text
+    assert client.get("/capacity?flavor=nosuch").status_code == 404
+    assert client.get("/capacity?project=" + "x" * 256).status_code == 400
+
+
+def test_first_page_sums_up_the_room(client: Client) -> None:
+    words = " ".join(_elements(client.get("/")).text.split())
+    assert "more of the largest recent flavor, on" in words
+    assert "Stranded memory" in words
+
+
 def test_pages_are_bounded(api: ExplainingAPI, client: Client) -> None:
     uuids = tuple(instance_uuid(number) for number in range(1000))
     placed = [InstanceRecord(each, "h1", 1.0, ()) for each in uuids]
@@ -454,7 +498,7 @@ def test_hosts_are_found_by_name_state_zone_and_place(
         by_instances = [
             states[everything.index(name)] for name in shown(sort="-instances")
         ]
-        counts = [state.n_instances for state in by_instances]
+        counts = [state.n_instances or 0 for state in by_instances]
         assert counts == sorted(counts, reverse=True)
         assert len(counts) == len(everything)
         shares = [
