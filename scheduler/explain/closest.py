@@ -234,7 +234,7 @@ class ClosestSearch:
         default = self._parts.conf.default_availability_zone
         zones = Counter(zones_of(hosts, default).tolist())
         return ClosestGroup(
-            tuple(edit.change for edit in edits),
+            tuple(edit.change_for(hosts) for edit in edits),
             len(hosts),
             tuple(names[:MAX_NAMED]),
             tuple(zones.most_common(MAX_NAMED)),
@@ -258,7 +258,8 @@ def _distinct(groups: Sequence[ClosestGroup]) -> list[ClosestGroup]:
     """Return the groups; of several with equal changes, only the largest."""
     largest: dict[tuple[Change, ...], ClosestGroup] = {}
     for group in groups:
-        previous = largest.get(group.changes)
+        key = tuple(dataclasses.replace(c, offered="") for c in group.changes)
+        previous = largest.get(key)
         if previous is None or previous.n_hosts < group.n_hosts:
-            largest[group.changes] = group
+            largest[key] = group
     return list(largest.values())
