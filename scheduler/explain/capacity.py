@@ -137,7 +137,7 @@ def capacity(
     """
     if view is None:
         raise NoProviders(_NO_PROVIDERS)
-    counter = _Counter(parts, view)
+    counter = InstanceCounter(parts, view, parts.table.batch())
     return CapacityReport(
         len(counter.hosts),
         counter.zones,
@@ -146,29 +146,37 @@ def capacity(
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _HostCounts:
-    """How many instances fit each host, shape (n_hosts,), and notes on the count."""
+class HostCounts:
+    """How many instances fit each host, shape (n_hosts,), and notes on the count.
+
+    `is_exact` is false if fewer may fit.
+    """
 
     n_on_host: Int64s
     notes: tuple[str, ...] = ()
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether a loop of claims would get exactly these numbers."""
+        return _MAY_BE_LESS not in self.notes
 
-class _Counter:
-    """Counts instances on the hosts, whose state it takes when it is created."""
 
-    def __init__(self, parts: Parts, view: ProviderView) -> None:
+class InstanceCounter:
+    """Counts instances on some hosts."""
+
+    def __init__(self, parts: Parts, view: ProviderView, hosts: HostBatch) -> None:
         self._parts = parts
         self._view = view
-        self.hosts = parts.table.batch()
+        self.hosts = hosts
         trees = view.state.trees
         rows = [trees.find(uuid) for uuid in self.hosts.uuid.tolist()]
         #: The row of each host's root provider; for a host without one, the row after
         #: the last, which has no inventory.
         self._roots = np.where(np.array(rows, np.int64) < 0, trees.n_rows, rows)
-        self._zones, self._zone_of = self._find_zones()
         self._count_claims = functools.cache(ClaimCounter(view).count)
 
-    def _find_zones(self) -> tuple[list[tuple[str, str]], npt.NDArray[np.intp]]:
+    @functools.cached_property
+    def _pairs(self) -> tuple[list[tuple[str, str]], npt.NDArray[np.intp]]:
         """Return all pairs of zone and cell, and the index of each host's pair."""
         zones = zones_of(self.hosts, self._parts.conf.default_availability_zone)
         pairs = list(zip(zones.tolist(), self.hosts.cell_uuid.tolist(), strict=True))
@@ -178,19 +186,22 @@ class _Counter:
 
     @property
     def zones(self) -> tuple[str, ...]:
-        return tuple(sorted({zone for zone, _ in self._zones}))
+        """All zones of the hosts."""
+        return tuple(sorted({zone for zone, _ in self._pairs[0]}))
 
     def count(self, flavor: FlavorRequest) -> FlavorCapacity:
-        counts = self._count_hosts(copy.copy(flavor.spec_obj))
+        """Return how many instances of a flavor fit, by zone and cell."""
+        counts = self._count_flavor(copy.copy(flavor.spec_obj))
         notes = tuple(dict.fromkeys((*flavor.notes, *counts.notes)))
         n_on_host, sizes = counts.n_on_host, flavor.spec_obj.flavor
-        n_zones = len(self._zones)
-        n_in_zone = np.bincount(self._zone_of, n_on_host, n_zones).astype(np.int64)
-        n_hosts_in_zone = np.bincount(self._zone_of, n_on_host > 0, n_zones)
+        pairs, zone_of = self._pairs
+        n_zones = len(pairs)
+        n_in_zone = np.bincount(zone_of, n_on_host, n_zones).astype(np.int64)
+        n_hosts_in_zone = np.bincount(zone_of, n_on_host > 0, n_zones)
         capacities = [
             ZoneCapacity(zone, cell, int(n_in_zone[i]), int(n_hosts_in_zone[i]))
             for i in np.argsort(-n_in_zone, kind="stable").tolist()
-            for zone, cell in [self._zones[i]]
+            for zone, cell in [pairs[i]]
             if n_in_zone[i]
         ]
         return FlavorCapacity(
@@ -205,17 +216,49 @@ class _Counter:
             notes=notes,
         )
 
-    def _count_hosts(self, spec_obj: RequestSpec) -> _HostCounts:
+    def _count_flavor(self, spec_obj: RequestSpec) -> HostCounts:
         none_fits = np.zeros(len(self.hosts), np.int64)
         try:
             request = Request.validated(spec_obj)
-            queries = tuple(self._queries(request))
-            claims = self._count_claims(queries)
+            return self.count_on_hosts(request, self._queries(request))
         except (NoValidHost, InvalidRequest) as e:
-            return _HostCounts(none_fits, (str(e),))
+            return HostCounts(none_fits, (str(e),))
         except QueryNotCovered as e:
-            return _HostCounts(none_fits, (f"Placement would refuse the query: {e}",))
+            return HostCounts(none_fits, (f"Placement would refuse the query: {e}",))
+
+    def changed(self, parts: Parts, hosts: HostBatch) -> InstanceCounter:
+        """Return a counter for other filters, and for the same hosts in other states.
+
+        Both counters share what they have counted of Placement's providers.
+        """
+        counter = copy.copy(self)
+        counter._parts = parts  # noqa: SLF001 - a copy of this counter
+        counter.hosts = hosts
+        return counter
+
+    def count_on_hosts(
+        self,
+        request: Request,
+        queries: Sequence[CandidatesQuery],
+        at: Mask | None = None,
+    ) -> HostCounts:
+        """Return how many instances of a request fit each host now.
+
+        Parameters
+        ----------
+        at : ndarray of bool, shape (n_hosts,), optional
+            The hosts to count. Claims are then not tried one by one: `HostCounts` say
+            if fewer may fit.
+
+        Raises
+        ------
+        QueryNotCovered
+            Placement would refuse the query.
+        """
+        claims = self._count_claims(tuple(queries))
         n_on_host = np.append(claims.n_claims, [0])[self._roots]
+        if at is not None:
+            n_on_host[~at] = 0
         is_exact = np.append(claims.is_exact, [True])[self._roots]
         indices = np.flatnonzero(n_on_host)
         hosts = self.hosts.take(indices)
@@ -231,10 +274,12 @@ class _Counter:
         n_on_host[indices] = self._count_passing(
             request, hosts, n_on_host[indices], consumption
         )
-        is_complete = self._claim_one_by_one(request, queries, n_on_host, ~is_exact)
+        is_complete = not (~is_exact & (n_on_host > 0)).any()
+        if not is_complete and at is None:
+            is_complete = self._claim_one_by_one(request, queries, n_on_host, ~is_exact)
         notes = [] if is_complete else [_MAY_BE_LESS]
         notes += _limit_to_shared(claims, self._roots, n_on_host)
-        return _HostCounts(n_on_host, tuple(notes))
+        return HostCounts(n_on_host, tuple(notes))
 
     # -- Placement ---------------------------------------------------------------------
 

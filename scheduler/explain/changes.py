@@ -184,7 +184,7 @@ def without_part(
             text, alternative = named.text, named.alternative
             needs_operator = named.needs_operator
             if is_of_sharing:
-                text = f"what the hosts share {named.membership}"
+                text = f"the provider that the hosts share {named.membership}"
                 needs_operator, alternative = True, ""
             name = f"{name}{part.suffix}"
             edit = lambda params: _dropped(params, (name, value))  # noqa: E731
@@ -272,8 +272,8 @@ class _NamedAggregates:
                     f"for which aggregate {names} is reserved"
                 )
             alternative = f"hosts removed from aggregate {names}"
-            return cls(text, alternative, f"outside aggregate {names}")
-        membership = f"in aggregate {names}"
+            return cls(text, alternative, f"removed from aggregate {names}")
+        membership = f"added to aggregate {names}"
         zones = [aggregate.availability_zone for aggregate in known]
         zone_names = [zone for zone in zones if zone]
         if is_whole and len(zone_names) == len(uuids):

@@ -182,6 +182,7 @@ class HostChecks:
         self._refusals = refusals
         self._hosts = hosts
         self._n = len(hosts)
+        self.view = view
         self._index = {uuid: i for i, uuid in enumerate(hosts.uuid.tolist())}
         self._roots = np.full(self._n, -1, np.int32)
         everywhere = np.ones(self._n, np.bool_)
