@@ -71,7 +71,8 @@ def without_extra_spec(
     """Return the change of one extra spec of the flavor."""
     return Remedy(
         fails,
-        f"another flavor, without extra spec {name}={required} or with another value",
+        f'another flavor, without extra spec {name} (now "{required}"), or with '
+        "another value of it",
         alternative=alternative,
         extra_specs=(name,),
         values=values,
@@ -88,7 +89,8 @@ def without_image_property(
     """Return the change of one property of the image."""
     return Remedy(
         fails,
-        f"another image, without property {name}={required} or with another value",
+        f'another image, without property {name} (now "{required}"), or with another '
+        "value of it",
         alternative=alternative,
         image_properties=(name,),
         values=values,
@@ -96,8 +98,16 @@ def without_image_property(
 
 
 def values_text(values: Iterable[object]) -> str:
-    """Return the most frequent values, each with the number of hosts that have it."""
-    counts = Counter(map(str, values)).most_common()
+    """Return the most frequent values, each with the number of hosts that have it.
+
+    Of many numbers, the range.
+    """
+    by_value = Counter(values)
+    if len(by_value) > _MAX_VALUES and all(
+        isinstance(value, int | float) for value in by_value
+    ):
+        return f"{min(by_value)} to {max(by_value)}"  # type: ignore[type-var]
+    counts = by_value.most_common()
     listed = [f"{value} ({n_hosts:,})" for value, n_hosts in counts[:_MAX_VALUES]]
     n_more = len(counts) - _MAX_VALUES
     return f"{', '.join(listed)}{f' and {n_more:,} more' if n_more > 0 else ''}"
