@@ -124,7 +124,7 @@ class ImagePropertiesFilter(BaseHostFilter):
                 continue
             fails = ~hosts.map_distinct(
                 "supported_instances",
-                lambda supported, value=value: any(value in t for t in supported),
+                functools.partial(_contains, value=value),
                 bool,
             )
             unsupported |= fails
@@ -179,6 +179,10 @@ def _readable(attribute: str, value: Any) -> Any:  # noqa: ANN401 - a column's v
     if attribute == "hypervisor_version":
         return versionutils.convert_version_to_str(value)
     return value
+
+
+def _contains(supported: Sequence[Sequence[str]], value: str) -> bool:
+    return any(value in triple for triple in supported)
 
 
 def _supported(hosts: HostBatch, index: int) -> npt.NDArray[Any]:

@@ -195,8 +195,7 @@ def _placement(record: DecisionRecord) -> FunnelStep | None:
         notes.append("truncated at [scheduler] max_placement_results")
     if record.n_without_row:
         notes.append(
-            f"beside these, {record.n_without_row} provider(s) that no host source "
-            "reports"
+            f"{record.n_without_row} provider(s) of candidates belong to no known host"
         )
     return FunnelStep("Placement", n_known, record.n_hosts, "; ".join(notes))
 

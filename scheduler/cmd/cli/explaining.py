@@ -182,9 +182,8 @@ def show(console: Console, decision: Answer) -> None:
 def _headline(decision: Answer) -> Text:
     outcome = decision["outcome"] or "open"
     text = Text()
-    if decision["request_id"]:  # a dry run has none
-        text.append(f"{safe(decision['request_id'])}  ", style="bold")
-    text.append(f"{timestamp(decision['started_at'])}")
+    text.append(safe(decision["request_id"] or "-"), style="bold")
+    text.append(f"  {timestamp(decision['started_at'])}")
     if decision.get("project_id"):
         text.append(f"  project {safe(decision['project_id'])}")
     text.append(f"\n{decision['n_instances']} instance(s): ")

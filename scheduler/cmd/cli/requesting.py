@@ -169,14 +169,7 @@ def schedule(
 
 
 def _show_dry_run(console: Console, answer: Answer) -> None:
-    decision = answer["decision"]
-    console.print("Dry run: nothing was claimed. Instances are numbered.")
-    # A dry run makes up the instances' UUIDs, which mean nothing to the reader.
-    instances = [
-        {**placed, "instance_uuid": str(number)}
-        for number, placed in enumerate(decision["instances"], 1)
-    ]
-    explaining.show(console, {**decision, "instances": instances})
+    explaining.show(console, answer["decision"])
     print_notes(console, answer["notes"])
 
 

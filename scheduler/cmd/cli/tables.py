@@ -149,11 +149,7 @@ def scores_table(hosts: Sequence[Answer], title: str, *, n_shown: int = 5) -> Ta
     table.add_section()
     weights = (Text(number(host["weight"]), style="bold") for host in shown_hosts)
     table.add_row("weight", *weights)
-    zeros = (
-        f"; not shown: {n_zero} weigher(s) that add 0 to each of these hosts"
-        if n_zero
-        else ""
-    )
+    zeros = f"; {n_zero} other weighers: 0" if n_zero else ""
     table.caption = Text(f"weighted part (raw weight){zeros}")
     table.caption_justify = "left"
     return table

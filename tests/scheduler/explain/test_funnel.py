@@ -167,7 +167,10 @@ def test_a_rebuild_has_no_step_of_placement() -> None:
             "Placement gave no answer",
         ),
         ({"n_hosts": 9, "is_truncated": True}, "truncated at [scheduler]"),
-        ({"n_hosts": 9, "n_without_row": 2}, "beside these, 2 provider(s)"),
+        (
+            {"n_hosts": 9, "n_without_row": 2},
+            "2 provider(s) of candidates belong to no known host",
+        ),
     ],
 )
 def test_what_is_known_of_placements_answer_is_said(
@@ -207,8 +210,7 @@ def test_hosts_that_placement_left_out_lack_what_it_was_asked(
 def test_a_cause_names_no_number_of_providers(n_providers: int) -> None:
     record = _record(n_hosts=0, n_known_hosts=0, n_without_row=n_providers)
     assert (
-        cause_of(record)
-        == "Placement: beside these, providers that no host source reports"
+        cause_of(record) == "Placement: providers of candidates belong to no known host"
     )
 
 

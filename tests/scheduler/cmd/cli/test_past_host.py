@@ -113,11 +113,3 @@ def test_explain_of_a_host_that_never_was_is_one_line(url: str) -> None:
     )
     assert error.exit_code == 1
     assert error.stderr.count("\n") == 1
-
-
-def test_dry_run_numbers_instances_instead_of_uuids(url: str) -> None:
-    answer = _json(url, "schedule", "--dry-run", "--vcpus", "1", "--ram", "128")
-    [placed] = answer["decision"]["instances"]
-    text = _call(url, "schedule", "--dry-run", "--vcpus", "1", "--ram", "128")
-    assert text.startswith("Dry run: nothing was claimed")
-    assert placed["instance_uuid"] not in text
