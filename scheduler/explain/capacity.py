@@ -31,6 +31,7 @@ from ..drivers.parts import Parts
 from ..drivers.placement_queries import build_queries, run_prefilters
 from ..drivers.prepared import Caller
 from ..drivers.record import DecisionRecord
+from ..drivers.weighing import rank_hosts
 from ..errors import InvalidRequest, NoValidHost, SchedulerError
 from ..hosts import Consumption, HostBatch
 from ..hosts.fitting.need import Need
@@ -54,7 +55,8 @@ _SPLIT: Final = (
     "hosts with several providers of storage share some: it may be less, as claims "
     "choose among them"
 )
-_NO_PROVIDERS: Final = (
+#: Why nothing is counted without a copy of the providers.
+NO_PROVIDERS: Final = (
     "The capacity is computed from Placement's providers in memory, which this process "
     "does not have: set [placement_database] connection"
 )
@@ -75,6 +77,17 @@ class ZoneCapacity:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class HostCapacity:
+    """How many more instances of a flavor fit on one compute node."""
+
+    host: str
+    node: str
+    zone: str
+    cell_uuid: str
+    n_instances: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class FlavorCapacity:
     """How many more instances of one flavor fit.
 
@@ -91,6 +104,9 @@ class FlavorCapacity:
         why not.
     places : tuple of ZoneCapacity
         The zones in which instances fit, in descending order of their number.
+    hosts : tuple of HostCapacity
+        Compute nodes on which instances fit, if they are asked for; in the order in
+        which the weighers prefer them for the next instance.
     """
 
     flavor: str
@@ -102,6 +118,7 @@ class FlavorCapacity:
     is_exact: bool
     places: tuple[ZoneCapacity, ...]
     notes: tuple[str, ...] = ()
+    hosts: tuple[HostCapacity, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,11 +139,20 @@ class CapacityReport:
 
 
 def capacity(
-    parts: Parts, view: ProviderView | None, flavors: Sequence[FlavorRequest]
+    parts: Parts,
+    view: ProviderView | None,
+    flavors: Sequence[FlavorRequest],
+    *,
+    n_listed: int = 0,
 ) -> CapacityReport:
     """Return how many more instances of each flavor fit now.
 
     A filter that rejects a host with some instances is assumed to reject it with more.
+
+    Parameters
+    ----------
+    n_listed : int
+        The maximum number of hosts that are listed for each flavor.
 
     Raises
     ------
@@ -136,33 +162,41 @@ def capacity(
         A request is invalid, or a component failed.
     """
     if view is None:
-        raise NoProviders(_NO_PROVIDERS)
-    counter = InstanceCounter(parts, view, parts.table.batch())
+        raise NoProviders(NO_PROVIDERS)
+    counter = HostCounter(parts, view, parts.table.batch())
     return CapacityReport(
         len(counter.hosts),
         counter.zones,
-        tuple(counter.count(flavor) for flavor in flavors),
+        tuple(counter.count(flavor, n_listed) for flavor in flavors),
     )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class HostCounts:
-    """How many instances fit each host, shape (n_hosts,), and notes on the count.
+    """How many instances fit each host, and notes on the count.
 
-    `is_exact` is false if fewer may fit.
+    Attributes
+    ----------
+    n_on_host : ndarray of int64, shape (n_hosts,)
+        As if no other host used the providers that hosts share.
+    claims : ClaimCounts or None
+        What providers grant; None: the request is refused on all hosts.
+    notes : tuple of str
+        Why the request is refused, or why fewer instances may fit.
     """
 
     n_on_host: Int64s
+    claims: ClaimCounts | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def is_exact(self) -> bool:
-        """Whether a loop of claims would get exactly these numbers."""
-        return _MAY_BE_LESS not in self.notes
+        """Whether a loop of claims on all hosts would get the sum of the counts."""
+        return not self.notes and not (self.claims is not None and self.claims.shared)
 
 
-class InstanceCounter:
-    """Counts instances on some hosts."""
+class HostCounter:
+    """Counts instances on hosts and their providers, whose state does not change."""
 
     def __init__(self, parts: Parts, view: ProviderView, hosts: HostBatch) -> None:
         self._parts = parts
@@ -173,10 +207,10 @@ class InstanceCounter:
         #: The row of each host's root provider; for a host without one, the row after
         #: the last, which has no inventory.
         self._roots = np.where(np.array(rows, np.int64) < 0, trees.n_rows, rows)
+        self._zones, self._zone_of = self._find_zones()
         self._count_claims = functools.cache(ClaimCounter(view).count)
 
-    @functools.cached_property
-    def _pairs(self) -> tuple[list[tuple[str, str]], npt.NDArray[np.intp]]:
+    def _find_zones(self) -> tuple[list[tuple[str, str]], npt.NDArray[np.intp]]:
         """Return all pairs of zone and cell, and the index of each host's pair."""
         zones = zones_of(self.hosts, self._parts.conf.default_availability_zone)
         pairs = list(zip(zones.tolist(), self.hosts.cell_uuid.tolist(), strict=True))
@@ -186,22 +220,28 @@ class InstanceCounter:
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """All zones of the hosts."""
-        return tuple(sorted({zone for zone, _ in self._pairs[0]}))
+        """The zones of all hosts, sorted."""
+        return tuple(sorted({zone for zone, _ in self._zones}))
 
-    def count(self, flavor: FlavorRequest) -> FlavorCapacity:
-        """Return how many instances of a flavor fit, by zone and cell."""
-        counts = self._count_flavor(copy.copy(flavor.spec_obj))
-        notes = tuple(dict.fromkeys((*flavor.notes, *counts.notes)))
+    def upper_bounds(self, flavor: FlavorRequest) -> HostCounts:
+        """Count for each host alone, and follow no claims: fewer instances may fit."""
+        return self._count_hosts(copy.copy(flavor.spec_obj), is_followed=False)
+
+    def count(self, flavor: FlavorRequest, n_listed: int) -> FlavorCapacity:
+        """Count for all hosts together, and list up to `n_listed` of them."""
+        counts = self._count_hosts(copy.copy(flavor.spec_obj), is_followed=True)
         n_on_host, sizes = counts.n_on_host, flavor.spec_obj.flavor
-        pairs, zone_of = self._pairs
-        n_zones = len(pairs)
-        n_in_zone = np.bincount(zone_of, n_on_host, n_zones).astype(np.int64)
-        n_hosts_in_zone = np.bincount(zone_of, n_on_host > 0, n_zones)
+        notes = (*flavor.notes, *counts.notes)
+        if counts.claims is not None:
+            notes += tuple(_limit_to_shared(counts.claims, self._roots, n_on_host))
+        notes = tuple(dict.fromkeys(notes))
+        n_zones = len(self._zones)
+        n_in_zone = np.bincount(self._zone_of, n_on_host, n_zones).astype(np.int64)
+        n_hosts_in_zone = np.bincount(self._zone_of, n_on_host > 0, n_zones)
         capacities = [
             ZoneCapacity(zone, cell, int(n_in_zone[i]), int(n_hosts_in_zone[i]))
             for i in np.argsort(-n_in_zone, kind="stable").tolist()
-            for zone, cell in [pairs[i]]
+            for zone, cell in [self._zones[i]]
             if n_in_zone[i]
         ]
         return FlavorCapacity(
@@ -214,48 +254,90 @@ class InstanceCounter:
             is_exact=not (set(notes) - {_SHARED, VOLUME_BACKED}),
             places=tuple(capacities),
             notes=notes,
+            hosts=self._list_hosts(flavor.spec_obj, n_on_host, n_listed),
         )
 
-    def _count_flavor(self, spec_obj: RequestSpec) -> HostCounts:
+    def _list_hosts(
+        self, spec_obj: RequestSpec, n_on_host: Int64s, n_listed: int
+    ) -> tuple[HostCapacity, ...]:
+        """Return the hosts with room, in the order of their weights."""
+        indices = np.flatnonzero(n_on_host)
+        if not n_listed or not len(indices):
+            return ()
+        spec_obj = Request.validated(copy.copy(spec_obj)).spec_obj
+        hosts = self.hosts.take(indices)
+        ranking = rank_hosts(
+            [weigher.prepare(spec_obj) for weigher in self._parts.weighers],
+            hosts,
+            spec_obj,
+            conf=self._parts.conf,
+            ties=np.arange(len(hosts), dtype=np.float64),
+            # The scheduler's own generator would give later decisions other numbers.
+            rng=np.random.default_rng(self._parts.tie_seed),
+        )
+        capacities = []
+        for i in ranking.order[:n_listed].tolist():
+            zone, cell_uuid = self._zones[self._zone_of[indices[i]]]
+            host, node = hosts.value("host", i), hosts.value("nodename", i)
+            n_instances = int(n_on_host[indices[i]])
+            capacities.append(HostCapacity(host, node, zone, cell_uuid, n_instances))
+        return tuple(capacities)
+
+    def _count_hosts(self, spec_obj: RequestSpec, *, is_followed: bool) -> HostCounts:
         none_fits = np.zeros(len(self.hosts), np.int64)
         try:
             request = Request.validated(spec_obj)
-            return self.count_on_hosts(request, self._queries(request))
+            queries = tuple(self._queries(request))
+            return self._count(request, queries, None, is_followed=is_followed)
         except (NoValidHost, InvalidRequest) as e:
-            return HostCounts(none_fits, (str(e),))
+            return HostCounts(none_fits, notes=(str(e),))
         except QueryNotCovered as e:
-            return HostCounts(none_fits, (f"Placement would refuse the query: {e}",))
+            note = f"Placement would refuse the query: {e}"
+            return HostCounts(none_fits, notes=(note,))
 
-    def changed(self, parts: Parts, hosts: HostBatch) -> InstanceCounter:
-        """Return a counter for other filters, and for the same hosts in other states.
-
-        Both counters share what they have counted of Placement's providers.
-        """
-        counter = copy.copy(self)
-        counter._parts = parts  # noqa: SLF001 - a copy of this counter
-        counter.hosts = hosts
-        return counter
-
-    def count_on_hosts(
+    def count_at(
         self,
+        parts: Parts,
+        hosts: HostBatch,
         request: Request,
         queries: Sequence[CandidatesQuery],
-        at: Mask | None = None,
+        at: Mask,
     ) -> HostCounts:
-        """Return how many instances of a request fit each host now.
+        """Count the instances of a request on some hosts together; follow no claims.
 
         Parameters
         ----------
-        at : ndarray of bool, shape (n_hosts,), optional
-            The hosts to count. Claims are then not tried one by one: `HostCounts` say
-            if fewer may fit.
+        parts : Parts
+            With the filters that are run.
+        hosts : HostBatch
+            The counter's hosts, in any state.
+        at : ndarray of bool, shape (n_hosts,)
+            The hosts that are counted.
 
         Raises
         ------
         QueryNotCovered
-            Placement would refuse the query.
+            Placement would refuse a query.
         """
-        claims = self._count_claims(tuple(queries))
+        counter = copy.copy(self)
+        counter._parts = parts  # noqa: SLF001 - a copy of this counter
+        counter.hosts = hosts
+        counts = counter._count(request, tuple(queries), at, is_followed=False)  # noqa: SLF001
+        if counts.claims is None:
+            return counts
+        notes = _limit_to_shared(counts.claims, self._roots, counts.n_on_host)
+        may_be_less = tuple(note for note in notes if note == _SPLIT)
+        return HostCounts(counts.n_on_host, notes=(*counts.notes, *may_be_less))
+
+    def _count(
+        self,
+        request: Request,
+        queries: tuple[CandidatesQuery, ...],
+        at: Mask | None,
+        *,
+        is_followed: bool,
+    ) -> HostCounts:
+        claims = self._count_claims(queries)
         n_on_host = np.append(claims.n_claims, [0])[self._roots]
         if at is not None:
             n_on_host[~at] = 0
@@ -274,12 +356,11 @@ class InstanceCounter:
         n_on_host[indices] = self._count_passing(
             request, hosts, n_on_host[indices], consumption
         )
-        is_complete = not (~is_exact & (n_on_host > 0)).any()
-        if not is_complete and at is None:
+        if is_followed:
             is_complete = self._claim_one_by_one(request, queries, n_on_host, ~is_exact)
-        notes = [] if is_complete else [_MAY_BE_LESS]
-        notes += _limit_to_shared(claims, self._roots, n_on_host)
-        return HostCounts(n_on_host, tuple(notes))
+        else:
+            is_complete = bool(is_exact[n_on_host > 0].all())
+        return HostCounts(n_on_host, claims, () if is_complete else (_MAY_BE_LESS,))
 
     # -- Placement ---------------------------------------------------------------------
 

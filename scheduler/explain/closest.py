@@ -25,7 +25,7 @@ from ..drivers.filtering import rejections
 from ..drivers.parts import Parts
 from ..drivers.restrictions import restrictions
 from ..request import Request
-from .capacity import HostCounts, InstanceCounter
+from .capacity import HostCounter, HostCounts
 from .changes import Change, Edit
 from .host_checks import AskedQuery, HostCheck, HostChecks
 from .reasons import ProvidersFrom
@@ -131,9 +131,9 @@ class ClosestSearch:
         self._checks = checks
         self._hosts = checks.hosts
         self._n = len(checks.hosts)
-        self._counter: InstanceCounter | None = None
+        self._counter: HostCounter | None = None
         if checks.view is not None:
-            self._counter = InstanceCounter(parts, checks.view, checks.hosts)
+            self._counter = HostCounter(parts, checks.view, checks.hosts)
 
     def report(self, origin: ProvidersFrom) -> ClosestReport:
         """Return the closest hosts."""
@@ -234,10 +234,8 @@ class ClosestSearch:
             if edit.numbers:
                 hosts = hosts.with_numbers(edit.numbers)
         parts = dataclasses.replace(self._parts, filters=self._remaining(edits))
-        counter = self._counter.changed(parts, hosts)
-        return counter.count_on_hosts(
-            request, [CandidatesQuery(tuple(params))], admitted
-        )
+        queries = [CandidatesQuery(tuple(params))]
+        return self._counter.count_at(parts, hosts, request, queries, admitted)
 
     def _remaining(self, edits: Sequence[Edit]) -> list[BaseHostFilter]:
         """Return the filters that run after changes."""
