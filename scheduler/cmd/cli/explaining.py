@@ -75,7 +75,7 @@ def explain(
 def _then(session: CommandSession, id_: str, host: str) -> Answer:
     """Return a host at a decision: from the record if it was one of the best hosts.
 
-    Otherwise from the stored state of all hosts, which takes longer.
+    Otherwise from the stored state of all hosts, if it is stored, which takes longer.
     """
     api = session.api()
     try:
@@ -85,7 +85,12 @@ def _then(session: CommandSession, id_: str, host: str) -> Answer:
         return past_host(api, id_, host).to_dict()
     if then is not None and then["ranks"]:
         return then
-    return past_host(api, id_, host).to_dict()
+    try:
+        return past_host(api, id_, host).to_dict()
+    except click.ClickException:
+        if then is None:
+            raise
+        return then
 
 
 def _show(console: Console, answer: Answer) -> None:
