@@ -29,6 +29,7 @@ from .timing import Percentiles, Plan, elapsed_ms, format_percentiles, repeated
 _N_FLAVORS = 100
 #: As many as the list of hosts counts at most.
 _N_RECENT = 20
+_CAPABILITIES = ("hypervisor_version", "vcpus_total")
 _FILTERS = [
     "ComputeFilter",
     "ComputeCapabilitiesFilter",
@@ -61,6 +62,11 @@ def what_if_rows(sizes: Sequence[int], plan: Plan) -> Iterator[WhatIfRow]:
         lacking = request_of_flavor(_sized(256, 2**21)).spec_obj
 
         yield WhatIfRow(n_hosts, "closest", _closest_ms(plain, lacking, plan))
+        specs = {f"capabilities:{name}": ">= 99000000" for name in _CAPABILITIES}
+        lacking = _flavor(1, specs).spec_obj
+        question = "closest, two extra specs"
+        yield WhatIfRow(n_hosts, question, _closest_ms(plain, lacking, plan))
+        yield WhatIfRow(n_hosts, "why-not", _why_not_ms(plain, lacking, plan))
         cells = _explainer(make_numa_cloud(n_hosts, has_pools=True))
         specs = {"hw:numa_nodes": "1", "hw:cpu_policy": "dedicated"}
         specs["hw:mem_page_size"] = "2048"
@@ -81,6 +87,15 @@ def _hosts_ms(
 def _closest_ms(explainer: Explainer, spec: RequestSpec, plan: Plan) -> Percentiles:
     def ask() -> float:
         return elapsed_ms(lambda: explainer.closest({}, spec))
+
+    return Percentiles.of(repeated(plan, ask))
+
+
+def _why_not_ms(explainer: Explainer, spec: RequestSpec, plan: Plan) -> Percentiles:
+    host = explainer.hosts(limit=1).hosts[0].host
+
+    def ask() -> float:
+        return elapsed_ms(lambda: explainer.why_not({}, spec, host))
 
     return Percentiles.of(repeated(plan, ask))
 

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from oslo_config import cfg
 
 from ..objects import RequestSpec
@@ -14,8 +18,9 @@ from ..scheduler.hosts import HostAggregate, HostBatch, HostState, metadata_valu
 from ..scheduler.request import Request
 from ..scheduler.request.flavor_and_image import FlavorAndImage
 from .base import BaseHostFilter, Mask
-from .extra_specs_ops import ExtraSpecsFilter, match
+from .extra_specs_ops import ExtraSpecsFilter, Requirement, match
 from .rejection import Mismatch
+from .remedy import Remedy, without_image_property
 
 LOG = logging.getLogger(__name__)
 
@@ -79,6 +84,30 @@ class AggregateImagePropertiesIsolation(BaseHostFilter):
         key, value, allowed = next(misfits)
         return f"aggregates' {key}", value, allowed
 
+    def remedies(
+        self, hosts: HostBatch, spec_obj: RequestSpec, rejected: Mask
+    ) -> Iterator[Remedy]:
+        """Yield the change of each property of the image that aggregates forbid."""
+        settings = Request.of(spec_obj).settings
+        misfits_of = hosts.map_distinct(
+            "aggregates",
+            lambda of_host: {
+                key: ", ".join(sorted(allowed))
+                for key, _, allowed in self._misfits(of_host, settings)
+            },
+            object,
+        )
+        for key in sorted({key for misfits in misfits_of for key in misfits}):
+            value = settings.properties.get(key)
+            fails = np.array([key in misfits for misfits in misfits_of], np.bool_)
+            yield without_image_property(
+                key,
+                value,
+                fails,
+                functools.partial(_metadata_texts, key=key),
+                f"metadata {key} of the hosts' aggregates with {value}",
+            )
+
 
 class AggregateInstanceExtraSpecsFilter(ExtraSpecsFilter):
     """Pass hosts whose aggregates satisfy the extra specs that apply to aggregates.
@@ -90,13 +119,13 @@ class AggregateInstanceExtraSpecsFilter(ExtraSpecsFilter):
 
     REASON = "no aggregate has what an extra spec asks for"
 
-    def _requirements(self, spec_obj: RequestSpec) -> Iterator[tuple[str, str]]:
+    def _requirements(self, spec_obj: RequestSpec) -> Iterator[Requirement]:
         for key, required in Request.of(spec_obj).settings.extra_specs.items():
             scope, is_scoped, name = key.partition(":")
             if not is_scoped:
-                yield key, required
+                yield Requirement(key, required, key)
             elif scope == _EXTRA_SPECS_SCOPE:
-                yield name, required
+                yield Requirement(name, required, key)
 
     def _satisfying(self, hosts: HostBatch, key: str, required: str) -> Mask:
         mask: Mask = hosts.map_distinct(
@@ -110,6 +139,12 @@ class AggregateInstanceExtraSpecsFilter(ExtraSpecsFilter):
 
     def _available(self, host_state: HostState, key: str) -> tuple[str, object]:
         return f"aggregates' {key}", metadata_values(host_state.aggregates, key)
+
+    def _values(self, hosts: HostBatch, key: str) -> npt.NDArray[Any]:
+        return _values_of(hosts, lambda of_host: metadata_values(of_host, key))
+
+    def _alternative(self, key: str, required: str) -> str:
+        return f"an aggregate of the hosts with metadata {key}={required}"
 
 
 class AggregateMultiTenancyIsolation(BaseHostFilter):
@@ -132,6 +167,18 @@ class AggregateMultiTenancyIsolation(BaseHostFilter):
         available = _projects(host_state.aggregates)
         return f"aggregates' {_PROJECTS_PREFIX}", spec_obj.project_id, available
 
+    def remedies(
+        self, hosts: HostBatch, spec_obj: RequestSpec, rejected: Mask
+    ) -> Iterator[Remedy]:
+        """Yield the change of the aggregates that are for other projects."""
+        names = _restricting(hosts, rejected, _projects)
+        yield Remedy(
+            rejected,
+            f"project {spec_obj.project_id} in metadata {_PROJECTS_PREFIX} of "
+            f"aggregate {names}",
+            needs_operator=True,
+        )
+
 
 class AggregateTypeAffinityFilter(BaseHostFilter):
     """Pass hosts whose aggregates allow the flavor, or do not restrict flavors.
@@ -150,6 +197,20 @@ class AggregateTypeAffinityFilter(BaseHostFilter):
         """Return the flavor, and the flavors that the aggregates allow."""
         available = _flavors(host_state.aggregates)
         return f"aggregates' {_FLAVORS_KEY}", _flavor_name(spec_obj), available
+
+    def remedies(
+        self, hosts: HostBatch, spec_obj: RequestSpec, rejected: Mask
+    ) -> Iterator[Remedy]:
+        """Yield the change to a flavor that the aggregates allow."""
+        name = _flavor_name(spec_obj)
+        yield Remedy(
+            rejected,
+            f"another flavor than {name}, one that the hosts' aggregates list as "
+            f"{_FLAVORS_KEY}",
+            alternative=f"flavor {name} in metadata {_FLAVORS_KEY} of aggregate "
+            f"{_restricting(hosts, rejected, _flavors)}",
+            values=lambda hosts: _values_of(hosts, _flavors),
+        )
 
 
 def _flavor_name(spec_obj: RequestSpec) -> str | None:
@@ -185,6 +246,37 @@ def _allowing(
 
     mask: Mask = hosts.map_distinct("aggregates", is_allowed, bool)
     return mask
+
+
+def _values_of(
+    hosts: HostBatch, values: Callable[[Sequence[HostAggregate]], frozenset[str]]
+) -> npt.NDArray[Any]:
+    """Return a text of each host's values in the metadata of its aggregates."""
+    texts: npt.NDArray[Any] = hosts.map_distinct(
+        "aggregates", lambda of_host: ", ".join(sorted(values(of_host))) or "nothing",
+        object,
+    )  # fmt: skip
+    return texts
+
+
+def _metadata_texts(hosts: HostBatch, key: str) -> npt.NDArray[Any]:
+    return _values_of(hosts, lambda of_host: metadata_values(of_host, key))
+
+
+def _restricting(
+    hosts: HostBatch,
+    rejected: Mask,
+    allowed: Callable[[Sequence[HostAggregate]], frozenset[str]],
+) -> str:
+    """Return the names of rejected hosts' aggregates that restrict names."""
+    of_hosts = hosts.take(rejected).map_distinct(
+        "aggregates",
+        lambda of_host: tuple(a.name for a in of_host if allowed([a])),
+        object,
+    )
+    names = sorted({name for of_host in of_hosts for name in of_host})
+    suffix = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{' or '.join(names[:3])}{suffix}"
 
 
 def _merged_metadata(

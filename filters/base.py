@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, Self
 
 import numpy as np
@@ -15,6 +15,7 @@ from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
 from ..scheduler.locality import JointRule
 from .rejection import Mismatch, Rejection
+from .remedy import Remedy
 
 Mask = npt.NDArray[np.bool_]
 
@@ -173,6 +174,23 @@ class BaseHostFilter:
             return "free_ram_mb", "at least 512", host_state.free_ram_mb
         """
         return None
+
+    def remedies(
+        self, hosts: HostBatch, spec_obj: RequestSpec, rejected: Mask
+    ) -> Iterator[Remedy]:
+        """Yield a change for each check of the filter that hosts fail.
+
+        Called on demand on what `prepare` returned, never during a decision. The
+        default yields one change, which names the filter and its reason.
+
+        Parameters
+        ----------
+        rejected : ndarray of bool, shape (n_hosts,)
+            The hosts that the filter rejects.
+        """
+        text = f"{type(self).__name__} satisfied or disabled: "
+        reason = self.reason_for(spec_obj)
+        yield Remedy(rejected, f"{text}{reason}", needs_operator=True)
 
 
 def all_hosts(hosts: HostBatch) -> Mask:

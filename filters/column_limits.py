@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from ..objects import RequestSpec
 from ..scheduler.hosts import HostAggregate, HostBatch, HostState
 from .base import BaseHostFilter, Mask
 from .rejection import Mismatch
+from .remedy import Remedy
 
 LOG = logging.getLogger(__name__)
 
@@ -35,6 +36,11 @@ class ColumnLimitFilter(BaseHostFilter):
     COLUMN: ClassVar[str]
     OPTION: ClassVar[str]
 
+    @property
+    def limit_text(self) -> str:
+        """Where the limit is set, for operators."""
+        return f"[filter_scheduler] {self.OPTION}"
+
     def limits(self, hosts: HostBatch) -> npt.NDArray[np.int64]:
         """Return the limit of each host, shape (n_hosts,)."""
         return np.full(len(hosts), self.conf.filter_scheduler[self.OPTION])
@@ -48,6 +54,17 @@ class ColumnLimitFilter(BaseHostFilter):
         """Return the number and the limit."""
         [limit] = self.limits(host_state.as_batch())
         return self.COLUMN, f"less than {limit}", getattr(host_state, self.COLUMN)
+
+    def remedies(
+        self, hosts: HostBatch, spec_obj: RequestSpec, rejected: Mask
+    ) -> Iterator[Remedy]:
+        """Yield the change of the limit."""
+        yield Remedy(
+            rejected,
+            f"a higher {self.limit_text} than {self.COLUMN} of the hosts",
+            needs_operator=True,
+            values=lambda hosts: np.asarray(getattr(hosts, self.COLUMN)),
+        )
 
 
 class IoOpsFilter(ColumnLimitFilter):
@@ -74,6 +91,11 @@ class AggregateColumnLimitFilter(ColumnLimitFilter):
     host if one of its limits is not an integer; one warning is logged for all such
     hosts.
     """
+
+    @property
+    def limit_text(self) -> str:
+        """Where the limit is set, for operators."""
+        return f"{self.OPTION} in aggregates' metadata or [filter_scheduler]"
 
     def limits(self, hosts: HostBatch) -> npt.NDArray[np.int64]:
         """Return the limit of each host, shape (n_hosts,)."""

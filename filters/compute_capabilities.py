@@ -7,11 +7,14 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
 from ..scheduler.request import Request
 from .base import Mask, no_hosts
-from .extra_specs_ops import ExtraSpecsFilter, match, match_numbers
+from .extra_specs_ops import ExtraSpecsFilter, Requirement, match, match_numbers
 
 _SCOPE = "capabilities"
 _MAXPHYSADDR_BITS = "hw:maxphysaddr_bits"
@@ -32,19 +35,24 @@ class ComputeCapabilitiesFilter(ExtraSpecsFilter):
         """Return which capabilities hosts lack; without hosts, which are required."""
         required = list(self._requirements(spec_obj))
         if hosts is not None:
-            lacking = [p for p in required if not self._satisfying(hosts, *p).all()]
+            lacking = [
+                requirement
+                for requirement in required
+                if not self._satisfying(hosts, *requirement[:2]).all()
+            ]
             required = lacking or required
-        names = dict.fromkeys(key.removeprefix(f"{_SCOPE}:") for key, _ in required)
+        names = dict.fromkeys(key.removeprefix(f"{_SCOPE}:") for key, *_ in required)
         if not names:
             return self.REASON
         return f"capability {' or '.join(names)} is missing or different"
 
-    def _requirements(self, spec_obj: RequestSpec) -> Iterator[tuple[str, str]]:
+    def _requirements(self, spec_obj: RequestSpec) -> Iterator[Requirement]:
         for key, required in Request.of(spec_obj).settings.extra_specs.items():
             if key == _MAXPHYSADDR_BITS:
-                yield f"{_SCOPE}:cpu_info:maxphysaddr:bits", f">= {required}"
+                bits = f"{_SCOPE}:cpu_info:maxphysaddr:bits"
+                yield Requirement(bits, f">= {required}", key)
             elif ":" not in key or key.startswith(f"{_SCOPE}:"):
-                yield key, required
+                yield Requirement(key, required, key)
 
     def _satisfying(self, hosts: HostBatch, key: str, required: str) -> Mask:
         if ":" in key:
@@ -64,6 +72,23 @@ class ComputeCapabilitiesFilter(ExtraSpecsFilter):
     def _available(self, host_state: HostState, key: str) -> tuple[str, object]:
         path = _path(key)
         return ":".join(path), _value(host_state.as_batch(), *path)
+
+    def _values(self, hosts: HostBatch, key: str) -> npt.NDArray[Any]:
+        name, *keys = _path(key)
+        if hosts.has_attribute(name) and not hosts.is_interned(name):
+            return np.asarray(getattr(hosts, name))
+        # The first host of each distinct value stands for all hosts with the value.
+        column = name if hosts.has_attribute(name) else "stats"
+        codes = hosts.codes(column)
+        _, first_rows, kind_of = np.unique(
+            codes, return_index=True, return_inverse=True
+        )
+        texts = [
+            "nothing" if value is None else str(value)
+            for row in first_rows.tolist()
+            for value in [_value(hosts.take([row]), name, *keys)]
+        ]
+        return np.array(texts, object)[kind_of]
 
 
 def _path(key: str) -> list[str]:

@@ -6,9 +6,10 @@ An expression is an operator, then its operands.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
 from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Mismatch
+from .remedy import Remedy, without_extra_spec
 
 _NUMERIC: dict[str, Callable[[float, float], bool]] = {
     # "=" has always meant "at least".
@@ -95,6 +97,24 @@ def _number(text: str) -> float | None:
         return None
 
 
+class Requirement(NamedTuple):
+    """What an extra spec of the flavor requires.
+
+    Attributes
+    ----------
+    key : str
+        The key of the host's value, without the scope of the extra spec.
+    required : str
+        The expression.
+    name : str
+        The name of the extra spec.
+    """
+
+    key: str
+    required: str
+    name: str
+
+
 class ExtraSpecsFilter(BaseHostFilter):
     """Pass hosts that satisfy every extra spec that applies to the filter."""
 
@@ -103,7 +123,7 @@ class ExtraSpecsFilter(BaseHostFilter):
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts satisfy all extra specs that apply, shape (n_hosts,)."""
         passing = all_hosts(hosts)
-        for key, required in self._requirements(spec_obj):
+        for key, required, _ in self._requirements(spec_obj):
             passing &= self._satisfying(hosts, key, required)
         return passing
 
@@ -112,14 +132,24 @@ class ExtraSpecsFilter(BaseHostFilter):
         host = host_state.as_batch()
         key, required = next(
             (key, required)
-            for key, required in self._requirements(spec_obj)
+            for key, required, _ in self._requirements(spec_obj)
             if not self._satisfying(host, key, required)[0]
         )
         attribute, available = self._available(host_state, key)
         return attribute, required, available
 
-    def _requirements(self, spec_obj: RequestSpec) -> Iterator[tuple[str, str]]:
-        """Yield the key and the expression of each extra spec that applies."""
+    def remedies(
+        self, hosts: HostBatch, spec_obj: RequestSpec, rejected: Mask
+    ) -> Iterator[Remedy]:
+        """Yield the change of each extra spec that applies."""
+        for key, required, name in self._requirements(spec_obj):
+            fails = ~self._satisfying(hosts, key, required)
+            values = functools.partial(self._values, key=key)
+            alternative = self._alternative(key, required)
+            yield without_extra_spec(name, required, fails, values, alternative)
+
+    def _requirements(self, spec_obj: RequestSpec) -> Iterator[Requirement]:
+        """Yield what each extra spec that applies requires."""
         raise NotImplementedError
 
     def _satisfying(self, hosts: HostBatch, key: str, required: str) -> Mask:
@@ -129,3 +159,11 @@ class ExtraSpecsFilter(BaseHostFilter):
     def _available(self, host_state: HostState, key: str) -> tuple[str, object]:
         """Return the name and the value of the host's attribute under a key."""
         raise NotImplementedError
+
+    def _values(self, hosts: HostBatch, key: str) -> npt.NDArray[Any]:
+        """Return the hosts' values under a key, shape (n_hosts,)."""
+        raise NotImplementedError
+
+    def _alternative(self, key: str, required: str) -> str:
+        """Return what an operator can change so that hosts satisfy an expression."""
+        return ""

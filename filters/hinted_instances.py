@@ -6,6 +6,7 @@ The owner and the existence of the instances are not checked, as in nova.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from ..objects import RequestSpec
@@ -13,6 +14,7 @@ from ..scheduler.hosts import HostBatch, HostState
 from ..scheduler.request import Request
 from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Mismatch
+from .remedy import Remedy
 
 
 class HintedInstancesFilter(BaseHostFilter):
@@ -43,6 +45,13 @@ class HintedInstancesFilter(BaseHostFilter):
         uuids = Request.of(spec_obj).hint_values(self.HINT)
         required = f"{'one' if self.IS_WITH else 'none'} of {', '.join(uuids)}"
         return "instances", required, host_state.instances.keys() & set(uuids)
+
+    def remedies(
+        self, hosts: HostBatch, spec_obj: RequestSpec, rejected: Mask
+    ) -> Iterator[Remedy]:
+        """Yield the request without the hint."""
+        text = f"without hint {self.HINT}, or with other instances in it"
+        yield Remedy(rejected, text, hints=(self.HINT,))
 
 
 class SameHostFilter(HintedInstancesFilter):

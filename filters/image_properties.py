@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
 
+import numpy as np
+import numpy.typing as npt
 from oslo_config import cfg
 from oslo_utils import versionutils
 
@@ -18,6 +21,10 @@ from ..scheduler.hosts import HostBatch, HostState
 from ..scheduler.request import Request
 from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Mismatch
+from .remedy import Remedy, without_image_property
+
+#: The properties that a triple of the host must contain, in the order of the triple.
+_TRIPLE: Final = ("hw_architecture", "img_hv_type", "hw_vm_mode")
 
 
 def _default_architecture(conf: cfg.ConfigOpts) -> str | None:
@@ -66,11 +73,8 @@ class ImagePropertiesFilter(BaseHostFilter):
         """Return a copy that holds what the image requires."""
         prepared = copy.copy(self)
         properties = Request.of(spec_obj).settings.properties
-        triple = (
-            properties.get("hw_architecture") or self._default_architecture,
-            properties.get("img_hv_type"),
-            properties.get("hw_vm_mode"),
-        )
+        triple = [properties.get(name) for name in _TRIPLE]
+        triple[0] = triple[0] or self._default_architecture
         prepared._version = properties.get("img_hv_requested_version")
         prepared._address_bits = properties.get("hw_maxphysaddr_bits")
         prepared._required = tuple(value for value in triple if value)
@@ -106,6 +110,55 @@ class ImagePropertiesFilter(BaseHostFilter):
         value = getattr(host_state, attribute)
         return attribute, required, _readable(attribute, value)
 
+    def remedies(
+        self, hosts: HostBatch, spec_obj: RequestSpec, rejected: Mask
+    ) -> Iterator[Remedy]:
+        """Yield the change of each property of the image that hosts do not support."""
+        properties = Request.of(spec_obj).settings.properties
+        unsupported = np.zeros(len(hosts), np.bool_)
+        for index, name in enumerate(_TRIPLE):
+            value = properties.get(name) or (
+                self._default_architecture if index == 0 else None
+            )
+            if not value:
+                continue
+            fails = ~hosts.map_distinct(
+                "supported_instances",
+                functools.partial(_contains, value=value),
+                bool,
+            )
+            unsupported |= fails
+            values = functools.partial(_supported, index=index)
+            if properties.get(name):
+                yield without_image_property(name, value, fails, values)
+            else:
+                option = "[filter_scheduler] image_properties_default_architecture"
+                text = f"another image, with {name}, or another {option} than {value}"
+                yield Remedy(fails, text, needs_operator=True, values=values)
+        for attribute, required, mask in self._checks(hosts):
+            if attribute == "supported_instances":
+                names = tuple(name for name in _TRIPLE if properties.get(name))
+                yield Remedy(
+                    ~mask & ~unsupported,
+                    f"another image, with another combination of {', '.join(names)}",
+                    image_properties=names,
+                    values=lambda hosts: hosts.map_distinct(
+                        "supported_instances",
+                        lambda supported: "; ".join(
+                            _readable("supported_instances", supported)
+                        ),
+                        object,
+                    ),
+                )
+            elif attribute == "hypervisor_version":
+                yield without_image_property(
+                    "img_hv_requested_version", required, ~mask, _versions
+                )
+            else:
+                yield without_image_property(
+                    "hw_maxphysaddr_bits", self._address_bits, ~mask
+                )
+
     def _supports(self, supported: Sequence[Sequence[str]]) -> bool:
         return any(
             all(value in triple for value in self._required) for triple in supported
@@ -119,13 +172,35 @@ def _canonical_architecture(name: str | None) -> str | None:
     return canonical
 
 
-def _readable(attribute: str, value: Any) -> object:  # noqa: ANN401 - a column's value
+def _readable(attribute: str, value: Any) -> Any:  # noqa: ANN401 - a column's value
     """Return the value of a host's attribute as operators read it."""
     if attribute == "supported_instances":
         return [" ".join(triple) for triple in value]
     if attribute == "hypervisor_version":
         return versionutils.convert_version_to_str(value)
     return value
+
+
+def _contains(supported: Sequence[Sequence[str]], value: str) -> bool:
+    return any(value in triple for triple in supported)
+
+
+def _supported(hosts: HostBatch, index: int) -> npt.NDArray[Any]:
+    """Return the values at an index of the hosts' triples, shape (n_hosts,)."""
+    texts: npt.NDArray[Any] = hosts.map_distinct(
+        "supported_instances",
+        lambda supported: (
+            ", ".join(sorted({triple[index] for triple in supported})) or "nothing"
+        ),
+        object,
+    )
+    return texts
+
+
+def _versions(hosts: HostBatch) -> npt.NDArray[Any]:
+    """Return the text of the hosts' hypervisor versions, shape (n_hosts,)."""
+    to_text = versionutils.convert_version_to_str
+    return np.array(list(map(to_text, hosts.hypervisor_version.tolist())), object)
 
 
 def _has_version(hosts: HostBatch, predicate: str) -> Mask:

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
 from ..scheduler.request import Request, set_field
 from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Mismatch
+from .remedy import Remedy
 
 
 class IsolatedHostsFilter(BaseHostFilter):
@@ -42,3 +45,17 @@ class IsolatedHostsFilter(BaseHostFilter):
         hosts = ", ".join(self.conf.filter_scheduler.isolated_hosts) or "nothing"
         quantifier = "one of" if self._has_isolated_image(spec_obj) else "none of"
         return "host", f"{quantifier} isolated_hosts: {hosts}", host_state.host
+
+    def remedies(
+        self, hosts: HostBatch, spec_obj: RequestSpec, rejected: Mask
+    ) -> Iterator[Remedy]:
+        """Yield the change of the image."""
+        if self._has_isolated_image(spec_obj):
+            text = (
+                "another image, one that is not in [filter_scheduler] isolated_images"
+            )
+            alternative = "the hosts in [filter_scheduler] isolated_hosts"
+        else:
+            text = "another image, one of [filter_scheduler] isolated_images"
+            alternative = "the hosts not in [filter_scheduler] isolated_hosts"
+        yield Remedy(rejected, text, alternative=alternative)

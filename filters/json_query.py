@@ -37,6 +37,7 @@ from ..scheduler.hosts import HostBatch, HostState
 from ..scheduler.request import Request
 from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Rejection
+from .remedy import Remedy
 
 REASON = "does not satisfy the JSON query of the hint query"
 
@@ -100,6 +101,15 @@ class JsonFilter(BaseHostFilter):
             return all_hosts(hosts)
         answers = (_is_true(host, query) for host in hosts)
         return np.fromiter(answers, dtype=bool, count=len(hosts))
+
+    def remedies(
+        self, hosts: HostBatch, spec_obj: RequestSpec, rejected: Mask
+    ) -> Iterator[Remedy]:
+        """Yield the request without the query."""
+        text = (
+            f"without hint {_HINT}, or with another query than {excerpt(self._query)}"
+        )
+        yield Remedy(rejected, text, hints=(_HINT,))
 
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from oslo_config import cfg
 
@@ -13,6 +13,7 @@ from ..scheduler.conf.factors import factors
 from ..scheduler.hosts import HostBatch, HostState
 from .base import BaseHostFilter, Mask
 from .rejection import Mismatch
+from .remedy import Remedy
 
 
 class MetricsFilter(BaseHostFilter):
@@ -44,3 +45,20 @@ class MetricsFilter(BaseHostFilter):
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
         """Return the required metrics, and the metrics that the host reports."""
         return "metrics", self._names, (host_state.metrics or {}).keys()
+
+    def remedies(
+        self, hosts: HostBatch, spec_obj: RequestSpec, rejected: Mask
+    ) -> Iterator[Remedy]:
+        """Yield the metrics that hosts would have to report.
+
+        Without the filter, MetricsWeigher fails a request as soon as a host lacks a
+        required metric.
+        """
+        names = ", ".join(sorted(self._names))
+        also = " and [metrics] required = False" if self.conf.metrics.required else ""
+        yield Remedy(
+            rejected,
+            f"metrics {names} reported by the hosts",
+            needs_operator=True,
+            alternative=f"MetricsFilter not in enabled_filters{also}",
+        )

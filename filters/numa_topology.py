@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from typing import Self
+from collections.abc import Iterator, Mapping
+from typing import Final, Self
 
 from ..objects import NUMATopologyLimits, RequestSpec
 from ..scheduler.conf.compute import packs_cells
@@ -18,6 +18,17 @@ from ..scheduler.request.flavor_and_image import FlavorAndImage
 from ..scheduler.request.numa import Networks
 from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Mismatch
+from .remedy import Remedy
+
+_CELLS: Final = "hw:numa_"
+_PAGES_AND_CPUS: Final = frozenset(
+    {
+        "hw:mem_page_size",
+        "hw:cpu_policy",
+        "hw:cpu_thread_policy",
+        "hw:pci_numa_affinity_policy",
+    }
+)
 
 
 class NUMATopologyFilter(BaseHostFilter):
@@ -94,6 +105,26 @@ class NUMATopologyFilter(BaseHostFilter):
         if "network_metadata" in spec_obj and spec_obj.network_metadata:
             limits.network_metadata = spec_obj.network_metadata
         return {"numa_topology": limits}
+
+    def remedies(
+        self, hosts: HostBatch, spec_obj: RequestSpec, rejected: Mask
+    ) -> Iterator[Remedy]:
+        """Yield the request with other NUMA cells, named by what makes the cells."""
+        settings = Request.of(spec_obj).settings
+        extra_specs = [
+            f"{name}={value}"
+            for name, value in settings.extra_specs.items()
+            if name.startswith(_CELLS) or name in _PAGES_AND_CPUS
+        ]
+        properties = [
+            f"{name}={value}"
+            for name, value in settings.properties.items()
+            if name.replace("hw_", "hw:", 1).startswith(_CELLS)
+            or name.replace("hw_", "hw:", 1) in _PAGES_AND_CPUS
+        ]
+        named = ", ".join([*extra_specs, *properties]) or "its cells"
+        text = f"another flavor or image, with NUMA cells that fit: now {named}"
+        yield Remedy(rejected, text)
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch | None:
         """Return the guest's cells, and the free amounts of the host's cells."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Self
 
 from ..objects import RequestSpec
@@ -18,6 +19,7 @@ from ..scheduler.hosts.fitting.need import Need
 from ..scheduler.request import Request
 from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Mismatch
+from .remedy import Remedy
 
 
 class PciPassthroughFilter(BaseHostFilter):
@@ -66,3 +68,18 @@ class PciPassthroughFilter(BaseHostFilter):
         required = [request.describe() for request in self._need.requests]
         pools = host_state.as_batch().value("pci_stats", 0)
         return "pci_stats", required, pools.describe()
+
+    def remedies(
+        self, hosts: HostBatch, spec_obj: RequestSpec, rejected: Mask
+    ) -> Iterator[Remedy]:
+        """Yield the request with fewer devices."""
+        devices = "; ".join(request.describe() for request in self._need.requests)
+        yield Remedy(
+            rejected,
+            f"another flavor or ports, with fewer or other PCI devices than {devices}",
+            values=lambda hosts: hosts.map_distinct(
+                "pci_stats",
+                lambda pools: pools.describe(),
+                object,
+            ),
+        )

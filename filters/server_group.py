@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ..objects import RequestSpec
@@ -12,6 +14,7 @@ from ..scheduler.request import Request
 from ..scheduler.request.server_group import AFFINITY, ANTI_AFFINITY, ServerGroup
 from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Mismatch
+from .remedy import Remedy
 
 
 class ServerGroupAffinityFilter(BaseHostFilter):
@@ -39,6 +42,17 @@ class ServerGroupAffinityFilter(BaseHostFilter):
         """Return the hosts that the group is on, and the name of the rejected host."""
         required = _group_hosts(host_state.as_batch(), spec_obj)
         return "host", required, host_state.host
+
+    def remedies(
+        self, hosts: HostBatch, spec_obj: RequestSpec, rejected: Mask
+    ) -> Iterator[Remedy]:
+        """Yield the change of the server group."""
+        group_hosts = sorted(_group_hosts(hosts, spec_obj))
+        text = (
+            "no server group, or one with policy soft-affinity: the group with policy "
+            f"affinity is on {', '.join(group_hosts[:3])}"
+        )
+        yield Remedy(rejected, text, is_of_group=True)
 
 
 def _group_hosts(hosts: HostBatch, spec_obj: RequestSpec) -> frozenset[str]:
@@ -87,6 +101,18 @@ class ServerGroupAntiAffinityFilter(BaseHostFilter):
         members = group.members.union(host_state.as_batch().placed)
         required = f"fewer than {group.max_per_host} of the group"
         return "instances", required, host_state.instances.keys() & members
+
+    def remedies(
+        self, hosts: HostBatch, spec_obj: RequestSpec, rejected: Mask
+    ) -> Iterator[Remedy]:
+        """Yield the change of the server group."""
+        group = _group_with(ANTI_AFFINITY, spec_obj)
+        limit = group.max_per_host if group is not None else 1
+        text = (
+            "no server group, or one with policy soft-anti-affinity or a higher "
+            f"max_server_per_host than {limit}"
+        )
+        yield Remedy(rejected, text, is_of_group=True)
 
 
 def _group_with(policy: str, spec_obj: RequestSpec) -> ServerGroup | None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 
 import netaddr  # type: ignore[import-untyped]  # ships none
 
@@ -12,6 +13,7 @@ from ..scheduler.errors import InvalidRequest, excerpt
 from ..scheduler.hosts import HostBatch, HostState
 from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Mismatch
+from .remedy import Remedy
 
 _DEFAULT_CIDR = "/24"
 
@@ -54,6 +56,16 @@ class SimpleCIDRAffinityFilter(BaseHostFilter):
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
         """Return the host's address and the network."""
         return "host_ip", f"in {_network(spec_obj)}", host_state.host_ip
+
+    def remedies(
+        self, hosts: HostBatch, spec_obj: RequestSpec, rejected: Mask
+    ) -> Iterator[Remedy]:
+        """Yield the request without its hints about the network."""
+        text = (
+            "without hint build_near_host_ip, or with a network other than "
+            f"{_network(spec_obj)}"
+        )
+        yield Remedy(rejected, text, hints=("build_near_host_ip", "cidr"))
 
 
 def _network(spec_obj: RequestSpec) -> netaddr.IPNetwork | None:

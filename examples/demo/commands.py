@@ -55,6 +55,7 @@ def commands(cloud: DemoCloud, last: VirtualMachine) -> Iterator[MoorageCommand]
         "Which requests failed?": ("decisions", "--failed", "--limit", "3"),
         "Which step left no host?": ("explain", UNPLACEABLE),
         "Why not this Arm host?": ("why-not", _arm_host(cloud), UNPLACEABLE),
+        "What would have to change?": ("closest", UNPLACEABLE),
         "Why is this instance where it is?": ("explain", last.uuid),
         "Where would three more go?": (
             *("schedule", "--dry-run", *flavor),

@@ -301,13 +301,59 @@ class HostCounter:
         try:
             request = Request.validated(spec_obj)
             queries = tuple(self._queries(request))
-            claims = self._count_claims(queries)
+            return self._count(request, queries, None, is_followed=is_followed)
         except (NoValidHost, InvalidRequest) as e:
             return HostCounts(none_fits, notes=(str(e),))
         except QueryNotCovered as e:
             note = f"Placement would refuse the query: {e}"
             return HostCounts(none_fits, notes=(note,))
+
+    def count_at(
+        self,
+        parts: Parts,
+        hosts: HostBatch,
+        request: Request,
+        queries: Sequence[CandidatesQuery],
+        at: Mask,
+    ) -> HostCounts:
+        """Count the instances of a request on some hosts together; follow no claims.
+
+        Parameters
+        ----------
+        parts : Parts
+            With the filters that are run.
+        hosts : HostBatch
+            The counter's hosts, in any state.
+        at : ndarray of bool, shape (n_hosts,)
+            The hosts that are counted.
+
+        Raises
+        ------
+        QueryNotCovered
+            Placement would refuse a query.
+        """
+        counter = copy.copy(self)
+        counter._parts = parts  # noqa: SLF001 - a copy of this counter
+        counter.hosts = hosts
+        counts = counter._count(request, tuple(queries), at, is_followed=False)  # noqa: SLF001
+        if counts.claims is None:
+            return counts
+        notes = _limit_to_shared(counts.claims, self._roots, counts.n_on_host)
+        may_be_less = tuple(note for note in notes if note == _SPLIT)
+        return HostCounts(counts.n_on_host, notes=(*counts.notes, *may_be_less))
+
+    def _count(
+        self,
+        request: Request,
+        queries: tuple[CandidatesQuery, ...],
+        at: Mask | None,
+        *,
+        is_followed: bool,
+    ) -> HostCounts:
+        claims = self._count_claims(queries)
         n_on_host = np.append(claims.n_claims, [0])[self._roots]
+        if at is not None:
+            n_on_host[~at] = 0
         is_exact = np.append(claims.is_exact, [True])[self._roots]
         indices = np.flatnonzero(n_on_host)
         hosts = self.hosts.take(indices)

@@ -6,17 +6,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, Self
 
 import os_resource_classes as orc
 
 from ...filters import BaseHostFilter
 from ...filters.locality import LocalityFilter
-from ...filters.metrics import MetricsFilter
-from ...objects import RequestSpec
+from ...filters.remedy import Remedy, ValuesOfHosts, values_text
+from ...objects import ImageMetaProps, RequestSpec
 from ..drivers.restrictions import Restriction
-from ..hosts import AggregateMap
+from ..hosts import AggregateMap, HostAggregate, HostBatch
 from ..placement.constraints import ConstraintKind
+from ..request import Request
 from ..request.locality import remove_hint
 from .query_checks import QueryPart, suffix_of
 from .reasons import CheckStage, HostReason
@@ -45,12 +46,23 @@ class Change:
     less_by : int or None
         How much less of the resource class `check` is requested, in the unit of the
         class; None: the change does not reduce a resource.
+    needs_operator : bool
+        Whether only an operator can make the change: it is one of hosts, aggregates or
+        options, not of the request.
+    alternative : str
+        What an operator can change instead so that the check passes; "": nothing else.
+    offered : str
+        What the admitted hosts have in place of what is requested, with their numbers;
+        "": not known.
     """
 
     stage: CheckStage
     check: str
     text: str
     less_by: int | None = None
+    needs_operator: bool = False
+    alternative: str = ""
+    offered: str = ""
 
 
 def _unchanged_params(params: Pairs) -> Pairs:
@@ -75,6 +87,10 @@ class Edit:
         By column of the host table: the value that all hosts get.
     without_filter : str
         The class name of a filter that does not run; "": all run.
+    extra_specs : tuple of str
+        The flavor's extra specs that the change removes.
+    values : callable or None
+        Returns what hosts have in place of what is requested.
     """
 
     change: Change
@@ -82,6 +98,15 @@ class Edit:
     of_request: Callable[[RequestSpec], None] = _leave_unchanged
     numbers: Mapping[str, float] = dataclasses.field(default_factory=dict)
     without_filter: str = ""
+    extra_specs: tuple[str, ...] = ()
+    values: ValuesOfHosts | None = None
+
+    def change_for(self, hosts: HostBatch) -> Change:
+        """Return the change that admits some hosts, with what they offer."""
+        if self.values is None:
+            return self.change
+        offered = values_text(self.values(hosts).tolist())
+        return dataclasses.replace(self.change, offered=offered)
 
 
 # -- queries to Placement --------------------------------------------------------------
@@ -93,7 +118,7 @@ def less(part: QueryPart, amount: int) -> Edit:
     [(_, pair)] = part.constraint.params
     name, _, required = pair.partition(":")
     less_by = int(required) - amount
-    text = _less_text(name, less_by) if amount else f"without {name}"
+    text = _less_text(name, less_by) if amount else f"no {name}"
     return Edit(
         Change(CheckStage.PLACEMENT, name, _labelled(text, part), less_by),
         of_query=lambda params: _with_amount(params, part.suffix, name, amount),
@@ -109,7 +134,11 @@ def without_tree(tree: str) -> Edit:
 
 
 def without_part(
-    part: QueryPart, aggregates: AggregateMap, *, is_of_sharing: bool = False
+    part: QueryPart,
+    aggregates: AggregateMap,
+    request: Request | None = None,
+    *,
+    is_of_sharing: bool = False,
 ) -> Edit | None:
     """Return the change that removes a part from a query; the part is no resource.
 
@@ -118,6 +147,8 @@ def without_part(
 
     Parameters
     ----------
+    request : Request, optional
+        The request, to say which part of it requires a trait.
     is_of_sharing : bool
         Whether the part is an aggregate that contains the hosts, but not the providers
         that share resources with the hosts.
@@ -126,11 +157,12 @@ def without_part(
     if constraint is None:
         return None
     check: str = constraint.kind
+    needs_operator, alternative = False, ""
     if constraint.kind is ConstraintKind.GROUP:
         text = f"without {constraint.description}"
         edit = lambda params: _without_group(params, suffix_of(constraint))  # noqa: E731
     elif constraint.kind is ConstraintKind.POLICY:
-        text = "without group_policy=isolate"
+        text = "another flavor, with group_policy=none"
         edit = _without_isolation
     elif constraint.kind is ConstraintKind.SUBTREE:
         text = f"without {constraint.description}"
@@ -142,18 +174,28 @@ def without_part(
             check = value.removeprefix("!").removeprefix("in:").replace(",", " or ")
             is_of_root = constraint.must_match_root
             name = "root_required" if is_of_root else f"{name}{part.suffix}"
-            forbidden = value.startswith("!")
-            text = f"with {check} allowed" if forbidden else f"without {check}"
+            is_forbidden = value.startswith("!")
+            text = _trait_text(check, request, is_forbidden=is_forbidden)
+            changed = "removed from" if is_forbidden else "added to"
+            alternative = f"trait {check} {changed} the hosts' providers"
             edit = lambda params: _without_trait(params, name, value)  # noqa: E731
         else:
-            text = _aggregate_text(value, aggregates)
+            named = _NamedAggregates.of(value, aggregates)
+            text, alternative = named.text, named.alternative
+            needs_operator = named.needs_operator
             if is_of_sharing:
-                text = f"with what it shares {_membership_text(value, aggregates)}"
+                text = f"the provider that the hosts share {named.membership}"
+                needs_operator, alternative = True, ""
             name = f"{name}{part.suffix}"
             edit = lambda params: _dropped(params, (name, value))  # noqa: E731
-    return Edit(
-        Change(CheckStage.PLACEMENT, check, _labelled(text, part)), of_query=edit
+    change = Change(
+        CheckStage.PLACEMENT,
+        check,
+        _labelled(text, part),
+        needs_operator=needs_operator,
+        alternative=alternative,
     )
+    return Edit(change, of_query=edit)
 
 
 def _labelled(text: str, part: QueryPart) -> str:
@@ -174,32 +216,79 @@ def _less_text(name: str, amount: int) -> str:
     return f"{amount:,} fewer {name}"
 
 
-def _aggregate_text(value: str, aggregates: AggregateMap) -> str:
-    uuids = value.removeprefix("!").removeprefix("in:").split(",")
-    aggregate_of = {aggregate.uuid: aggregate for aggregate in aggregates}
-    zones = [
-        aggregate_of[uuid].availability_zone if uuid in aggregate_of else None
-        for uuid in uuids
-    ]
-    zone_names = [zone for zone in zones if zone]
-    if not value.startswith("!") and len(zone_names) == len(uuids):
-        return f"in another zone than {_listed(zone_names)}"
-    names = [
-        aggregate_of[uuid].name if uuid in aggregate_of else uuid for uuid in uuids
-    ]
-    if value.startswith("!"):
-        return f"with aggregate {_listed(names)} allowed"
-    return f"outside aggregate {_listed(names)}"
+def _trait_text(name: str, request: Request | None, *, is_forbidden: bool) -> str:
+    """Return the request that no longer requires, or forbids, a trait."""
+    settings = None if request is None else request.settings
+    keys = _trait_keys(settings.extra_specs, name) if settings is not None else []
+    rule = "forbidden" if is_forbidden else "required"
+    if keys:
+        return f"another flavor, without extra spec {keys[0]}={rule}"
+    traits = settings.properties.get("traits_required") if settings is not None else ()
+    if not is_forbidden and name in (traits or ()):
+        return f"another image, without property trait:{name}=required"
+    return f"another flavor, image or port, for which {name} is not {rule}"
 
 
-def _membership_text(value: str, aggregates: AggregateMap) -> str:
-    uuids = value.removeprefix("!").removeprefix("in:").split(",")
-    aggregate_of = {aggregate.uuid: aggregate for aggregate in aggregates}
-    names = [
-        aggregate_of[uuid].name if uuid in aggregate_of else uuid for uuid in uuids
+def _trait_keys(extra_specs: Mapping[str, str], name: str) -> list[str]:
+    """Return the extra specs about a trait, of the flavor or of a request group."""
+    return [
+        key
+        for key in extra_specs
+        if key.startswith("trait") and key.partition(":")[2] == name
     ]
-    where = "outside" if value.startswith("!") else "in"
-    return f"{where} aggregate {_listed(names)}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _NamedAggregates:
+    """How to meet the value of a ``member_of``, by the names of the aggregates."""
+
+    text: str
+    alternative: str
+    membership: str
+    needs_operator: bool = False
+
+    @classmethod
+    def of(cls, value: str, aggregates: AggregateMap) -> Self:
+        uuids = value.removeprefix("!").removeprefix("in:").split(",")
+        by_uuid = {aggregate.uuid: aggregate for aggregate in aggregates}
+        known = [by_uuid[uuid] for uuid in uuids if uuid in by_uuid]
+        names = _listed(
+            by_uuid[uuid].name if uuid in by_uuid else uuid for uuid in uuids
+        )
+        is_whole = len(known) == len(uuids)
+        if value.startswith("!"):
+            traits = sorted(
+                {
+                    f"{key}={text}"
+                    for aggregate in known
+                    for key, text in aggregate.metadata.items()
+                    if key.startswith("trait:") and text == "required"
+                }
+            )
+            text = f"aggregate {names} allowed by the request"
+            if traits:
+                text = (
+                    f"another flavor or image, with {', '.join(traits[:MAX_NAMES])}, "
+                    f"for which aggregate {names} is reserved"
+                )
+            alternative = f"hosts removed from aggregate {names}"
+            return cls(text, alternative, f"removed from aggregate {names}")
+        membership = f"added to aggregate {names}"
+        zones = [aggregate.availability_zone for aggregate in known]
+        zone_names = [zone for zone in zones if zone]
+        if is_whole and len(zone_names) == len(uuids):
+            listed = _listed(zone_names)
+            text = f"in another zone than {listed}"
+            return cls(text, f"hosts added to the aggregate of {listed}", membership)
+        if is_whole and all(map(_is_of_project, known)):
+            text = f"hosts added to aggregate {names} of the project"
+            return cls(text, "", membership, needs_operator=True)
+        text = f"hosts added to aggregate {names}"
+        return cls(text, "", membership, needs_operator=True)
+
+
+def _is_of_project(aggregate: HostAggregate) -> bool:
+    return any(key.startswith("filter_tenant_id") for key in aggregate.metadata)
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -267,11 +356,38 @@ def _dropped(params: Pairs, dropped: tuple[str, str]) -> Pairs:
 # -- prefilters, restrictions, filters -------------------------------------------------
 
 
-def without_prefilter(reason: HostReason) -> Edit:
-    """Return the change after which a prefilter no longer rejects the request."""
-    why = reason.reason or "it rejects the request"
-    text = f"without {reason.check} ({why})"
-    return Edit(Change(CheckStage.PREFILTER, reason.check, text))
+def without_prefilter(
+    reason: HostReason, request: Request, zones: Iterable[str]
+) -> Edit:
+    """Return the change after which a prefilter no longer rejects the request.
+
+    Parameters
+    ----------
+    zones : iterable of str
+        The zones of hosts.
+    """
+    why = reason.reason.removeprefix("Scheduling failed: ").rstrip(".")
+    needs_operator, alternative = False, ""
+    match reason.check:
+        case "map_az_to_placement_aggregate":
+            zone = request.availability_zone
+            text = f"in a zone that exists, {_listed(zones)}, instead of {zone}"
+            alternative = f"an aggregate with metadata availability_zone={zone}"
+        case "require_tenant_aggregate":
+            project = request.project_id
+            text = f"an aggregate with metadata filter_tenant_id={project}"
+            needs_operator = True
+            alternative = "[scheduler] placement_aggregate_required_for_tenants = False"
+        case _:
+            text = f"another request, for which {reason.check} finds hosts: now {why}"
+    change = Change(
+        CheckStage.PREFILTER,
+        reason.check,
+        text,
+        needs_operator=needs_operator,
+        alternative=alternative,
+    )
+    return Edit(change)
 
 
 def without_restriction(restriction: Restriction) -> Edit:
@@ -296,17 +412,52 @@ def _lift(spec_obj: RequestSpec, name: str) -> None:
     setattr(spec_obj.requested_destination, field, no_value)
 
 
-def without_filter(filter_: BaseHostFilter, spec_obj: RequestSpec) -> Edit:
-    """Return the change that disables a filter.
+def remedied(filter_: BaseHostFilter, remedy: Remedy) -> Edit:
+    """Return the change that a filter names.
 
-    If MetricsFilter is disabled, MetricsWeigher fails a request as soon as a host lacks
-    a required metric.
+    A change that is not one of the request is tried without the filter.
     """
     name = type(filter_).__name__
-    text = f"without {name} ({filter_.reason_for(spec_obj)})"
-    if isinstance(filter_, MetricsFilter) and filter_.conf.metrics.required:
-        text = f"{text}, and with [metrics] required = False"
-    return Edit(Change(CheckStage.FILTER, name, text), without_filter=name)
+    return Edit(
+        Change(
+            CheckStage.FILTER,
+            name,
+            remedy.text,
+            needs_operator=remedy.needs_operator,
+            alternative=remedy.alternative,
+        ),
+        of_request=lambda spec: _remove_parts(spec, remedy),
+        without_filter="" if remedy.is_of_request else name,
+        extra_specs=remedy.extra_specs,
+        values=remedy.values,
+    )
+
+
+def _remove_parts(spec_obj: RequestSpec, remedy: Remedy) -> None:
+    """Remove the parts of a request that a remedy names."""
+    if remedy.extra_specs:
+        spec_obj.flavor.extra_specs = {
+            name: value
+            for name, value in spec_obj.flavor.extra_specs.items()
+            if name not in remedy.extra_specs
+        }
+    if remedy.image_properties:
+        properties = spec_obj.image.properties.set_values()
+        spec_obj.image.properties = ImageMetaProps(
+            **{
+                name: value
+                for name, value in properties.items()
+                if name not in remedy.image_properties
+            }
+        )
+    if remedy.hints:
+        spec_obj.scheduler_hints = {
+            name: values
+            for name, values in spec_obj.scheduler_hints.items()
+            if name not in remedy.hints
+        }
+    if remedy.is_of_group:
+        spec_obj.instance_group = None
 
 
 def without_hint(hint: str, findings: Sequence[str]) -> Edit:
@@ -346,7 +497,7 @@ def enabled(check: str, part: QueryPart | None) -> Edit:
     """
     trait_edit = None if part is None else without_part(part, AggregateMap())
     return Edit(
-        Change(CheckStage.FILTER, check, "the host enabled again"),
+        Change(CheckStage.FILTER, check, "the host enabled again", needs_operator=True),
         of_query=_unchanged_params if trait_edit is None else trait_edit.of_query,
         numbers=ENABLED,
     )
@@ -354,5 +505,6 @@ def enabled(check: str, part: QueryPart | None) -> Edit:
 
 def running(check: str) -> Edit:
     """Return the change that brings the compute service of hosts up again."""
-    change = Change(CheckStage.FILTER, check, "the host's compute service up again")
+    text = "the host's compute service up again"
+    change = Change(CheckStage.FILTER, check, text, needs_operator=True)
     return Edit(change, numbers=RUNNING)

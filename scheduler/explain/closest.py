@@ -19,10 +19,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ...filters import BaseHostFilter
+from ..candidates import CandidatesQuery
 from ..drivers.filtering import rejections
 from ..drivers.parts import Parts
 from ..drivers.restrictions import restrictions
 from ..request import Request
+from .capacity import HostCounter, HostCounts
 from .changes import Change, Edit
 from .host_checks import AskedQuery, HostCheck, HostChecks
 from .reasons import ProvidersFrom
@@ -50,12 +53,19 @@ class ClosestGroup:
     zones : tuple of (str, int)
         The zones that have most of these compute nodes, each with their number, in
         descending order.
+    n_instances : int or None
+        How many instances of the changed request fit on these compute nodes; with
+        `is_exact` False, at most. None: Placement was not asked, or other instances
+        influence where each of them may be, as in a server group.
+    is_exact : bool
     """
 
     changes: tuple[Change, ...]
     n_hosts: int
     hosts: tuple[str, ...]
     zones: tuple[tuple[str, int], ...]
+    n_instances: int | None = None
+    is_exact: bool = True
 
     @property
     def text(self) -> str:
@@ -121,6 +131,9 @@ class ClosestSearch:
         self._checks = checks
         self._hosts = checks.hosts
         self._n = len(checks.hosts)
+        self._counter: HostCounter | None = None
+        if checks.view is not None:
+            self._counter = HostCounter(parts, checks.view, checks.hosts)
 
     def report(self, origin: ProvidersFrom) -> ClosestReport:
         """Return the closest hosts."""
@@ -195,7 +208,43 @@ class ClosestSearch:
             # A larger change is reported only if it admits twice as many hosts.
             if np.count_nonzero(admitted) >= max(1, 2 * n_before):
                 n_before = int(np.count_nonzero(admitted))
-                yield self._group(changing, admitted)
+                group = self._group(changing, admitted)
+                counts = self._count_instances(query, changing, admitted)
+                if counts is not None:
+                    group = dataclasses.replace(
+                        group,
+                        n_instances=int(counts.n_on_host.sum()),
+                        is_exact=counts.is_exact,
+                    )
+                yield group
+
+    def _count_instances(
+        self, query: AskedQuery, edits: Sequence[Edit], admitted: Mask
+    ) -> HostCounts | None:
+        """Return how many instances of the changed request fit each admitted host."""
+        if self._counter is None or query.query is None:
+            return None
+        request = self._edited_request(edits)
+        if request.server_group is not None:
+            return None
+        params = list(query.query.params)
+        hosts = self._hosts
+        for edit in edits:
+            params = edit.of_query(params)
+            if edit.numbers:
+                hosts = hosts.with_numbers(edit.numbers)
+        parts = dataclasses.replace(self._parts, filters=self._remaining(edits))
+        queries = [CandidatesQuery(tuple(params))]
+        return self._counter.count_at(parts, hosts, request, queries, admitted)
+
+    def _remaining(self, edits: Sequence[Edit]) -> list[BaseHostFilter]:
+        """Return the filters that run after changes."""
+        dropped = {edit.without_filter for edit in edits}
+        return [
+            filter_
+            for filter_ in self._parts.filters
+            if type(filter_).__name__ not in dropped
+        ]
 
     def _admitted(self, query: AskedQuery, edits: Sequence[Edit], mask: Mask) -> Mask:
         """Return which hosts in a mask pass every check after changes, (n_hosts,)."""
@@ -211,12 +260,7 @@ class ClosestSearch:
         passes = np.ones(len(hosts), np.bool_)
         for restriction in restrictions(request):
             passes &= restriction.allows(hosts)
-        dropped = {edit.without_filter for edit in edits}
-        filters = [
-            filter_
-            for filter_ in self._parts.filters
-            if type(filter_).__name__ not in dropped
-        ]
+        filters = self._remaining(edits)
         for _, rejected in rejections(filters, hosts, request.spec_obj):
             passes &= ~rejected
         admitted[rows[passes]] = True
@@ -234,7 +278,7 @@ class ClosestSearch:
         default = self._parts.conf.default_availability_zone
         zones = Counter(zones_of(hosts, default).tolist())
         return ClosestGroup(
-            tuple(edit.change for edit in edits),
+            tuple(edit.change_for(hosts) for edit in edits),
             len(hosts),
             tuple(names[:MAX_NAMED]),
             tuple(zones.most_common(MAX_NAMED)),
@@ -258,7 +302,8 @@ def _distinct(groups: Sequence[ClosestGroup]) -> list[ClosestGroup]:
     """Return the groups; of several with equal changes, only the largest."""
     largest: dict[tuple[Change, ...], ClosestGroup] = {}
     for group in groups:
-        previous = largest.get(group.changes)
+        key = tuple(dataclasses.replace(c, offered="") for c in group.changes)
+        previous = largest.get(key)
         if previous is None or previous.n_hosts < group.n_hosts:
-            largest[group.changes] = group
+            largest[key] = group
     return list(largest.values())

@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import re
 from collections.abc import Iterable
 from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+import os_traits
 
 from ...objects import RequestSpec
 from ..drivers.record import DecisionRecord, FilterStep, Outcome, runs_of
+from ..placement.constraints import Constraint, ConstraintKind, constraints
 from .requested import describe_request
 
 
@@ -124,6 +129,58 @@ def with_funnel(
 
 #: In the reason of Placement's step: so many providers.
 _N_PROVIDERS: Final = re.compile(r"\d+ provider\(s\)")
+#: What ends a query that was too long for the record.
+_CUT: Final = "…"
+#: The maximum number of resource classes or traits that a reason names.
+_MAX_NAMED: Final = 8
+
+
+@functools.lru_cache(maxsize=1024)
+def _missing(queries: tuple[str, ...]) -> str:
+    """Return which parts of the queries hosts may lack, without amounts and UUIDs.
+
+    Equal kinds of requests have equal texts, so that they can be counted.
+    """
+    parts: list[Constraint] = []
+    for path in queries:
+        query = urlsplit(path.partition(_CUT)[0]).query
+        for constraint in constraints(parse_qsl(query)):
+            is_group = constraint.kind is ConstraintKind.GROUP
+            parts += constraints(constraint.params) if is_group else [constraint]
+    values: dict[ConstraintKind, list[str]] = {}
+    for part in parts:
+        values.setdefault(part.kind, []).append(part.params[0][1])
+    traits = values.get(ConstraintKind.TRAIT, [])
+    required = [trait.removeprefix("in:") for trait in traits if trait[:1] != "!"]
+    forbidden = {trait[1:] for trait in traits if trait[:1] == "!"}
+    is_disabled = os_traits.COMPUTE_STATUS_DISABLED in forbidden
+    forbidden.discard(os_traits.COMPUTE_STATUS_DISABLED)
+    aggregates = values.get(ConstraintKind.AGGREGATE, [])
+    classes = [
+        pair.partition(":")[0] for pair in values.get(ConstraintKind.RESOURCE, [])
+    ]
+    causes = {
+        f"too little {_either(classes)}": classes,
+        f"no trait {_either(required)}": required,
+        f"the forbidden trait {_either(forbidden)}": forbidden,
+        "disabled": is_disabled,
+        "outside the zone or aggregates that are required": any(
+            value[:1] != "!" for value in aggregates
+        ),
+        "in a forbidden aggregate": any(value[:1] == "!" for value in aggregates),
+        "not the requested host": ConstraintKind.TREE in values,
+    }
+    texts = [text for text, is_possible in causes.items() if is_possible]
+    return ", or ".join(texts) or "not all that was asked of Placement"
+
+
+def _either(names: Iterable[str]) -> str:
+    distinct = sorted(
+        {name for listed in names for name in listed.split(",")}, key=str.lower
+    )
+    if len(distinct) > _MAX_NAMED:
+        distinct[_MAX_NAMED:] = [f"{len(distinct) - _MAX_NAMED} others"]
+    return " or ".join(filter(None, (", ".join(distinct[:-1]), *distinct[-1:])))
 
 
 def _placement(record: DecisionRecord) -> FunnelStep | None:
@@ -135,7 +192,7 @@ def _placement(record: DecisionRecord) -> FunnelStep | None:
     n_known = record.n_known_hosts or None
     notes = []
     if n_known is not None and record.n_hosts < n_known:
-        notes.append("resources, traits or aggregates asked of Placement are missing")
+        notes.append(_missing(tuple(record.queries)))
     if record.is_truncated:
         notes.append("truncated at [scheduler] max_placement_results")
     if record.n_without_row:

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import os_traits
 
+from ...filters import BaseHostFilter
 from ...filters.compute import ComputeFilter
 from ...filters.locality import LocalityFilter
 from ..candidates import CandidatesQuery, DerivedData, Offer
@@ -30,8 +31,8 @@ from .changes import (
     Edit,
     enabled,
     less,
+    remedied,
     running,
-    without_filter,
     without_hint,
     without_part,
     without_prefilter,
@@ -40,6 +41,7 @@ from .changes import (
 )
 from .query_checks import QueryChecks, QueryPart, tree_of
 from .reasons import HostReason
+from .zones import zones_of
 
 Mask = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
@@ -180,6 +182,7 @@ class HostChecks:
         self._refusals = refusals
         self._hosts = hosts
         self._n = len(hosts)
+        self.view = view
         self._index = {uuid: i for i, uuid in enumerate(hosts.uuid.tolist())}
         self._roots = np.full(self._n, -1, np.int32)
         everywhere = np.ones(self._n, np.bool_)
@@ -274,7 +277,10 @@ class HostChecks:
     def _request_checks(self) -> Iterator[HostCheck]:
         everywhere = np.ones(self._n, np.bool_)
         for reason in self._refusals:
-            yield HostCheck(everywhere, without_prefilter(reason))
+            default = self._parts.conf.default_availability_zone
+            zones = set(zones_of(self._hosts, default).tolist())
+            edit = without_prefilter(reason, self._request, zones)
+            yield HostCheck(everywhere, edit)
         allowed = everywhere.copy()
         for restriction in restrictions(self._request):
             allows = restriction.allows(self._hosts)
@@ -298,8 +304,35 @@ class HostChecks:
                 yield from self._compute_filter_checks(filter_, mask)
             elif isinstance(filter_, LocalityFilter):
                 yield from self._hint_checks(filter_)
-            else:
-                yield HostCheck(mask, without_filter(filter_, self._request.spec_obj))
+        yield from self._remedied_checks(
+            [
+                (filter_, mask)
+                for filter_, mask in fails.values()
+                if not isinstance(filter_, ComputeFilter | LocalityFilter)
+            ]
+        )
+
+    def _remedied_checks(
+        self, rejected: Iterable[tuple[BaseHostFilter, Mask]]
+    ) -> Iterator[HostCheck]:
+        """Yield the checks that filters name; one for an extra spec that two read."""
+        checks: list[HostCheck] = []
+        index_of: dict[tuple[str, ...], int] = {}
+        for filter_, mask in rejected:
+            spec_obj = self._request.spec_obj
+            for remedy in filter_.remedies(self._hosts, spec_obj, mask):
+                edit = remedied(filter_, remedy)
+                index = index_of.get(edit.extra_specs)
+                if index is not None:
+                    fails = checks[index].fails | remedy.fails
+                    change = dataclasses.replace(edit.change, alternative="")
+                    edit = dataclasses.replace(edit, change=change)
+                    checks[index] = HostCheck(fails, edit)
+                    continue
+                if edit.extra_specs:
+                    index_of[edit.extra_specs] = len(checks)
+                checks.append(HostCheck(remedy.fails, edit))
+        yield from checks
 
     def _rejections(self, hosts: HostBatch) -> Iterator[tuple[Any, Mask]]:
         return rejections(self._parts.filters, hosts, self._request.spec_obj)
@@ -381,9 +414,9 @@ class HostChecks:
             is_of_host[has_root] &= ~checks.in_aggregates(self._roots[has_root], value)
             is_of_sharing = fails & ~is_of_host
             if is_of_sharing.any():
-                edit = without_part(part, aggregates, is_of_sharing=True)
+                edit = without_part(part, aggregates, self._request, is_of_sharing=True)
                 yield HostCheck(is_of_sharing, edit)
-        yield HostCheck(is_of_host, without_part(part, aggregates))
+        yield HostCheck(is_of_host, without_part(part, aggregates, self._request))
 
     def _spread_to_hosts(
         self, asked: AskedQuery, of_roots: npt.NDArray[Any]

@@ -31,16 +31,28 @@ _MAX_PLACES: Final = 8
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write a self-contained page to this file instead.",
 )
+@click.option(
+    "--host",
+    help="Also show the checks, the rank and the weight of this host at the decision.",
+)
 @json_option
 @click.pass_obj
 def explain(
-    session: CommandSession, id_: str, html: Path | None, as_json: bool
+    session: CommandSession,
+    id_: str,
+    html: Path | None,
+    host: str | None,
+    as_json: bool,
 ) -> None:
     """Show why an instance is where it is, or found no host.
 
     Funnel, scores by weigher, claims, alternates and times of the newest decision on an
-    instance, or of a request id as it stands in nova's logs.
+    instance, or of a request id as it stands in nova's logs. With --host, the same of
+    any host beyond the best five, from the state of all hosts that is stored with the
+    decision.
     """
+    if html is not None and host is not None:
+        raise click.UsageError("Pass --html or --host, not both")
     answer = session.api().get("decisions", id_)
     if html is not None:
         text = page(id_, answer["decisions"])
@@ -55,12 +67,37 @@ def explain(
             raise click.ClickException(f"--html {html}: {e.strerror}") from e
         click.echo(f"{html} written.", err=True)
         return
+    if host is not None:
+        answer = {**answer, "then": _then(session, id_, host)}
     print_answer(as_json, answer, _show)
+
+
+def _then(session: CommandSession, id_: str, host: str) -> Answer:
+    """Return a host at a decision: from the record if it was one of the best hosts.
+
+    Otherwise from the stored state of all hosts, if it is stored, which takes longer.
+    """
+    api = session.api()
+    try:
+        then: Answer | None = api.post("why-not", {"host": host, "stored": id_})["then"]
+    except click.ClickException:
+        # The host may have been removed since.
+        return past_host(api, id_, host).to_dict()
+    if then is not None and then["ranks"]:
+        return then
+    try:
+        return past_host(api, id_, host).to_dict()
+    except click.ClickException:
+        if then is None:
+            raise
+        return then
 
 
 def _show(console: Console, answer: Answer) -> None:
     newest, *earlier = answer["decisions"]
     show(console, newest)
+    if then := answer.get("then"):
+        _show_then(console, then)
     if earlier:
         console.print(f"There are {len(earlier)} earlier decisions: see --json.")
 
@@ -72,7 +109,8 @@ def _show(console: Console, answer: Answer) -> None:
     "--then",
     "with_view",
     is_flag=True,
-    help="Show all checks and the exact rank at the decision, from its stored view.",
+    help="Show all checks and the exact rank at the decision, from the state of all "
+    "hosts that is stored with it.",
 )
 @json_option
 @click.pass_obj
@@ -97,11 +135,16 @@ def _verdicts(console: Console, answer: Answer) -> None:
         _show_verdict(console, verdict, "now")
     # A server of an earlier release sends no past state of the host.
     if past := answer.get("then"):
-        console.print(f"\nAt the decision, {timestamp(past['at'])}:")
-        for verdict in past["nodes"]:
-            _show_verdict(console, verdict, "then")
-        console.print(cell(rank_text(past)))
+        _show_then(console, past)
     print_notes(console, answer["notes"])
+
+
+def _show_then(console: Console, past: Answer) -> None:
+    console.print(f"\nAt the decision, {timestamp(past['at'])}:")
+    for verdict in past["nodes"]:
+        _show_verdict(console, verdict, "then")
+    # Names of several weighers are longer than a cell.
+    console.print(Text(rank_text(past)))
 
 
 def _show_verdict(console: Console, verdict: Answer, when: str) -> None:

@@ -12,6 +12,7 @@ import click
 import yaml
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from .answering import json_option, print_answer, print_notes, stored_id
 from .session import CommandSession
@@ -19,6 +20,8 @@ from .tables import Answer, make_table
 from .text import cell, names, safe
 
 _MAX_FILE: Final = 200 * 1024
+#: Characters of a change that are shown.
+_MAX_CHANGE: Final = 500
 
 
 @click.command()
@@ -52,16 +55,40 @@ def _show_closest(console: Console, answer: Answer) -> None:
 
 
 def _closest_table(answer: Answer) -> Table:
-    table = make_table("", "change", "hosts", "zones", "such as", right=("hosts",))
+    table = make_table(
+        "", "change", "by", "instances", "hosts", "zones", "such as",
+        right=("instances", "hosts"),
+    )  # fmt: skip
     for group in answer["groups"]:
         zones = (f"{safe(zone)} {n_hosts:,}" for zone, n_hosts in group["zones"])
+        changes = group["changes"]
+        text = Text(safe(group["text"], _MAX_CHANGE), overflow="fold")
+        for change in changes:
+            for label, key in (
+                ("hosts have", "offered"),
+                ("or, by an operator", "alternative"),
+            ):
+                # A server of an earlier release sends neither.
+                if detail := change.get(key):
+                    text.append(f"\n{label}: {safe(detail, _MAX_CHANGE)}", "dim")
+        needs_operator = any(change.get("needs_operator") for change in changes)
         table.add_row(
-            cell(group["text"]),
+            text,
+            "operator" if needs_operator else "user",
+            _fitting(group),
             f"{group['n_hosts']:,}",
             cell(", ".join(zones)),
             cell(names(group["hosts"])),
         )
     return table
+
+
+def _fitting(group: Answer) -> str:
+    """Return how many instances fit the hosts that a change admits."""
+    n_instances = group.get("n_instances")
+    if n_instances is None:
+        return "-"
+    return f"{'' if group['is_exact'] else '≤ '}{n_instances:,}"
 
 
 @click.command()

@@ -178,7 +178,7 @@ def _report(clouds: ExplainedClouds, **changes: object) -> ClosestReport:
         ({"root_gb": 0, "vcpus": 3}, "1 fewer vCPU"),
         (
             {"root_gb": 0, "extra_specs": {"trait:CUSTOM_GOLD": "forbidden"}},
-            "with CUSTOM_GOLD allowed",
+            "another flavor, without extra spec trait:CUSTOM_GOLD=forbidden",
         ),
         ({"root_gb": 0, "ignore_hosts": list(NAMES)}, "without ignore_hosts"),
     ],

@@ -38,8 +38,10 @@ def test_request_without_metrics_filter_needs_what_closest_says(
     [group] = scheduler.explainer.closest(CONTEXT, spec).groups
     scheduler.stop()
     [change] = group.changes
-    assert change.text.startswith("without MetricsFilter")
-    says_more = change.text.endswith("and with [metrics] required = False")
+    assert change.text == "metrics cpu.frequency reported by the hosts"
+    assert change.needs_operator
+    assert change.alternative.startswith("MetricsFilter not in enabled_filters")
+    says_more = change.alternative.endswith("and [metrics] required = False")
     assert says_more == is_required
     scheduler = _scheduler(tmp_path, ["ComputeFilter"], is_required=is_required)
     if is_required:

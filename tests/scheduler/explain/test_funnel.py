@@ -43,12 +43,7 @@ def _record(**changes: Any) -> DecisionRecord:
 def test_placements_answer_is_the_first_step() -> None:
     steps = [FilterStep("A", 5, 5, "reason a"), FilterStep("B", 5, 0, "reason b")]
     assert funnel(_record(steps=steps)) == [
-        FunnelStep(
-            "Placement",
-            9,
-            5,
-            "resources, traits or aggregates asked of Placement are missing",
-        ),
+        FunnelStep("Placement", 9, 5, "not all that was asked of Placement"),
         FunnelStep("A", 5, 5),
         FunnelStep("B", 5, 0, "reason b"),
     ]
@@ -174,7 +169,7 @@ def test_a_rebuild_has_no_step_of_placement() -> None:
         ({"n_hosts": 9, "is_truncated": True}, "truncated at [scheduler]"),
         (
             {"n_hosts": 9, "n_without_row": 2},
-            "2 provider(s) of candidates belong to no",
+            "2 provider(s) of candidates belong to no known host",
         ),
     ],
 )
@@ -182,6 +177,33 @@ def test_what_is_known_of_placements_answer_is_said(
     changes: dict[str, Any], reason: str
 ) -> None:
     assert funnel(_record(**changes))[0].reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("resources=VCPU:1,MEMORY_MB:2", "too little MEMORY_MB or VCPU"),
+        (
+            "resources=VCPU:1&root_required=!COMPUTE_STATUS_DISABLED,!CUSTOM_A",
+            "too little VCPU, or the forbidden trait CUSTOM_A, or disabled",
+        ),
+        (
+            "resources_1=VGPU:1&required_1=HW_X,in:CUSTOM_B&group_policy=none",
+            "too little VGPU, or no trait CUSTOM_B or HW_X",
+        ),
+        (
+            "resources=VCPU:1&member_of=in:a,b&member_of=!c&in_tree=d",
+            "too little VCPU, or outside the zone or aggregates that are required, or "
+            "in a forbidden aggregate, or not the requested host",
+        ),
+        ("resources=VCPU:1&required=HW_A…", "too little VCPU, or no trait HW_A"),
+    ],
+)
+def test_hosts_that_placement_left_out_lack_what_it_was_asked(
+    query: str, reason: str
+) -> None:
+    record = _record(queries=[f"/allocation_candidates?limit=3&{query}"])
+    assert funnel(record)[0].reason == reason
 
 
 @pytest.mark.parametrize("n_providers", [1, 2, 1000])

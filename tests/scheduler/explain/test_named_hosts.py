@@ -98,4 +98,6 @@ def test_host_in_a_zone_is_not_called_outside_because_of_its_pool(
         each.reason.startswith("the provider that shares") for each in outside.reasons
     )
     [group, *_] = scheduler.explainer.closest(CONTEXT, spec).groups
-    assert "with what it shares in aggregate az1" in str(group.changes)
+    assert "the provider that the hosts share added to aggregate az1" in str(
+        group.changes
+    )

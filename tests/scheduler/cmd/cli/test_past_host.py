@@ -87,3 +87,29 @@ def test_page_has_the_rank(api: ExplainingAPI, url: str) -> None:
         "/why-not", query_string={"host": host, "request": SELECTED}
     )
     assert "and was selected" in page.text
+
+
+def test_explain_shows_any_host_beside_the_decision(url: str) -> None:
+    [decision] = _json(url, "explain", SELECTED)["decisions"]
+    best = [top["host"] for top in decision["instances"][0]["top_hosts"]]
+    others = [name for name in NAMES if name not in best]
+    assert others
+    for name in NAMES:
+        then = _json(url, "explain", SELECTED, "--host", name)["then"]
+        # A host beyond the best is judged on the stored state of all hosts.
+        assert then["is_whole"] is (name in others)
+        assert bool(then["ranks"]) is (name in best)
+        assert [verdict["passes"] for verdict in then["nodes"]] == (
+            [False] if name in others else []
+        )
+        text = _call(url, "explain", SELECTED, "--host", name)
+        assert "At the decision" in text
+        assert ("and was selected" in text) is (name == best[0])
+
+
+def test_explain_of_a_host_that_never_was_is_one_line(url: str) -> None:
+    error = CliRunner().invoke(
+        cli, ["--url", url, "explain", SELECTED, "--host", "nowhere"]
+    )
+    assert error.exit_code == 1
+    assert error.stderr.count("\n") == 1

@@ -252,7 +252,7 @@ def test_a_large_page_is_compressed_if_the_browser_can_read_it(client: Client) -
 def test_reasons_of_the_last_hour_are_those_of_the_records(client: Client) -> None:
     text = _elements(client.get("/")).text
     assert "Placement" in text
-    assert "resources, traits or aggregates asked of Placement are missing" in text
+    assert "too little DISK_GB, MEMORY_MB or VCPU" in text
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
