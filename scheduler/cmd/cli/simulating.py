@@ -132,7 +132,7 @@ def simulate(  # noqa: PLR0913 - one for each option
     csv_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Place a trace's instances on simulated hosts, and show how well they pack.
+    """Show how well settings pack a trace on simulated hosts.
 
     The scheduler's own driver, filters and weighers decide, in this process, with the
     options of the configuration; nothing is claimed. TRACE is a CSV file of CoSpot,
