@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.drivers.record import TOP_INSTANCES
 from moorage.scheduler.placement.allocations.limits import MAX_CLAIMED_TOGETHER
-from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.service import Scheduler
 
-from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ...fixtures.clouds import CONTEXT, host, new_uuids, request, started_scheduler
 
 N_HOSTS = 200
 N_INSTANCES = 300
@@ -27,13 +26,9 @@ MAX_FIXED_BYTES = 1024 * 1024
 @pytest.fixture
 def scheduler(tmp_path: Path) -> Iterator[Scheduler]:
     large = {"vcpus": 64, "memory_mb": 262144, "local_gb": 4000}
-    path = write_inventory(tmp_path, *[host(f"h{i}", **large) for i in range(N_HOSTS)])
-    conf = moorage_conf.load([], config_files=[])
-    conf.set_override("inventory_file", str(path), group="moorage")
-    scheduler = build(conf)
-    scheduler.start()
-    yield scheduler
-    scheduler.stop()
+    hosts = [host(f"h{i}", **large) for i in range(N_HOSTS)]
+    with started_scheduler(tmp_path, *hosts) as scheduler:
+        yield scheduler
 
 
 def _select(scheduler: Scheduler, n_instances: int) -> object:
