@@ -6,6 +6,10 @@ BIN    := $(VENV)/bin
 # mypy refuses a checkout whose folder is no identifier: it sees it as "moorage".
 TYPES  := $(VENV)/types
 
+# Images of containers often set it; then each worker of pytest, and each of the processes
+# that tests start, compiles the code again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # A worker more than there are cores: many tests wait for a process or a thread.
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup

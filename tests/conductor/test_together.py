@@ -8,6 +8,7 @@ go for the same alternates, which have no room for all of them.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -32,6 +33,7 @@ from .clouds import (
     OWNER,
     SOURCE,
     THIRD,
+    change,
     claimed,
     held,
     new_uuid,
@@ -46,12 +48,27 @@ N_ALTERNATES = 3  # that fit on each of the two
 FAILED, FIRST, SECOND = (selection(vcpus(host)) for host in (SOURCE, DEST, THIRD))
 
 
-def _seed(client: PlacementClient) -> None:
-    def room(n: int) -> dict[str, Any]:
-        return {"VCPU": {"total": n, "allocation_ratio": 1.0}}
-
+@pytest.fixture(scope="module", params=Database, ids=lambda kind: kind.name.lower())
+def served(request: pytest.FixtureRequest) -> Iterator[PlacementServer]:
     sizes = {SOURCE: N_INSTANCES, DEST: N_ALTERNATES, THIRD: N_ALTERNATES}
-    seed(client, [Provider(u, f"host{u[-1]}", room(sizes[u])) for u in HOSTS])
+    with PlacementServer(database_server(request.param)) as placement:
+        hosts = [Provider(u, f"host{u[-1]}", _room(sizes[u])) for u in HOSTS]
+        seed(placement.client, hosts)
+        yield placement
+
+
+def _room(n: int) -> dict[str, Any]:
+    return {"VCPU": {"total": n, "allocation_ratio": 1.0}}
+
+
+@pytest.fixture
+def placement(served: PlacementServer) -> Iterator[PlacementServer]:
+    """The Placement of all tests; what one has claimed is released after it."""
+    yield served
+    for host in HOSTS:
+        body: Any = served.client.read(f"/resource_providers/{host}/allocations")
+        for consumer in body["allocations"]:
+            change(served.client, consumer, {})
 
 
 def _used(client: PlacementClient) -> Counter[str]:
@@ -81,31 +98,23 @@ def _end_move(client: ConductorClient, instance: str, migration: str) -> None:
     assert held(client, migration) == {}
 
 
-@pytest.mark.parametrize("kind", Database, ids=lambda kind: kind.name.lower())
-def test_conductors_agree_on_every_instance(kind: Database) -> None:
-    with PlacementServer(database_server(kind)) as placement:
-        _seed(placement.client)
-        instances = [
-            claimed(placement.client, vcpus(SOURCE)) for _ in range(N_INSTANCES)
-        ]
-        conductors = [ConductorClient(placement.adapter) for _ in range(2)]
-        jobs = [(client, i) for i in instances for client in conductors]
-        with ThreadPoolExecutor(6) as pool:
-            chosen = list(pool.map(lambda job: _reschedule(*job), jobs))
-        for i, instance in enumerate(instances):
-            mine = set(chosen[2 * i : 2 * i + 2]) - {None}
-            assert list(held(placement.client, instance)) == list(mine)
-        used = _used(placement.client)
-        assert used[SOURCE] == 0
-        assert used[DEST] == used[THIRD] == N_ALTERNATES
+def test_conductors_agree_on_every_instance(placement: PlacementServer) -> None:
+    instances = [claimed(placement.client, vcpus(SOURCE)) for _ in range(N_INSTANCES)]
+    conductors = [ConductorClient(placement.adapter) for _ in range(2)]
+    jobs = [(client, i) for i in instances for client in conductors]
+    with ThreadPoolExecutor(6) as pool:
+        chosen = list(pool.map(lambda job: _reschedule(*job), jobs))
+    for i, instance in enumerate(instances):
+        mine = set(chosen[2 * i : 2 * i + 2]) - {None}
+        assert list(held(placement.client, instance)) == list(mine)
+    used = _used(placement.client)
+    assert used[SOURCE] == 0
+    assert used[DEST] == used[THIRD] == N_ALTERNATES
 
 
-@pytest.mark.parametrize("kind", Database, ids=lambda kind: kind.name.lower())
-def test_move_ends_once(kind: Database) -> None:
-    with PlacementServer(database_server(kind)) as placement:
-        _seed(placement.client)
-        client = ConductorClient(placement.adapter)
-        for _ in range(N_ALTERNATES):
-            instance, migration = claimed(client, vcpus(SOURCE)), new_uuid()
-            move(client, instance, migration, selection(vcpus(DEST)))
-            _end_move(client, instance, migration)
+def test_move_ends_once(placement: PlacementServer) -> None:
+    client = ConductorClient(placement.adapter)
+    for _ in range(N_ALTERNATES):
+        instance, migration = claimed(client, vcpus(SOURCE)), new_uuid()
+        move(client, instance, migration, selection(vcpus(DEST)))
+        _end_move(client, instance, migration)

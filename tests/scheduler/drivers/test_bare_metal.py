@@ -369,6 +369,7 @@ def test_record_names_the_node(scheduler: Scheduler) -> None:
 # -- a thousand nodes ------------------------------------------------------------------
 
 N_THOUSAND = 1000
+N_SCHEDULERS = 4
 
 
 def _write(placement: EmbeddedPlacementFixture, names: Sequence[str]) -> None:
@@ -385,28 +386,25 @@ def _write(placement: EmbeddedPlacementFixture, names: Sequence[str]) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("n_schedulers", [1, 4])
-def test_thousand_nodes_of_one_service_are_taken_once_each(
-    tmp_path: Path, n_schedulers: int
-) -> None:
-    """Requests for ten nodes, and at the end for one each; all schedulers at once."""
+def test_thousand_nodes_of_one_service_are_taken_once_each(tmp_path: Path) -> None:
+    """Requests for ten nodes, and at the end for one each; four schedulers at once."""
     path = write_inventory(tmp_path, *map(node, range(N_THOUSAND)))
     names = [node_name(number) for number in range(N_THOUSAND)]
     with EmbeddedPlacementFixture() as placement, ExitStack() as stack:
         _write(placement, names)
         schedulers = []
-        for _ in range(n_schedulers):
+        for _ in range(N_SCHEDULERS):
             conf = moorage_conf.load([], config_files=[])
             conf.set_override("inventory_file", str(path), group="moorage")
             schedulers.append(build(conf, placement=placement.adapter))
             schedulers[-1].start()
             stack.callback(schedulers[-1].stop)
         sizes = [10] * 95 + [1] * 50
-        pool = stack.enter_context(ThreadPoolExecutor(n_schedulers))
+        pool = stack.enter_context(ThreadPoolExecutor(N_SCHEDULERS))
         found = list(
             pool.map(
                 lambda number, size: select(
-                    schedulers[number % n_schedulers], new_uuids(size)
+                    schedulers[number % N_SCHEDULERS], new_uuids(size)
                 ),
                 *zip(*enumerate(sizes), strict=True),
             )

@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.drivers.record import TOP_INSTANCES
 from moorage.scheduler.placement.allocations.limits import MAX_CLAIMED_TOGETHER
-from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.service import Scheduler
 
-from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ...fixtures.clouds import CONTEXT, host, new_uuids, request, started_scheduler
 
 N_HOSTS = 200
 N_INSTANCES = 300
@@ -24,16 +22,12 @@ MAX_BYTES_PER_INSTANCE = 6 * 1024
 MAX_FIXED_BYTES = 1024 * 1024
 
 
-@pytest.fixture
-def scheduler(tmp_path: Path) -> Iterator[Scheduler]:
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
     large = {"vcpus": 64, "memory_mb": 262144, "local_gb": 4000}
-    path = write_inventory(tmp_path, *[host(f"h{i}", **large) for i in range(N_HOSTS)])
-    conf = moorage_conf.load([], config_files=[])
-    conf.set_override("inventory_file", str(path), group="moorage")
-    scheduler = build(conf)
-    scheduler.start()
-    yield scheduler
-    scheduler.stop()
+    hosts = [host(f"h{i}", **large) for i in range(N_HOSTS)]
+    with started_scheduler(tmp_path_factory.mktemp("cloud"), *hosts) as scheduler:
+        yield scheduler
 
 
 def _select(scheduler: Scheduler, n_instances: int) -> object:
@@ -72,7 +66,7 @@ def test_instances_of_a_large_request_are_recorded_and_the_first_in_full(
     scheduler.select_destinations(
         CONTEXT, request(num_instances=n_instances), new_uuids(n_instances)
     )
-    [record] = scheduler.decisions.newest()
+    [record] = scheduler.decisions.newest(1)
     assert len(record.instances) == n_instances
     assert all(i.host and i.weight > 0 for i in record.instances)
     n_in_full = sum(bool(i.top_hosts) for i in record.instances)
@@ -86,7 +80,7 @@ def test_instances_of_a_large_request_are_claimed_in_several_posts(
     n_instances = MAX_CLAIMED_TOGETHER + 20
     uuids = new_uuids(n_instances)
     scheduler.select_destinations(CONTEXT, request(num_instances=n_instances), uuids)
-    [record] = scheduler.decisions.newest()
+    [record] = scheduler.decisions.newest(1)
     assert [len(each.instance_uuids) for each in record.claims] == [
         MAX_CLAIMED_TOGETHER,
         20,

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from moorage.objects import InstanceGroup
-from moorage.scheduler import conf as moorage_conf
-from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.service import Scheduler
 
-from ...fixtures.clouds import CONTEXT, host, write_inventory
+from ...fixtures.clouds import CONTEXT, host, started_scheduler
 from ...fixtures.placed_clouds import ROW_OF, placing, uuid_of
 
 GROUP = uuid_of("group")
@@ -37,16 +36,13 @@ def metal(
         )
         for name, rack in _NODES
     ]
-    conf = moorage_conf.load([], config_files=[])
-    path = write_inventory(tmp_path_factory.mktemp("metal"), *nodes)
-    conf.set_override("inventory_file", str(path), group="moorage")
-    conf.set_override("driver", request.param, group="moorage")
-    conf.set_override("random_seed", 1, group="moorage")
-    conf.set_override("levels", ["rack", "row"], group="locality")
-    scheduler = build(conf)
-    scheduler.start()
-    yield scheduler
-    scheduler.stop()
+    options = {
+        "moorage": {"driver": request.param, "random_seed": 1},
+        "locality": {"levels": ["rack", "row"]},
+    }
+    folder = tmp_path_factory.mktemp("metal")
+    with started_scheduler(folder, *nodes, options=options) as scheduler:
+        yield scheduler
 
 
 @pytest.mark.parametrize(

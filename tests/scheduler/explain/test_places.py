@@ -8,12 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from moorage.objects import InstanceGroup, RequestSpec
-from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import InvalidRequest, NoValidHost
-from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.service import Scheduler
 
 from ...conftest import instance_uuid
-from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ...fixtures.clouds import CONTEXT, host, new_uuids, request, started_scheduler
 
 RACKS = {"a": "r1", "b": "r1", "c": "r2", "d": "r2"}
 ONE, TWO, THREE = map(instance_uuid, ("one", "two", "three"))
@@ -26,14 +25,10 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
         host(name, places={"rack": rack}, instances=ON.get(name, []))
         for name, rack in RACKS.items()
     ]
-    path = write_inventory(tmp_path_factory.mktemp("cloud"), *hosts)
-    conf = moorage_conf.load([], config_files=[])
-    conf.set_override("inventory_file", str(path), group="moorage")
-    conf.set_override("levels", ["rack"], group="locality")
-    scheduler = build(conf)
-    scheduler.start()
-    yield scheduler
-    scheduler.stop()
+    options = {"locality": {"levels": ["rack"]}}
+    folder = tmp_path_factory.mktemp("cloud")
+    with started_scheduler(folder, *hosts, options=options) as scheduler:
+        yield scheduler
 
 
 def _spec(hints: dict[str, list[str]], *members: str) -> RequestSpec:

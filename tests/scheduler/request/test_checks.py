@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,9 +27,9 @@ from moorage.scheduler.request.checks import (
     MAX_TOTAL_TEXT,
 )
 from moorage.scheduler.request.groups import MAX_AMOUNT
-from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.service import Scheduler
 
-from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ...fixtures.clouds import CONTEXT, host, new_uuids, request, started_scheduler
 
 UUID = "3f1f6a8e-6f0f-4a0b-9d3b-0c6a8f6f7f10"
 
@@ -195,21 +194,18 @@ HUGE = 3_000_000
 
 @pytest.fixture(scope="module")
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
-    folder: Path = tmp_path_factory.mktemp("cloud")
-    path = write_inventory(folder, *[host(f"h{i}") for i in range(40)])
-    conf = moorage_conf.load([], config_files=[])
-    conf.set_override("inventory_file", str(path), group="moorage")
     filters = [
-        *conf.filter_scheduler.enabled_filters,
+        *moorage_conf.load([], config_files=[]).filter_scheduler.enabled_filters,
         "JsonFilter",
         "DifferentHostFilter",
         "SimpleCIDRAffinityFilter",
     ]
-    conf.set_override("enabled_filters", filters, group="filter_scheduler")
-    scheduler = build(conf)
-    scheduler.start()
-    yield scheduler
-    scheduler.stop()
+    with started_scheduler(
+        tmp_path_factory.mktemp("cloud"),
+        *[host(f"h{i}") for i in range(40)],
+        options={"filter_scheduler": {"enabled_filters": filters}},
+    ) as scheduler:
+        yield scheduler
 
 
 def _hints(**hints: list[str]) -> RequestSpec:

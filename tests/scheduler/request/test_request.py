@@ -14,26 +14,20 @@ from typing import Any
 import pytest
 
 from moorage.objects import CellMapping, Destination, NetworkRequestList
-from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import InvalidRequest
 from moorage.scheduler.request import Request
 from moorage.scheduler.request.checks import check_fields, check_groups, check_query
 from moorage.scheduler.request.flavor_and_image import FlavorAndImage
 from moorage.scheduler.request.groups import flavor_groups, query_groups
-from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.service import Scheduler
 
-from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ...fixtures.clouds import CONTEXT, host, new_uuids, request, started_scheduler
 
 
 @pytest.fixture
 def scheduler(tmp_path: Path) -> Iterator[Scheduler]:
-    path = write_inventory(tmp_path, host("h1"), host("h2"))
-    conf = moorage_conf.load([], config_files=[])
-    conf.set_override("inventory_file", str(path), group="moorage")
-    made = build(conf)
-    made.start()
-    yield made
-    made.stop()
+    with started_scheduler(tmp_path, host("h1"), host("h2")) as scheduler:
+        yield scheduler
 
 
 def n_calls(run: Callable[[], object]) -> Counter[Any]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,45 +32,19 @@ from moorage.scheduler.rpc import (
     get_server,
     get_transport,
 )
-from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.service import Scheduler
 from moorage.scheduler.sources.push.source import ReportRequester
 from moorage.scheduler.sources.reported.hosts import ReportedHosts
 
 from ...fixtures.clouds import (
     CONTEXT,
     claimed,
-    host,
     new_uuids,
     request,
-    write_inventory,
 )
 from ...fixtures.waiting import wait_until
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
-
-
-@pytest.fixture
-def scheduler(tmp_path: Path) -> Iterator[Scheduler]:
-    hosts = [host("h1"), host("h2"), host("h3", cell="cell2")]
-    inventory_file = write_inventory(tmp_path, *hosts)
-    conf = moorage_conf.load([], config_files=[])
-    conf.set_override("inventory_file", str(inventory_file), group="moorage")
-    scheduler = build(conf)
-    scheduler.start()
-    yield scheduler
-    scheduler.stop()
-
-
-@pytest.fixture
-def transport(scheduler: Scheduler) -> Iterator[Any]:
-    """A bus on which the scheduler is served."""
-    transport = get_transport(scheduler.conf, "fake://")
-    server = get_server(scheduler.conf, transport, scheduler.endpoints)
-    server.start()
-    yield transport
-    server.stop()
-    server.wait()
-    transport.cleanup()
 
 
 @pytest.fixture
@@ -182,47 +155,6 @@ def test_cast_that_cannot_be_read_is_left_alone(
     wait_until(lambda: "Florist" in caplog.text and "Forester" in caplog.text)
     assert not list(scheduler.table.aggregates)
     assert _stock_client(transport, "1.1", namespace="baseapi").call({}, "ping", arg=1)
-
-
-def test_old_conductor_gets_dicts_and_claims_by_itself(
-    scheduler: Scheduler, transport: Any
-) -> None:
-    uuid = new_uuids()[0]
-    spec = Serializer().serialize_entity({}, request(instance_uuid=uuid))
-    [answer] = _stock_client(transport, "4.3").call(
-        CONTEXT, "select_destinations", spec_obj=spec
-    )
-    assert answer.keys() == {"host", "nodename", "limits"}
-    assert scheduler.placement.allocations(uuid).resources == {}
-
-
-def test_dicts_of_an_older_conductor_are_understood(transport: Any) -> None:
-    flavor = Serializer().serialize_entity({}, request().flavor)
-    request_spec = {
-        "num_instances": 1,
-        "image": {},
-        "instance_type": flavor,
-        "instance_properties": {
-            "uuid": new_uuids()[0],
-            "project_id": "project",
-            "user_id": "user",
-            "availability_zone": None,
-            "numa_topology": None,
-            "pci_requests": None,
-        },
-    }
-    [answer] = _stock_client(transport, "4.0").call(
-        CONTEXT,
-        "select_destinations",
-        request_spec=request_spec,
-        filter_properties={"ignore_hosts": ["h1", "H2"]},
-    )
-    assert answer["host"] == "h3"
-
-
-def test_request_without_any_spec_is_refused(transport: Any) -> None:
-    with pytest.raises(errors.InvalidRequest, match="neither spec_obj nor"):
-        _stock_client(transport).call(CONTEXT, "select_destinations")
 
 
 def test_ping_is_answered(transport: Any) -> None:

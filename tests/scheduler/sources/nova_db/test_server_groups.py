@@ -12,16 +12,15 @@ import sqlalchemy as sa
 from oslo_config import cfg
 
 from moorage.objects import InstanceGroup, RequestSpec, Selection
-from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.hosts import HostTable
-from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.service import Scheduler
 from moorage.scheduler.sources.base import GroupsUnavailable
 from moorage.scheduler.sources.file import FileSource
 from moorage.scheduler.sources.nova_db import NovaDBSource, schema
 
 from ....conftest import instance_uuid
-from ....fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ....fixtures.clouds import CONTEXT, host, new_uuids, request, started_scheduler
 from ....fixtures.database_servers import Database
 from .databases import Nova
 
@@ -178,16 +177,13 @@ def scheduler(nova: Nova, conf: cfg.ConfigOpts, tmp_path: Path) -> Iterator[Sche
         host(name, places={"rack": rack}, instances=ON.get(name, []))
         for name, rack in RACKS.items()
     ]
-    mine = moorage_conf.load([], config_files=[])
-    path = write_inventory(tmp_path, *hosts)
-    mine.set_override("inventory_file", str(path), group="moorage")
-    mine.set_override("levels", ["rack"], group="locality")
     source = nova.source(conf)
     source.start(HostTable())
-    scheduler = build(mine, source=_FileWithGroups(source))
-    scheduler.start()
-    yield scheduler
-    scheduler.stop()
+    options = {"locality": {"levels": ["rack"]}}
+    with started_scheduler(
+        tmp_path, *hosts, options=options, source=_FileWithGroups(source)
+    ) as scheduler:
+        yield scheduler
 
 
 def _spec(**hints: str) -> RequestSpec:
