@@ -21,6 +21,7 @@ from ..errors import (
     SchedulerError,
     shortened,
 )
+from ..locality.hints import locality_rules
 from ..placement.conditions import conditions_of
 from ..placement.health import NO_PROVIDERS
 from ..placement.query import Requirements, build_query
@@ -164,7 +165,7 @@ def build_requirements(
         levels
         and not request.skips_filters
         and any(isinstance(filter_, LocalityFilter) for filter_ in parts.filters)
-        and request.locality_rules(levels)
+        and locality_rules(request, levels)
     ):
         # The hosts of an allowed place may all be beyond a limit. The aggregates of the
         # place cannot be required instead: sharing providers are in no place.

@@ -16,8 +16,8 @@ from ...filters.metrics import MetricsFilter
 from ...objects import RequestSpec
 from ..drivers.restrictions import Restriction
 from ..hosts import AggregateMap
+from ..locality.hints import remove_hint
 from ..placement.constraints import ConstraintKind
-from ..request.locality import remove_hint
 from .query_checks import QueryPart, suffix_of
 from .reasons import CheckStage, HostReason
 
