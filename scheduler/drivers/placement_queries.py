@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from oslo_config import cfg
+
 from ...filters.locality import LocalityFilter
 from ..candidates import CandidatesQuery, Offer, QueryOffer
 from ..errors import (
@@ -25,7 +27,7 @@ from ..locality.hints import locality_rules
 from ..placement.conditions import conditions_of
 from ..placement.health import NO_PROVIDERS
 from ..placement.query import Requirements, build_query
-from ..prefilters import NetworkLookup, PrefilterRequest, is_enabled
+from ..prefilters import ENABLED_BY, NetworkLookup, PrefilterRequest
 from ..request import Request
 from .attachment_finder import apply_attachments, check_required
 from .claims.checks import FRESH_S, MAX_RECHECKED
@@ -171,6 +173,12 @@ def build_requirements(
         # place cannot be required instead: sharing providers are in no place.
         requirements.is_limited = False
     return requirements
+
+
+def is_enabled(name: str, conf: cfg.ConfigOpts) -> bool:
+    """Return whether the options enable a prefilter, which may change at any time."""
+    option = ENABLED_BY.get(name)
+    return option is None or bool(conf.scheduler[option])
 
 
 def run_prefilters(
