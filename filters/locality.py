@@ -23,6 +23,7 @@ from ..scheduler.locality import (
     reason_of_unknown,
     reason_without_host,
 )
+from ..scheduler.locality.hints import locality_rules
 from ..scheduler.request import Request
 from ..scheduler.request.locality import InPlaces, Rule, Spread, WithInstances
 from .base import BaseHostFilter, Mask, all_hosts
@@ -94,7 +95,7 @@ class LocalityFilter(BaseHostFilter):
         if not self._levels:
             return self
         prepared = copy.copy(self)
-        rules = Request.of(spec_obj).locality_rules(self._levels)
+        rules = locality_rules(Request.of(spec_obj), self._levels)
         prepared._rules = rules  # noqa: SLF001 - a copy of this filter
         return prepared
 
@@ -138,7 +139,7 @@ class LocalityFilter(BaseHostFilter):
     def _rules_of(self, spec_obj: RequestSpec) -> Sequence[Rule]:
         if self._rules is not None:
             return self._rules
-        return Request.of(spec_obj).locality_rules(self._levels)
+        return locality_rules(Request.of(spec_obj), self._levels)
 
     def _masks(self, hosts: HostBatch, spec_obj: RequestSpec) -> Masks:
         instance_uuid = spec_obj.instance_uuid if "instance_uuid" in spec_obj else None

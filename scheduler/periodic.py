@@ -34,7 +34,7 @@ class Periodic:
     Attributes
     ----------
     is_stopping : bool
-        Whether `stop` was called; a long call should then return early.
+        Whether `stop` or `end` was called; a long call should then return early.
     """
 
     def __init__(
@@ -73,10 +73,14 @@ class Periodic:
         """Make the next call now."""
         self._wake.set()
 
-    def stop(self, timeout_s: float | None = None) -> None:
-        """Make no further call; wait for one in progress, `timeout_s` at most."""
+    def end(self) -> None:
+        """Make no further call, without waiting; the function may call it."""
         self.is_stopping = True
         self._wake.set()
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Make no further call; wait for one in progress, `timeout_s` at most."""
+        self.end()
         if self._task is not None:
             self._task.join(timeout_s)
 
@@ -124,7 +128,7 @@ class Outage:
     def fail(
         self, cause: object, text: str, *values: object, level: int = logging.WARNING
     ) -> None:
-        """Count a failure, and log the first one.
+        """Count a failure, and log the first one; repetitions at debug level.
 
         Parameters
         ----------
@@ -134,8 +138,10 @@ class Outage:
         with self._lock:
             previous_cause, self.cause = self.cause, str(cause)
             self.n_failures += 1
-        if not previous_cause or (self._logs_causes and previous_cause != self.cause):
-            self._log.log(level, text, *values)
+        is_new = not previous_cause or (
+            self._logs_causes and previous_cause != self.cause
+        )
+        self._log.log(level if is_new else logging.DEBUG, text, *values)
 
     def end(self, text: str = "", *values: object, level: int = logging.INFO) -> None:
         """Record that it works; if it failed before, log `text` unless it is empty."""

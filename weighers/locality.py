@@ -15,6 +15,7 @@ from oslo_config import cfg
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch
 from ..scheduler.locality import Distances, Places, PlacesUsed, per_place
+from ..scheduler.locality.hints import soft_rules
 from ..scheduler.request import Request
 from ..scheduler.request.locality import HOST, SoftRule, Target
 from .base import BaseHostWeigher, Weights
@@ -48,7 +49,7 @@ class LocalityWeigher(BaseHostWeigher):
         if not self._levels:
             return self
         prepared = copy.copy(self)
-        rules = Request.of(spec_obj).soft_locality_rules(self._levels)
+        rules = soft_rules(Request.of(spec_obj), self._levels)
         prepared._rules = rules  # noqa: SLF001 - a copy of this weigher
         return prepared
 
@@ -99,7 +100,7 @@ class LocalityWeigher(BaseHostWeigher):
     def _rules_of(self, spec_obj: RequestSpec) -> Sequence[SoftRule]:
         if self._rules is not None:
             return self._rules
-        return Request.of(spec_obj).soft_locality_rules(self._levels)
+        return soft_rules(Request.of(spec_obj), self._levels)
 
 
 class _Nearness:

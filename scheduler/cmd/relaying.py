@@ -133,7 +133,7 @@ def _pages(conf: cfg.ConfigOpts, status: RelayStatus) -> Iterator[None]:
     if listening is None:
         yield
         return
-    from ..telemetry.relay_pages import make_relay_app
+    from ..telemetry.pages import make_relay_app
 
     with contextlib.closing(listening):
         app = make_relay_app(status)

@@ -35,18 +35,11 @@ from ..conf.locality import BOOT_VOLUME, PORTS
 from ..errors import InvalidRequest
 from ..hosts import HostAggregate, HostTable
 from ..locality import Places, place_of
+from ..locality.hints import AttachmentHint, AttachmentKind, attachment_hints
 from ..placement.allocations.limits import MAX_LOOKUPS
 from ..prefilters import no_valid_host
 from ..request import Request
-from ..request.locality import (
-    HOST,
-    AttachmentHint,
-    AttachmentKind,
-    InPlaces,
-    Rule,
-    SoftRule,
-    Target,
-)
+from ..request.locality import HOST, InPlaces, Rule, SoftRule, Target
 from ..waiting import Spawner, SystemWaiter, Waiter
 from .record import AttachmentRecord
 
@@ -135,7 +128,7 @@ class AttachmentFinder:
 
         Returns and raises as `FindsAttachments.find`.
         """
-        hints = request.attachment_hints(levels)
+        hints = attachment_hints(request, levels)
         has_volume = request.is_bfv and self._may_find(
             BOOT_VOLUME, AttachmentKind.VOLUME, table, conf
         )

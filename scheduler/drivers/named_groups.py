@@ -23,8 +23,8 @@ from ...filters.locality import LocalityFilter
 from ...objects import InstanceGroup, RequestSpec
 from ...weighers.locality import LocalityWeigher
 from ..errors import NoValidHost
+from ..locality.hints import SOFT_HINTS, named_uuids
 from ..request import Request
-from ..request.locality import SOFT_HINTS, named_uuids
 from ..request.server_group import ServerGroup
 from ..sources.base import GroupsUnavailable
 from .parts import Parts

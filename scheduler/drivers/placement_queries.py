@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from oslo_config import cfg
+
 from ...filters.locality import LocalityFilter
 from ..candidates import CandidatesQuery, Offer, QueryOffer
 from ..errors import (
@@ -21,10 +23,11 @@ from ..errors import (
     SchedulerError,
     shortened,
 )
+from ..locality.hints import locality_rules
 from ..placement.conditions import conditions_of
 from ..placement.health import NO_PROVIDERS
 from ..placement.query import Requirements, build_query
-from ..prefilters import NetworkLookup, PrefilterRequest, is_enabled
+from ..prefilters import ENABLED_BY, NetworkLookup, PrefilterRequest
 from ..request import Request
 from .attachment_finder import apply_attachments, check_required
 from .claims.checks import FRESH_S, MAX_RECHECKED
@@ -164,12 +167,18 @@ def build_requirements(
         levels
         and not request.skips_filters
         and any(isinstance(filter_, LocalityFilter) for filter_ in parts.filters)
-        and request.locality_rules(levels)
+        and locality_rules(request, levels)
     ):
         # The hosts of an allowed place may all be beyond a limit. The aggregates of the
         # place cannot be required instead: sharing providers are in no place.
         requirements.is_limited = False
     return requirements
+
+
+def is_enabled(name: str, conf: cfg.ConfigOpts) -> bool:
+    """Return whether the options enable a prefilter, which may change at any time."""
+    option = ENABLED_BY.get(name)
+    return option is None or bool(conf.scheduler[option])
 
 
 def run_prefilters(

@@ -16,9 +16,9 @@ from ...filters.remedy import Remedy, ValuesOfHosts, values_text
 from ...objects import ImageMetaProps, RequestSpec
 from ..drivers.restrictions import Restriction
 from ..hosts import AggregateMap, HostAggregate, HostBatch
+from ..locality.hints import remove_hint
 from ..placement.constraints import ConstraintKind
 from ..request import Request
-from ..request.locality import remove_hint
 from .query_checks import QueryPart, suffix_of
 from .reasons import CheckStage, HostReason
 

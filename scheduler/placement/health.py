@@ -27,7 +27,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from ..errors import PlacementError, PlacementUnavailable
-from ..waiting import Spawner, Task, ThreadSpawner
+from ..periodic import Periodic
+from ..waiting import Spawner, ThreadSpawner
 from .allocations.limits import (
     CIRCUIT_FIRST_PAUSE_S,
     CIRCUIT_MAX_FAILURES,
@@ -114,9 +115,15 @@ class PlacementHealth:
         self._failures = _Failures(clock())
         self._has_answered = False
         self._reason = "Placement has not been polled yet."
-        self._poller: Task | None = None
-        self._is_stopping = False
-        self._wake = self._spawner.event()
+        self._probe: Callable[[], object] = lambda: None
+        self._polling = Periodic(
+            self._poll,
+            self._next_poll_s,
+            log=LOG,
+            what="Polling Placement",
+            name="placement-watch",
+            spawner=self._spawner,
+        )
         self._has_providers: bool | None = None  # None: unknown
         self._registration_check_at = clock()
 
@@ -225,7 +232,7 @@ class PlacementHealth:
                 LOG.error("%s", self._describe(failures))
         if was_ready and not self.is_ready:
             LOG.warning("Not ready until Placement answers: %s", why)
-            self._wake.set()
+            self._polling.wake()
 
     def _pause(self, failures: _Failures) -> None:
         doublings = min(failures.n_probes, _MAX_DOUBLINGS)
@@ -259,48 +266,37 @@ class PlacementHealth:
         probe : callable
             Sends a guarded call; it may raise PlacementError.
         """
-        self._send(probe)
+        self._probe = probe
+        self._send_probe()
         if not self.is_ready:
             LOG.warning(
                 "Placement does not answer yet; requests will fail: %s", self._reason
             )
-        with self._lock:
-            if self._poller is None and not self._is_stopping:
-                self._poller = self._spawner.spawn(
-                    lambda: self._poll(probe), name="placement-watch"
-                )
+        self._polling.start()
 
     def stop(self) -> None:
         """Stop polling; wait at most `STOP_S` for a poll in flight."""
-        with self._lock:
-            self._is_stopping = True
-            poller = self._poller
-        self._wake.set()
-        if poller is not None:
-            poller.join(STOP_S)
+        self._polling.stop(STOP_S)
 
-    def _send(self, probe: Callable[[], object]) -> None:
+    def _send_probe(self) -> None:
         try:
-            probe()
+            self._probe()
         except PlacementError as e:
             self._reason = str(e)
         else:
             self._has_answered = True
 
-    def _poll(self, probe: Callable[[], object]) -> None:
-        while True:
-            left_s = PROBE_AFTER_S - self._silent_s if self.is_ready else 0.0
-            # A call that fails ends the wait.
-            self._wake.wait(max(POLL_INTERVAL_S, left_s))
-            self._wake.clear()
-            if self._is_stopping:
-                return
-            was_ready = self.is_ready
-            if self.pause_left_s or (was_ready and self._silent_s < PROBE_AFTER_S):
-                continue
-            self._send(probe)
-            if self.is_ready and not was_ready:
-                LOG.info("Placement answers")
+    def _next_poll_s(self) -> float:
+        left_s = PROBE_AFTER_S - self._silent_s if self.is_ready else 0.0
+        return max(POLL_INTERVAL_S, left_s)
+
+    def _poll(self) -> None:
+        was_ready = self.is_ready
+        if self.pause_left_s or (was_ready and self._silent_s < PROBE_AFTER_S):
+            return
+        self._send_probe()
+        if self.is_ready and not was_ready:
+            LOG.info("Placement answers")
 
     @property
     def _silent_s(self) -> float:

@@ -4,8 +4,6 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from oslo_config import cfg
-
 from .base import (
     AggregateFacts,
     Aggregates,
@@ -45,12 +43,6 @@ ENABLED_BY: Mapping[str, str] = MappingProxyType(
 )
 
 
-def is_enabled(name: str, conf: cfg.ConfigOpts) -> bool:
-    """Return whether the options enable a prefilter, which may change at any time."""
-    option = ENABLED_BY.get(name)
-    return option is None or bool(conf.scheduler[option])
-
-
 __all__ = [
     "DEFAULT_PREFILTERS",
     "ENABLED_BY",
@@ -60,6 +52,5 @@ __all__ = [
     "NetworkLookup",
     "Prefilter",
     "PrefilterRequest",
-    "is_enabled",
     "no_valid_host",
 ]

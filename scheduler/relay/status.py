@@ -43,6 +43,11 @@ class RelayStatus:
     last_write_at: float | None = None
 
     @property
+    def is_leader(self) -> bool:
+        """Whether the relay leads."""
+        return self.role is RelayRole.LEADER
+
+    @property
     def is_ready(self) -> bool:
         """Whether the relay leads and writes, or is a follower that could lead."""
         has_joined = self.role in (RelayRole.FOLLOWER, RelayRole.LEADER)

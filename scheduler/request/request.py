@@ -15,14 +15,7 @@ import os_resource_classes as orc
 from .checks import check_fields, check_groups, check_query
 from .flavor_and_image import CPUPolicy, FlavorAndImage, cpu_policy, set_field
 from .groups import FlavorGroups, QueryGroup, flavor_groups, query_groups
-from .locality import (
-    AttachmentHint,
-    Rule,
-    SoftRule,
-    attachment_hints,
-    locality_rules,
-    soft_rules,
-)
+from .locality import Rule, SoftRule
 from .numa import Guest, Networks
 from .pci import read_requests
 from .server_group import ServerGroup
@@ -185,11 +178,9 @@ class Request:
         self.pci_requests = (
             read_requests(devices) if set_field(devices, "requests") else ()
         )
-        # Rules about places: those of hints and extra specs, by the levels for which
-        # they were read, and those of volumes and ports.
-        self._rules: dict[tuple[str, ...], tuple[Rule, ...]] = {}
-        self._attachment_rules: tuple[Rule, ...] = ()
-        self._attachment_preferences: tuple[SoftRule, ...] = ()
+        # The rules about places that volumes and ports set.
+        self.attachment_rules: tuple[Rule, ...] = ()
+        self.attachment_preferences: tuple[SoftRule, ...] = ()
 
     @classmethod
     def validated(cls, spec_obj: RequestSpec) -> Self:
@@ -317,47 +308,13 @@ class Request:
 
     # -- rules about places ---------------------------------------------------------
 
-    def locality_rules(self, levels: Sequence[str]) -> Sequence[Rule]:
-        """Return the rules about places at these levels; see `locality_rules`.
-
-        Raises
-        ------
-        InvalidRequest
-            A hint or an extra spec about places is malformed.
-        """
-        key = tuple(levels)
-        if key not in self._rules:
-            self._rules[key] = (*locality_rules(self, key), *self._attachment_rules)
-        return self._rules[key]
-
-    def soft_locality_rules(self, levels: Sequence[str]) -> Sequence[SoftRule]:
-        """Return the preferences about places at these levels; see `soft_rules`.
-
-        Raises
-        ------
-        InvalidRequest
-            A hint or an extra spec about places is malformed.
-        """
-        return (*soft_rules(self, levels), *self._attachment_preferences)
-
-    def attachment_hints(self, levels: Sequence[str]) -> Sequence[AttachmentHint]:
-        """Return the volumes and ports that hints name; see `attachment_hints`.
-
-        Raises
-        ------
-        InvalidRequest
-            One of the hints is malformed.
-        """
-        return attachment_hints(self, levels)
-
     def set_attachment_rules(
         self, rules: Sequence[Rule], preferences: Sequence[SoftRule]
     ) -> None:
         """Add the rules and preferences about places that volumes and ports set.
 
-        `locality_rules` and `soft_locality_rules` then return them, too. Called before
-        filters and weighers are prepared.
+        `locality.hints` then returns them, too. Called before filters and weighers are
+        prepared.
         """
-        self._attachment_rules = tuple(rules)
-        self._attachment_preferences = tuple(preferences)
-        self._rules.clear()
+        self.attachment_rules = tuple(rules)
+        self.attachment_preferences = tuple(preferences)

@@ -8,9 +8,12 @@ hexadecimal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, convert
 
 from ..hosts import HostPools, HostTopology
 from ..hosts.columns import (
@@ -38,7 +41,7 @@ def writer_of(column: Column) -> Convert:
 def reader_of(column: Column) -> Convert:
     """Return the function that converts plain data to a column's value.
 
-    The function raises TypeError, ValueError or LookupError for invalid data.
+    The function raises ValueError for invalid data.
     """
     _, read = _KINDS.get(column.kind, _OF_TEXTS)
     return read
@@ -48,30 +51,17 @@ def _same(value: Any) -> Any:  # noqa: ANN401 - text or None
     return value
 
 
-def _text(value: Any) -> str | None:  # noqa: ANN401 - untrusted
-    if value is None or type(value) is str:
-        return value
-    raise TypeError(f"a {type(value).__name__} where a text is needed")
-
-
 def _write_mapping(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if value is None else dict(value)
 
 
-def _read_texts(value: Any) -> Mapping[str, str]:  # noqa: ANN401 - untrusted
-    return MappingProxyType({str(key): str(text) for key, text in value.items()})
+def _read_texts(value: object) -> Mapping[str, str]:
+    return MappingProxyType(convert(value, dict[str, str]))
 
 
-def _read_numbers(value: Any) -> Mapping[str, float] | None:  # noqa: ANN401 - as above
-    if value is None:
-        return None
-    if not all(type(number) in (int, float) for number in value.values()):
-        raise TypeError("a metric is no number")
-    return MappingProxyType({str(key): v for key, v in value.items()})
-
-
-def _read_tuples(value: Any) -> tuple[tuple[str, ...], ...]:  # noqa: ANN401 - as above
-    return tuple(tuple(map(str, pair)) for pair in value)
+def _read_numbers(value: object) -> Mapping[str, float] | None:
+    numbers = convert(value, dict[str, int | float] | None)
+    return None if numbers is None else MappingProxyType(numbers)
 
 
 # -- NUMA cells ----------------------------------------------------------------------
@@ -96,41 +86,26 @@ def _write_cell(cell: HostCell) -> list[Any]:
     ]  # fmt: skip
 
 
-def _read_topology(value: Any) -> HostTopology | None:  # noqa: ANN401 - untrusted
-    return None if value is None else HostTopology(tuple(map(_read_cell, value)))
+def _read_topology(value: object) -> HostTopology | None:
+    cells = convert(value, list[_Cell] | None)
+    return None if cells is None else HostTopology(tuple(map(_read_cell, cells)))
 
 
-def _read_cell(value: Sequence[Any]) -> HostCell:
-    hardware, cpu_usage, memory_usage, pinned, pages = value
-    id_, cpus, pcpus, siblings, memory_mb, socket, physnets, is_tunneled = hardware
+def _read_cell(cell: _Cell) -> HostCell:
+    hardware, cpu_usage, memory_usage, pinned, pages = cell
     return HostCell(
-        CellHardware(
-            int(id_),
-            _cpus(cpus),
-            _cpus(pcpus),
-            tuple(map(_cpus, siblings)),
-            int(memory_mb),
-            None if socket is None else int(socket),
-            frozenset(map(str, physnets)),
-            bool(is_tunneled),
-        ),
-        int(cpu_usage),
-        int(memory_usage),
-        int(pinned, 16),
-        tuple(Pages(*map(int, page)) for page in pages),
+        CellHardware(*hardware), cpu_usage, memory_usage, int(pinned, 16), pages
     )
 
 
-def _cpus(value: Sequence[Any]) -> tuple[int, ...]:
-    cpus = tuple(map(int, value))
-    if not all(0 <= cpu < _MAX_CPUS for cpu in cpus):
-        raise ValueError("a CPU's number is out of range")
-    return cpus
-
-
-#: The lowest CPU number that is refused. A set of CPUs is the bits of an integer, so
-#: that a high number needs much memory.
-_MAX_CPUS: Final = 1 << 16
+#: A set of CPUs is the bits of an integer, so that a high number needs much memory.
+_Cpu = Annotated[int, Meta(ge=0, lt=1 << 16)]
+_Cpus = tuple[_Cpu, ...]
+#: The lists that `_write_cell` returns.
+_Hardware = tuple[
+    int, _Cpus, _Cpus, tuple[_Cpus, ...], int, int | None, frozenset[str], bool
+]
+_Cell = tuple[_Hardware, int, int, str, tuple[Pages, ...]]
 
 
 # -- PCI devices -----------------------------------------------------------------------
@@ -142,30 +117,33 @@ def _write_pools(pools: HostPools) -> list[Any]:
     ]
 
 
-def _read_pools(value: Any) -> HostPools:  # noqa: ANN401 - untrusted
-    return HostPools(tuple(map(_read_pool, value)))
-
-
-def _read_pool(value: Sequence[Any]) -> Pool:
-    items, count, rp_uuid, index = value
-    pairs = tuple((str(key), _hashable(text)) for key, text in items)
-    return Pool(PoolKind(pairs), int(count), _text(rp_uuid), int(index))
+def _read_pools(value: object) -> HostPools:
+    pools = convert(
+        value, list[tuple[tuple[tuple[str, Any], ...], int, str | None, int]]
+    )
+    return HostPools(
+        tuple(
+            Pool(
+                PoolKind(tuple((key, _hashable(text)) for key, text in items)),
+                count, rp_uuid, index,
+            )
+            for items, count, rp_uuid, index in pools
+        )
+    )  # fmt: skip
 
 
 def _hashable(value: Any) -> Any:  # noqa: ANN401 - untrusted
     if isinstance(value, list):
         return tuple(map(_hashable, value))
-    if value is None or isinstance(value, str | int):
-        return value
-    raise TypeError(f"a {type(value).__name__} in a PCI device pool")
+    return convert(value, str | int | bool | None)
 
 
-_OF_TEXTS: Final[tuple[Convert, Convert]] = (_same, _text)
+_OF_TEXTS: Final[tuple[Convert, Convert]] = (_same, partial(convert, type=str | None))
 _KINDS: Final[Mapping[ColumnType, tuple[Convert, Convert]]] = {
     TEXTS: (_write_mapping, _read_texts),
     NUMBERS: (_write_mapping, _read_numbers),
-    TRIPLES: (_same, _read_tuples),
-    PLACES: (_same, _read_tuples),
+    TRIPLES: (_same, partial(convert, type=tuple[tuple[str, ...], ...])),
+    PLACES: (_same, partial(convert, type=tuple[tuple[str, ...], ...])),
     TOPOLOGY: (_write_topology, _read_topology),
     POOLS: (_write_pools, _read_pools),
 }

@@ -17,6 +17,7 @@ from moorage.filters.locality import LocalityFilter
 from moorage.objects import InstanceGroup, RequestSpec
 from moorage.scheduler.errors import InvalidRequest
 from moorage.scheduler.hosts import Consumption, HostBatch
+from moorage.scheduler.locality.hints import locality_rules
 from moorage.scheduler.request import Request
 from moorage.scheduler.request.locality import AtMost, Spread
 
@@ -180,7 +181,7 @@ def test_hints_never_loosen_what_the_flavor_sets(
     members = _group("anti-affinity", ONE, TWO)
     asked = spec(instance_group=members, scheduler_hints=hints, extra_specs=specs)
     found: dict[str, int] = {}
-    for rule in Request.validated(asked).locality_rules(LEVELS):
+    for rule in locality_rules(Request.validated(asked), LEVELS):
         assert isinstance(rule, AtMost | Spread)
         found[rule.level] = rule.limit if isinstance(rule, AtMost) else rule.max_skew
     assert found == limits

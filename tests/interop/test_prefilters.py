@@ -26,6 +26,7 @@ from moorage.objects import (
     RequestSpec,
 )
 from moorage.scheduler.conf import load
+from moorage.scheduler.drivers.placement_queries import is_enabled
 from moorage.scheduler.drivers.plugins import load_prefilters
 from moorage.scheduler.errors import InvalidRequest, NoValidHost
 from moorage.scheduler.placement.query import (
@@ -36,7 +37,6 @@ from moorage.scheduler.prefilters import (
     DEFAULT_PREFILTERS,
     NetworkLookup,
     PrefilterRequest,
-    is_enabled,
 )
 from moorage.scheduler.request import Request
 

@@ -86,6 +86,29 @@ def test_wake_calls_at_once_and_stop_ends_the_thread() -> None:
     assert "poller" not in {thread.name for thread in threading.enumerate()}
 
 
+def test_function_can_end_its_thread() -> None:
+    calls: list[None] = []
+    threads = HandThreads(HandTime())
+    polling = periodic(lambda: (calls.append(None), polling.end()), spawner=threads)
+    polling.start()
+    threads.run_for(35.0)
+    assert len(calls) == 1
+    assert polling.is_stopping
+
+
+def test_repeated_failure_is_logged_at_debug_level(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outage = Outage(LOG)
+    with caplog.at_level(logging.DEBUG):
+        for cause in ("refused", "timeout"):
+            outage.fail(cause, "It fails: %s", cause)
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("WARNING", "It fails: refused"),
+        ("DEBUG", "It fails: timeout"),
+    ]
+
+
 def test_first_failure_and_recovery_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

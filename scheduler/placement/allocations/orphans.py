@@ -36,6 +36,7 @@ from ...errors import (
     PlacementUnavailable,
 )
 from ...instances import InstanceLocation, InstanceState
+from ...periodic import Outage
 from ...waiting import Rng, Spawner, SystemWaiter, Task, ThreadSpawner, Waiter
 from ..answers import ConsumerAllocations, DesiredAllocations
 from ..client import PlacementClient
@@ -154,7 +155,7 @@ class Orphans:
         self.n_not_started = self.n_failed_checks = 0
         #: Consumers whose last check failed unexpectedly.
         self._failing: set[str] = set()
-        self._failure = ""
+        self._start_outage = Outage(LOG)
 
     def __len__(self) -> int:
         """Return how many allocations may be held that no answer named."""
@@ -163,7 +164,7 @@ class Orphans:
     @property
     def note(self) -> str:
         """Why orphans are not checked now; "" if they are."""
-        return self._failure
+        return self._start_outage.cause
 
     @property
     def suspected(self) -> list[str]:
@@ -207,14 +208,13 @@ class Orphans:
                 self._thread = self._spawner.spawn(self._run, name="orphans")
             except RuntimeError as e:
                 self.n_not_started += 1
-                if not self._failure:
-                    LOG.error(
-                        "The thread that releases orphaned claims cannot be started: "
-                        "%s; retrying with each request", e,
-                    )  # fmt: skip
-                self._failure = f"Orphaned claims cannot be released now: {e}."
+                self._start_outage.fail(
+                    f"Orphaned claims cannot be released now: {e}.",
+                    "The thread that releases orphaned claims cannot be started: %s; "
+                    "retrying with each request", e, level=logging.ERROR,
+                )  # fmt: skip
             else:
-                self._failure = ""
+                self._start_outage.end()
 
     def forget_claimed(self, consumer_uuids: Iterable[str]) -> None:
         """Forget orphans of instances that a request was granted a claim for.

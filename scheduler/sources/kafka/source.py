@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ from ..reported.revisions import Route
 from ..reported.source import (
     CHECK_CLAIMS_EVERY_S,
     FORGET_EVERY_S,
+    STOP_S,
     Interval,
     ReportedSource,
 )
@@ -105,6 +107,8 @@ class KafkaSource(ReportedSource):
         self._outage: _Outage | None = None
         self._uncounted = UncountedTime()
         self._failure = ""
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
 
     # -- the start -----------------------------------------------------------------
 
@@ -175,9 +179,19 @@ class KafkaSource(ReportedSource):
         applier, hosts = self._applier, self._hosts
         reader = self._reader = self._open(fetch_wait_ms=_FOLLOWING_WAIT_MS)
         reader.follow(self._offsets)
-        self._start_thread(
-            "moorage-kafka", lambda: self._follow(reader, applier, hosts)
+        self._thread = threading.Thread(
+            target=self._follow,
+            args=(reader, applier, hosts),
+            name="moorage-kafka",
+            daemon=True,
         )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop following the topics."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(STOP_S)
 
     # -- following -----------------------------------------------------------------
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from oslo_db.exception import DBDuplicateEntry
 
 from ...errors import ConfigurationError
 from ...failures import Failure, cause_of
+from ...periodic import Outage, Periodic
 from ...polling.times import UtcMicroseconds
 from .engines import Engines
 from .heartbeats import BaseHeartbeats
@@ -100,9 +100,15 @@ class ServiceRecord:
         self._engines = engines
         self._heartbeats = heartbeats
         self._id: int | None = None
-        self._is_troubled = False
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._outage = Outage(LOG)
+        self._writing = Periodic(
+            self._write,
+            interval_s if interval_s > 0 else _RETRY_S,
+            log=LOG,
+            what="Writing the service record",
+            name="moorage service record",
+            is_immediate=True,
+        )
 
     def start(self) -> None:
         """Start a thread that registers the scheduler and writes heartbeats.
@@ -110,16 +116,11 @@ class ServiceRecord:
         This method never fails: an unavailable database is retried at the next
         heartbeat.
         """
-        self._thread = threading.Thread(
-            target=self._run, name="moorage service record", daemon=True
-        )
-        self._thread.start()
+        self._writing.start()
 
     def stop(self) -> None:
         """Stop writing, and close the connections of `engines`; the row stays."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(_STOP_S)
+        self._writing.stop(_STOP_S)
         if self._engines is not None:
             self._engines.dispose()
 
@@ -182,34 +183,21 @@ class ServiceRecord:
 
     # -- in the background -------------------------------------------------------------
 
-    def _run(self) -> None:
-        is_beating = self._interval_s > 0
-        pause_s = self._interval_s if is_beating else _RETRY_S
-        while True:
-            self._try()
-            is_done = not is_beating and self._id is not None
-            if is_done or self._stopping.wait(pause_s):
-                return
-
-    def _try(self) -> None:
+    def _write(self) -> None:
+        level = logging.WARNING
         try:
-            row_exists = self.report()
+            failure = ""
+            if not self.report():
+                level, failure = logging.ERROR, _DELETED
         except Exception as e:  # whatever a driver raises; it is retried
-            self._log_once(
-                logging.WARNING, f"cannot be written; retrying: {cause_of(e)}"
-            )
-            return
-        if not row_exists:
-            self._log_once(logging.ERROR, _DELETED)
-        elif self._is_troubled:
-            self._is_troubled = False
-            LOG.info("The service record of %s is written again", self._host)
-
-    def _log_once(self, level: int, failure: str) -> None:
-        """Log a failure; log its repetitions at debug level until the next success."""
-        level = logging.DEBUG if self._is_troubled else level
-        LOG.log(level, "The service record of %s %s", self._host, failure)
-        self._is_troubled = True
+            failure = f"cannot be written; retrying: {cause_of(e)}"
+        if failure:
+            text = "The service record of %s %s"
+            self._outage.fail(failure, text, self._host, failure, level=level)
+        else:
+            self._outage.end("The service record of %s is written again", self._host)
+        if self._interval_s <= 0 and self._id is not None:
+            self._writing.end()
 
 
 def record_of(

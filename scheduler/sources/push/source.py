@@ -17,10 +17,12 @@ from oslo_config import cfg
 
 from ...clock import now_s, utc_text
 from ...hosts import HostTable
+from ...periodic import Periodic
 from ..reported.hosts import ReportedHosts
 from ..reported.source import (
     CHECK_CLAIMS_EVERY_S,
     FORGET_EVERY_S,
+    STOP_S,
     Interval,
     ReportedSource,
 )
@@ -179,6 +181,7 @@ class PushSource(ReportedSource):
         self._requester = ReportRequester()
         self._writer: WriteBehind | None = None
         self._aggregates: StoredAggregates | None = None
+        self._maintenance: Periodic | None = None
 
     def connect(self, send: SendRequest) -> None:
         """Set the function that sends requests to agents.
@@ -219,18 +222,24 @@ class PushSource(ReportedSource):
             raise RuntimeError("PushSource.start_polling: call start first")
         hosts, writer = self._hosts, self._writer
         writer.start()
-        self._start_thread("moorage-push", lambda: self._maintain(hosts, writer))
-
-    def _maintain(self, hosts: ReportedHosts, writer: WriteBehind) -> None:
-        """Request missing reports, forget silent hosts and end reported claims."""
-        intervals = (
-            Interval(FORGET_EVERY_S, lambda: writer.mark_deleted(hosts.forget_lost())),
-            Interval(CHECK_CLAIMS_EVERY_S, hosts.end_reported_claims),
+        forgetting = Interval(
+            FORGET_EVERY_S, lambda: writer.mark_deleted(hosts.forget_lost())
         )
-        while not self._stopping.wait(_REQUEST_EVERY_S):
+        claims = Interval(CHECK_CLAIMS_EVERY_S, hosts.end_reported_claims)
+
+        def maintain() -> None:
             self._requester.send_due()
-            for interval in intervals:
-                interval.run_if_due()
+            forgetting.run_if_due()
+            claims.run_if_due()
+
+        self._maintenance = Periodic(
+            maintain,
+            _REQUEST_EVERY_S,
+            log=LOG,
+            what="Requesting reports and forgetting hosts",
+            name="moorage-push",
+        )
+        self._maintenance.start()
 
     def apply(self, reports: Iterable[object]) -> None:
         """Apply reports and deltas in wire format, in order.
@@ -288,7 +297,8 @@ class PushSource(ReportedSource):
 
     def stop(self) -> None:
         """Stop the threads, after writing the remaining reports to the store."""
-        super().stop()
+        if self._maintenance is not None:
+            self._maintenance.stop(STOP_S)
         if self._writer is not None:
             self._writer.stop()
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -19,8 +18,8 @@ from .hosts import ReportCounts, ReportedHosts
 FORGET_EVERY_S: Final = 10.0
 #: A running host reports the instances claimed on it well within this interval.
 CHECK_CLAIMS_EVERY_S: Final = 30.0
-#: Seconds that `stop` waits for the thread.
-_STOP_S: Final = 10.0
+#: Seconds that `stop` waits for the thread of the source.
+STOP_S: Final = 10.0
 
 
 class Interval:
@@ -45,7 +44,7 @@ class Interval:
 
 
 class ReportedSource(BaseHostSource):
-    """Answer from the newest reports of hosts, which a thread of the subclass applies.
+    """Answer from the newest reports of hosts, which the subclass applies.
 
     A subclass sets `_hosts` when it starts.
 
@@ -68,8 +67,6 @@ class ReportedSource(BaseHostSource):
         super().__init__(conf)
         self._clock = clock
         self._hosts: ReportedHosts | None = None
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
 
     @property
     def counts(self) -> ReportCounts:
@@ -98,13 +95,3 @@ class ReportedSource(BaseHostSource):
     def refused_report(self, host: str) -> tuple[float, str] | None:
         """Return when and why the newest report of a host was refused."""
         return None if self._hosts is None else self._hosts.refusals.newest(host)
-
-    def stop(self) -> None:
-        """Stop the thread."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(_STOP_S)
-
-    def _start_thread(self, name: str, run: Callable[[], None]) -> None:
-        self._thread = threading.Thread(target=run, name=name, daemon=True)
-        self._thread.start()

@@ -14,6 +14,7 @@ from oslo_config import cfg
 
 from moorage.filters.compute import ComputeFilter
 from moorage.scheduler.conf.filter_scheduler import DEFAULT_FILTERS
+from moorage.scheduler.drivers.placement_queries import is_enabled
 from moorage.scheduler.drivers.plugins import (
     REMOVED_FILTERS,
     load_filters,
@@ -25,7 +26,6 @@ from moorage.scheduler.errors import PluginError
 from moorage.scheduler.prefilters import (
     DEFAULT_PREFILTERS,
     ENABLED_BY,
-    is_enabled,
 )
 from moorage.scheduler.sources.file import FileSource
 

@@ -258,6 +258,26 @@ def test_gap_is_followed_by_a_report_request(scheduler: Scheduler, wire: Wire) -
     assert scheduler.table.has_node(NODE)
 
 
+def test_missing_reports_are_requested_after_an_unexpected_error(
+    scheduler: Scheduler, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors = [RuntimeError("can't start new thread")]
+
+    def request_report(_topic: str, _server: str, node: str) -> bool:
+        if errors:
+            raise errors.pop()
+        return wire.reporter.send_whole_report(node)
+
+    wire.reporter.report(host(host="h1"))
+    wire.casts()  # lost
+    wire.reporter.report(host(host="h1"))
+    scheduler.receive(*wire.casts())
+    scheduler.source.connect(request_report)
+    polling(scheduler)
+    wait_until(lambda: wire.sent)
+    assert "Requesting reports and forgetting hosts failed; retrying" in caplog.text
+
+
 def test_reports_before_the_start_are_left_out(wire: Wire) -> None:
     source = PushSource()
     wire.reporter.report(host(host="h1"))
