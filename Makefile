@@ -67,7 +67,7 @@ test-all: venv peer
 # each commit, for so many seconds on each core. Prints requests; a failure has its seed.
 SECONDS ?= 600
 faults: venv
-	MOORAGE_FAULTS_SECONDS=$(SECONDS) $(BIN)/python -m pytest -n $$(nproc) -q -rP \
+	MOORAGE_FAULTS_SECONDS=$(SECONDS) $(BIN)/python -m pytest -n $$(nproc) -q -rP --show-capture=stdout \
 	    tests/simulation -k "new_seeds or failed_before" $(PYTEST_ARGS)
 
 # Lines of the product that `make test` runs, in all processes; takes about twice as long.
