@@ -60,8 +60,15 @@ class _History:
             "/traits/CUSTOM_B",
             "/resource_classes/CUSTOM_THING",
         ]
-        requests = [("PUT", name, None, "1.36") for name in names]
-        return [*requests, *(self._create() for _ in range(6))]
+        requests: list[_Request] = [("PUT", name, None, "1.36") for name in names]
+        for each in self._uuids:
+            body: dict[str, Any] = {"uuid": each, "name": f"first {each}"}
+            requests.append(("POST", "/resource_providers", body, "1.36"))
+            inventories = {name: self._inventory() for name in _CLASSES}
+            body = {"inventories": inventories, "resource_provider_generation": 0}
+            url = f"/resource_providers/{each}/inventories"
+            requests.append(("PUT", url, body, "1.36"))
+        return requests
 
     def next(self) -> _Request:
         """Return the next request: a new one, or one that was sent before."""
@@ -161,7 +168,8 @@ class _History:
     def _body(self, consumer: str, microversion: str) -> dict[str, Any]:
         rng = self._rng
         allocations = {}
-        for provider in {self._provider() for _ in range(rng.choice((0, 1, 1, 1, 2)))}:
+        n_providers = rng.choice((0, 1, 1, 1, 1, 1, 2))
+        for provider in [self._provider() for _ in range(n_providers)]:
             names: Any = list(
                 self._ask(f"/resource_providers/{provider}/usages").get("usages", ())
             )
@@ -171,6 +179,8 @@ class _History:
             amounts = {name: rng.choice((1, 1, 2, 3, 4)) for name in names}
             allocations[provider] = {"resources": amounts}
         known = self._ask(f"/allocations/{consumer}").get("consumer_generation")
+        if known is None:  # a refused write may have left it, with no allocation
+            known = rng.choice((None, 0))
         body = {
             "allocations": allocations,
             "project_id": rng.choice(("project", "other project")),
