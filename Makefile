@@ -29,7 +29,7 @@ done; \
 echo "$(1): installed in $$(($$(date +%s) - start)) s"
 endef
 
-.PHONY: venv peer demo demo-page quick test test-deep test-all coverage check lint types bench docs screenshots clean
+.PHONY: venv peer demo demo-page quick test test-deep test-all faults coverage check lint types bench docs screenshots clean
 
 venv: $(VENV)/.done
 $(VENV)/.done: setup.cfg pyproject.toml
@@ -66,6 +66,13 @@ test-deep: venv peer
 # between `test` and `test-deep`.
 test-all: venv peer
 	$(PYTEST) --hypothesis-profile deep $(PYTEST_ARGS)
+
+# Seeds of simulated schedulers, faults and kills on a model of Placement: new ones for
+# each commit, for so many seconds on each core. Prints requests; a failure has its seed.
+SECONDS ?= 600
+faults: venv
+	MOORAGE_FAULTS_SECONDS=$(SECONDS) $(BIN)/python -m pytest -n $$(nproc) -q -rP --show-capture=stdout \
+	    tests/simulation -k "new_seeds or failed_before" $(PYTEST_ARGS)
 
 # Lines of the product that `make test` runs, in all processes; takes about twice as long.
 coverage: venv

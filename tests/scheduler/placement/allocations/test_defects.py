@@ -348,7 +348,7 @@ def test_claim_found_during_its_owners_group_check_is_answered_once(
 
 LARGE = {"vcpus": 512, "memory_mb": 1 << 20, "local_gb": 10_000}
 HOSTS = [f"h{number}" for number in range(8)]
-N_SEEDS = 2  # test_torture.py draws many more orders
+N_SEEDS = 2  # tests/simulation draws many more orders
 
 
 def _hosts_of(answers: Sequence[object]) -> set[str]:

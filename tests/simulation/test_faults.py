@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedulers on bad connections, killed at any step, neither leak nor lose claims.
+
+Each seed is run on virtual time: on the real Placement some seeds, of which a part
+follows a replica of its database, and on the model of Placement as many as the time
+allows, other ones for each commit. One that fails prints everything that happened,
+and happens the same way again: `MOORAGE_FAULTS_SEEDS=17` runs it on both.
+`make faults SECONDS=600` runs the model's seeds for so long on all cores.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ..fixtures.placement_model import PlacementModel
+from ..fixtures.placement_servers import EmbeddedPlacementFixture
+from .simulation import Outcome, simulate
+
+_FOLDER: Final = Path(__file__).parent
+#: How long each share of the model's seeds runs, and the number of shares, which
+#: workers run at once.
+_SECONDS: Final = float(os.environ.get("MOORAGE_FAULTS_SECONDS", "90"))
+_SHARES: Final = os.cpu_count() or 1
+#: Seeds that are run on both; with none, those of the file and new ones.
+_CHOSEN: Final = [int(s) for s in os.environ.get("MOORAGE_FAULTS_SEEDS", "").split()]
+_OF_REAL: Final = _CHOSEN or range(20)
+
+pytestmark = pytest.mark.deep
+
+
+@pytest.fixture
+def placement() -> Iterator[EmbeddedPlacementFixture]:
+    with EmbeddedPlacementFixture() as placement:
+        yield placement
+
+
+def _check(outcome: Outcome) -> None:
+    if outcome.violations:
+        print(outcome)  # pytest shows it for a test that fails
+    violations = "; ".join(outcome.violations)
+    assert not violations, f"seed {outcome.seed}: {violations}"
+    assert outcome.counts.accepted
+
+
+def _failed_seeds() -> list[int]:
+    """Return the seeds of the file, one a line before what it found."""
+    lines = (_FOLDER / "failed_seeds.txt").read_text().splitlines()
+    return [int(line.split()[0]) for line in lines if not line.startswith("#")]
+
+
+def _first_new_seed() -> int:
+    """Return a number that follows from the commit."""
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"],
+        cwd=_FOLDER,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return int(head.stdout[:8] or "0", 16)
+
+
+@pytest.mark.parametrize("seed", _OF_REAL, ids="seed{}".format)
+def test_answered_instances_hold_their_answers_and_nothing_else_is_held(
+    seed: int, placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    _check(simulate(seed, placement.placement, tmp_path))
+
+
+@pytest.mark.parametrize("seed", _CHOSEN or _failed_seeds(), ids="seed{}".format)
+def test_seed_that_failed_before_holds(seed: int, tmp_path: Path) -> None:
+    _check(simulate(seed, PlacementModel(), tmp_path))
+
+
+@pytest.mark.skipif(bool(_CHOSEN), reason="MOORAGE_FAULTS_SEEDS chooses seeds")
+@pytest.mark.parametrize("share", range(_SHARES))
+def test_new_seeds_hold(share: int, tmp_path: Path) -> None:
+    began = time.monotonic()
+    n_requests = 0
+    for n_seeds in itertools.count():
+        elapsed_s = time.monotonic() - began
+        if elapsed_s > _SECONDS:
+            break
+        seed = _first_new_seed() + share + n_seeds * _SHARES
+        outcome = simulate(seed, PlacementModel(), tmp_path / f"{seed}")
+        n_requests += outcome.counts.requests
+        _check(outcome)
+    print(f"{n_seeds} seeds, {n_requests} requests, {n_requests / elapsed_s:.0f}/s")
+    assert n_seeds
+
+
+def test_same_seed_gives_the_same_events_whatever_strings_hash_to() -> None:
+    histories = [
+        subprocess.run(
+            [sys.executable, "-m", "tests.simulation", "1", "12"],
+            cwd=_FOLDER.parents[1],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert "no violations" in histories[0]
+    assert histories[0] == histories[1]
