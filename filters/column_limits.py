@@ -56,6 +56,7 @@ class IoOpsFilter(ColumnLimitFilter):
     REASON = "as many I/O operations as max_io_ops_per_host allows, or more"
     COLUMN = "num_io_ops"
     OPTION = "max_io_ops_per_host"
+    ROWWISE = True
 
 
 class NumInstancesFilter(ColumnLimitFilter):
@@ -64,6 +65,7 @@ class NumInstancesFilter(ColumnLimitFilter):
     REASON = "as many instances as max_instances_per_host allows, or more"
     COLUMN = "num_instances"
     OPTION = "max_instances_per_host"
+    ROWWISE = True
 
 
 class AggregateColumnLimitFilter(ColumnLimitFilter):
@@ -111,6 +113,7 @@ class AggregateIoOpsFilter(AggregateColumnLimitFilter):
     REASON = "as many I/O operations as its aggregates allow, or more"
     COLUMN = "num_io_ops"
     OPTION = "max_io_ops_per_host"
+    ROWWISE = True
 
 
 class AggregateNumInstancesFilter(AggregateColumnLimitFilter):
@@ -122,3 +125,4 @@ class AggregateNumInstancesFilter(AggregateColumnLimitFilter):
     REASON = "as many instances as its aggregates allow, or more"
     COLUMN = "num_instances"
     OPTION = "max_instances_per_host"
+    ROWWISE = True

@@ -15,9 +15,10 @@ from ...objects import RequestSpec
 from ...weighers import BaseHostWeigher
 from ...weighers.base import Weights, normalize, weight_range
 from .. import tracing
+from ..candidates import Rows
 from ..errors import PluginError, SchedulerError
 from ..hosts import HostBatch
-from .ranking import N_BEST, Ranking, WeigherScores
+from .ranking import N_BEST, Ranking, WeigherScores, parts_of
 
 LOG = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ def rank_hosts(  # noqa: PLR0913 - five by name
     rng: np.random.Generator,
     n_choices: int = 1,
     nearness: float = 0.0,
+    earlier: Ranking | None = None,
+    changed: Rows | None = None,
 ) -> Ranking:
     """Return hosts ordered by the sum of their multiplied, normalized weights.
 
@@ -49,6 +52,13 @@ def rank_hosts(  # noqa: PLR0913 - five by name
         The maximum number of hosts near the best one to put in random order.
     nearness : float
         See `Ranking.n_near_best`.
+    earlier : Ranking, optional
+        The ranking for an earlier instance of the request, of the same hosts or more,
+        in the same order. Weighers with ``ROWWISE`` are asked only for the hosts that
+        have changed since, and the other weights are those of `earlier`.
+    changed : ndarray of intp, optional
+        The indices in ``earlier.hosts`` of the hosts that have changed; they include
+        all that are not in `hosts`. None: `earlier` is not used.
 
     Raises
     ------
@@ -58,35 +68,13 @@ def rank_hosts(  # noqa: PLR0913 - five by name
     options = conf.filter_scheduler
     if options.shuffle_best_same_weighed_hosts:
         ties = rng.random(len(hosts))
-    total, normalized = np.zeros(len(hosts)), np.empty(len(hosts))
-    scores = []
-    if len(hosts) > 1:
-        for weigher in weighers:
-            name = type(weigher).__name__
-            with tracing.span(name, kind="weigher", hosts_in=len(hosts)):
-                compute = partial(weigher.weigh_all, hosts, spec_obj)
-                raw = checked_weights(f"weigher {name}", hosts, compute)
-                low, high = weight_range(raw, weigher.minval, weigher.maxval)
-                multipliers = None
-                if low != high:
-                    compute = partial(weigher.multipliers, hosts)
-                    multipliers = checked_weights(f"weigher {name}", hosts, compute)
-            scores.append(WeigherScores(name, raw, low, high, multipliers))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for score in scores:
-            if score.multipliers is not None:
-                normalize(score.raw, score.low, score.high, out=normalized)
-                total += np.multiply(normalized, score.multipliers, out=normalized)
-    # Weights and multipliers are finite, but their products and sums may not be.
-    if not np.isfinite(total).all():
-        if n_unordered := np.count_nonzero(np.isnan(total)):
-            LOG.warning(
-                "The weight of %d of %d host(s) cannot be computed, which ranks them "
-                "last: raw weights or multipliers are too large",
-                n_unordered,
-                len(total),
-            )
-        np.nan_to_num(total, copy=False, nan=np.finfo(np.float64).min)
+    if len(hosts) < 2:
+        scores, total = [], np.zeros(len(hosts))
+    elif earlier is None or changed is None or not earlier.scores:
+        scores = [_score(weigher, hosts, spec_obj) for weigher in weighers]
+        total = _total(scores, len(hosts))
+    else:
+        scores, total = _weigh_again(weighers, hosts, spec_obj, earlier, changed)
     subset_size = options.host_subset_size
     n_best = max(N_BEST, subset_size, n_choices)
     ranking = Ranking(hosts, total, ties, n_best, scores)
@@ -100,6 +88,120 @@ def rank_hosts(  # noqa: PLR0913 - five by name
         chosen = int(rng.integers(n_subset))
         ranking.best[: chosen + 1] = np.roll(ranking.best[: chosen + 1], 1)
     return ranking
+
+
+def _score(
+    weigher: BaseHostWeigher, hosts: HostBatch, spec_obj: RequestSpec
+) -> WeigherScores:
+    """Return the scores of all hosts."""
+    name = type(weigher).__name__
+    with tracing.span(name, kind="weigher", hosts_in=len(hosts)):
+        compute = partial(weigher.weigh_all, hosts, spec_obj)
+        raw = checked_weights(f"weigher {name}", hosts, compute)
+        return _scores_of(weigher, hosts, raw)
+
+
+def _scores_of(
+    weigher: BaseHostWeigher, hosts: HostBatch, raw: Weights
+) -> WeigherScores:
+    """Return the scores for raw weights that were checked."""
+    name = type(weigher).__name__
+    low, high = weight_range(raw, weigher.minval, weigher.maxval)
+    multipliers = None
+    if low != high:
+        compute = partial(weigher.multipliers, hosts)
+        multipliers = checked_weights(f"weigher {name}", hosts, compute)
+    return WeigherScores(name, raw, low, high, multipliers)
+
+
+def _total(scores: Sequence[WeigherScores], n_hosts: int) -> Weights:
+    """Return the sum of multiplied, normalized weights of all hosts, (n_hosts,)."""
+    total, normalized = np.zeros(n_hosts), np.empty(n_hosts)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for score in scores:
+            if score.multipliers is not None:
+                normalize(score.raw, score.low, score.high, out=normalized)
+                total += np.multiply(normalized, score.multipliers, out=normalized)
+    return _finite(total)
+
+
+def _finite(total: Weights) -> Weights:
+    """Return weights with the least or greatest finite number for those that are not.
+
+    Weights and multipliers are finite, but their products and sums may not be.
+    """
+    if not np.isfinite(total).all():
+        if n_unordered := np.count_nonzero(np.isnan(total)):
+            LOG.warning(
+                "The weight of %d of %d host(s) cannot be computed, which ranks them "
+                "last: raw weights or multipliers are too large",
+                n_unordered,
+                len(total),
+            )
+        np.nan_to_num(total, copy=False, nan=np.finfo(np.float64).min)
+    return total
+
+
+def _weigh_again(
+    weighers: Sequence[BaseHostWeigher],
+    hosts: HostBatch,
+    spec_obj: RequestSpec,
+    earlier: Ranking,
+    changed: Rows,
+) -> tuple[list[WeigherScores], Weights]:
+    """Return the scores and the weights of hosts, most of which have not changed.
+
+    The result is the same, bit for bit, as that of weighing all hosts. Parameters are
+    those of `rank_hosts`.
+    """
+    changed_rows = earlier.hosts.rows[changed]
+    indices = hosts.indices_of(changed_rows)
+    dropped = changed[~np.isin(changed_rows, hosts.rows[indices])]
+    few_hosts = hosts.take(indices)
+    scores, is_same_scale = [], True
+    for weigher, score in zip(weighers, earlier.scores, strict=True):
+        if not weigher.ROWWISE:
+            scores.append(_score(weigher, hosts, spec_obj))
+            is_same_scale = False
+            continue
+        with tracing.span(score.name, kind="weigher", hosts_in=len(few_hosts)):
+            compute = partial(weigher.weigh_all, few_hosts, spec_obj)
+            new = checked_weights(f"weigher {score.name}", few_hosts, compute)
+            old = score.raw[changed]
+            raw, multipliers = score.raw, score.multipliers
+            if len(dropped):
+                raw = np.delete(raw, dropped)
+                if multipliers is not None:
+                    multipliers = np.delete(multipliers, dropped)
+            if (raw[indices] != new).any():
+                raw = raw.copy()
+                raw[indices] = new
+            elif not len(dropped):
+                scores.append(score)
+                continue
+            # The range is the same if no end of it was changed, and none is exceeded.
+            low, high = score.low, score.high
+            if (
+                old.min() > low
+                and old.max() < high
+                and new.min(initial=low) >= low
+                and new.max(initial=high) <= high
+            ):
+                new_score = WeigherScores(score.name, raw, low, high, multipliers)
+            else:
+                new_score = _scores_of(weigher, hosts, raw)
+                is_same_scale &= (new_score.low, new_score.high) == (low, high)
+        scores.append(new_score)
+    if not is_same_scale:
+        return scores, _total(scores, len(hosts))
+    total = np.delete(earlier.total, dropped) if len(dropped) else earlier.total.copy()
+    if len(indices):
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = np.zeros(len(indices))
+            for parts in parts_of(scores, indices)[-1]:
+                sums += parts  # one by one, in the same order as in `_total`
+        total[indices] = _finite(sums)
+    return scores, total
 
 
 def checked_weights(
