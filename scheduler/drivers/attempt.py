@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...objects import SchedulerLimits, Selection
+from ...objects import RequestSpec, SchedulerLimits, Selection
 from ..candidates import MICROVERSION, Offer, Rows
 from ..errors import (
     AllocationUpdateFailed,
@@ -108,6 +108,8 @@ class Attempt(DecisionSteps):
         #: The number of steps in the record after the filters without
         #: ``may_pass_later`` had run.
         self._n_steps = 0
+        #: The request for the last instance that was filtered or weighed.
+        self._spec: RequestSpec | None = None
         #: The driver's function that weighs hosts; None: the enabled weighers do.
         self._weigh: Weigh | None = None
 
@@ -117,6 +119,12 @@ class Attempt(DecisionSteps):
         if self.random_seed is None:
             self.random_seed = int(self._parts.rng.integers(2**62))
         return np.random.default_rng(self.random_seed)
+
+    def _spec_of(self, uuid: str) -> RequestSpec:
+        """Return the request for one instance; filters and weighers get the same."""
+        if self._spec is None or self._spec.instance_uuid != uuid:
+            self._spec = spec_of_instance(self._prepared.request.spec_obj, uuid)
+        return self._spec
 
     def _filter(
         self,
@@ -143,7 +151,7 @@ class Attempt(DecisionSteps):
         last_filters = prepared.filters[prepared.n_first :]
         run = functools.partial(
             filter_hosts,
-            spec_obj=spec_of_instance(prepared.request.spec_obj, uuid),
+            spec_obj=self._spec_of(uuid),
             index=number,
             is_rebuild=prepared.request.is_rebuild,
             steps=record.steps,
@@ -190,13 +198,16 @@ class Attempt(DecisionSteps):
             See `rank_hosts`.
         """
         conf, n_choices = self._parts.conf, self._contention.n_choices
-        # Tie breakers are constant for a row until the next start.
-        n_rows = int(hosts.rows.max()) + 1 if len(hosts) else 0
-        ties_of_rows = _random_order(self._parts.tie_seed, 1 << n_rows.bit_length())
-        ties = ties_of_rows[hosts.rows]
         if self._prepared.n_first < len(self._prepared.filters):
             # Filters with may_pass_later may have passed other hosts than before.
             earlier = None
+        if earlier is not None and earlier.hosts.rows is hosts.rows:
+            ties = earlier.ties
+        else:
+            # Tie breakers are constant for a row until the next start.
+            n_rows = int(hosts.rows.max()) + 1 if len(hosts) else 0
+            ties_of_rows = _random_order(self._parts.tie_seed, 1 << n_rows.bit_length())
+            ties = ties_of_rows[hosts.rows]
         with self._record.timed("weighers"):
             if weigh is not None:
                 what = f"[moorage] driver: weigh of {type(self._parts.driver).__name__}"
@@ -211,7 +222,7 @@ class Attempt(DecisionSteps):
             return rank_hosts(
                 self._prepared.weighers,
                 hosts,
-                spec_of_instance(self._prepared.request.spec_obj, uuid),
+                self._spec_of(uuid),
                 conf=conf,
                 ties=ties,
                 # A seed is drawn, and recorded, only if something is chosen at random.

@@ -94,11 +94,15 @@ def _score(
     weigher: BaseHostWeigher, hosts: HostBatch, spec_obj: RequestSpec
 ) -> WeigherScores:
     """Return the scores of all hosts."""
+    return _scores_of(weigher, hosts, _raw(weigher, hosts, spec_obj))
+
+
+def _raw(weigher: BaseHostWeigher, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
+    """Return the raw weights of all hosts, shape (n_hosts,)."""
     name = type(weigher).__name__
     with tracing.span(name, kind="weigher", hosts_in=len(hosts)):
         compute = partial(weigher.weigh_all, hosts, spec_obj)
-        raw = checked_weights(f"weigher {name}", hosts, compute)
-        return _scores_of(weigher, hosts, raw)
+        return checked_weights(f"weigher {name}", hosts, compute)
 
 
 def _scores_of(
@@ -154,54 +158,58 @@ def _weigh_again(
     The result is the same, bit for bit, as that of weighing all hosts. Parameters are
     those of `rank_hosts`.
     """
-    changed_rows = earlier.hosts.rows[changed]
-    indices = hosts.indices_of(changed_rows)
-    dropped = changed[~np.isin(changed_rows, hosts.rows[indices])]
-    few_hosts = hosts.take(indices)
-    scores, is_same_scale = [], True
+    indices, dropped = changed, changed[:0]
+    if len(hosts) < len(earlier.hosts):
+        rows = earlier.hosts.rows[changed]
+        indices = hosts.indices_of(rows)
+        dropped = changed[~np.isin(rows, hosts.rows[indices])]
+    few_hosts, scores, is_same_scale = hosts.take(indices), [], True
     for weigher, score in zip(weighers, earlier.scores, strict=True):
         if not weigher.ROWWISE:
             scores.append(_score(weigher, hosts, spec_obj))
             is_same_scale = False
             continue
-        with tracing.span(score.name, kind="weigher", hosts_in=len(few_hosts)):
-            compute = partial(weigher.weigh_all, few_hosts, spec_obj)
-            new = checked_weights(f"weigher {score.name}", few_hosts, compute)
-            old = score.raw[changed]
-            raw, multipliers = score.raw, score.multipliers
-            if len(dropped):
-                raw = np.delete(raw, dropped)
-                if multipliers is not None:
-                    multipliers = np.delete(multipliers, dropped)
-            if (raw[indices] != new).any():
-                raw = raw.copy()
-                raw[indices] = new
-            elif not len(dropped):
-                scores.append(score)
-                continue
-            # The range is the same if no end of it was changed, and none is exceeded.
-            low, high = score.low, score.high
-            if (
-                old.min() > low
-                and old.max() < high
-                and new.min(initial=low) >= low
-                and new.max(initial=high) <= high
-            ):
-                new_score = WeigherScores(score.name, raw, low, high, multipliers)
-            else:
-                new_score = _scores_of(weigher, hosts, raw)
-                is_same_scale &= (new_score.low, new_score.high) == (low, high)
-        scores.append(new_score)
+        raw, multipliers = score.raw, score.multipliers
+        replaced, new = raw[changed].tolist(), _raw(weigher, few_hosts, spec_obj)
+        # For a few numbers, Python is faster than NumPy.
+        new_values = new.tolist()
+        if new_values == replaced and not len(dropped):
+            scores.append(score)
+            continue
+        raw = _without(raw, dropped)
+        raw[indices] = new
+        low, high = score.low, score.high
+        # An end of the range can move only if a host at the end has changed, or if a
+        # host exceeds it.
+        if (
+            weigher.minval is None
+            and (min(replaced) <= low or min(new_values, default=low) < low)
+        ) or (
+            weigher.maxval is None
+            and (max(replaced) >= high or max(new_values, default=high) > high)
+        ):
+            low, high = weight_range(raw, weigher.minval, weigher.maxval)
+        if (low, high) != (score.low, score.high):
+            scores.append(_scores_of(weigher, hosts, raw))
+            is_same_scale = False
+            continue
+        if multipliers is not None and len(dropped):
+            multipliers = np.delete(multipliers, dropped)
+        scores.append(WeigherScores(score.name, raw, low, high, multipliers))
     if not is_same_scale:
         return scores, _total(scores, len(hosts))
-    total = np.delete(earlier.total, dropped) if len(dropped) else earlier.total.copy()
-    if len(indices):
-        with np.errstate(over="ignore", invalid="ignore"):
-            sums = np.zeros(len(indices))
-            for parts in parts_of(scores, indices)[-1]:
-                sums += parts  # one by one, in the same order as in `_total`
-        total[indices] = _finite(sums)
+    total = _without(earlier.total, dropped)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = np.zeros(len(indices))
+        for weighted in parts_of(scores, indices)[-1]:
+            sums += weighted  # one by one, in the same order as in `_total`
+    total[indices] = _finite(sums)
     return scores, total
+
+
+def _without(array: Weights, dropped: Rows) -> Weights:
+    """Return a copy of an array without some of its elements."""
+    return np.delete(array, dropped) if len(dropped) else array.copy()
 
 
 def checked_weights(
