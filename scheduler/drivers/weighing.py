@@ -57,8 +57,8 @@ def rank_hosts(  # noqa: PLR0913 - five by name
         in the same order. Weighers with ``ROWWISE`` are asked only for the hosts that
         have changed since, and the other weights are those of `earlier`.
     changed : ndarray of intp, optional
-        The indices in ``earlier.hosts`` of the hosts that have changed; they include
-        all that are not in `hosts`. None: `earlier` is not used.
+        The indices in ``earlier.hosts`` of the hosts that have changed. None: `earlier`
+        is not used.
 
     Raises
     ------
@@ -71,8 +71,7 @@ def rank_hosts(  # noqa: PLR0913 - five by name
     if len(hosts) < 2:
         scores, total = [], np.zeros(len(hosts))
     elif earlier is None or changed is None or not earlier.scores:
-        scores = [_score(weigher, hosts, spec_obj) for weigher in weighers]
-        total = _total(scores, len(hosts))
+        scores, total = _weigh(weighers, hosts, spec_obj)
     else:
         scores, total = _weigh_again(weighers, hosts, spec_obj, earlier, changed)
     subset_size = options.host_subset_size
@@ -88,6 +87,14 @@ def rank_hosts(  # noqa: PLR0913 - five by name
         chosen = int(rng.integers(n_subset))
         ranking.best[: chosen + 1] = np.roll(ranking.best[: chosen + 1], 1)
     return ranking
+
+
+def _weigh(
+    weighers: Sequence[BaseHostWeigher], hosts: HostBatch, spec_obj: RequestSpec
+) -> tuple[list[WeigherScores], Weights]:
+    """Return the scores and the weights of all hosts."""
+    scores = [_score(weigher, hosts, spec_obj) for weigher in weighers]
+    return scores, _total(scores, len(hosts))
 
 
 def _score(
@@ -163,6 +170,9 @@ def _weigh_again(
         rows = earlier.hosts.rows[changed]
         indices = hosts.indices_of(rows)
         dropped = changed[~np.isin(rows, hosts.rows[indices])]
+        if len(hosts) + len(dropped) != len(earlier.hosts):
+            # A filter without ROWWISE has rejected hosts that have not changed.
+            return _weigh(weighers, hosts, spec_obj)
     few_hosts, scores, is_same_scale = hosts.take(indices), [], True
     for weigher, score in zip(weighers, earlier.scores, strict=True):
         if not weigher.ROWWISE:
