@@ -123,8 +123,9 @@ def passed(
     PluginError
         The filter failed, or its result is not a mask of the hosts or candidates.
     """
-    is_asked_again = changed is not None and filter_.ROWWISE
-    asked = hosts.take(changed) if is_asked_again else hosts
+    if not filter_.ROWWISE:
+        changed = None
+    asked = hosts if changed is None else hosts.take(changed)
     try:
         of_candidates = filter_.passing_candidates(asked, spec_obj)
         answer = of_candidates
@@ -138,7 +139,7 @@ def passed(
     mask = checked(filter_, answer, len(asked if is_of_hosts else asked.candidates))
     if mask.all():
         return hosts
-    if is_asked_again:
+    if changed is not None:
         answer = mask
         if is_of_hosts:
             mask = np.ones(len(hosts), bool)

@@ -68,8 +68,9 @@ def rank_hosts(  # noqa: PLR0913 - five by name
     options = conf.filter_scheduler
     if options.shuffle_best_same_weighed_hosts:
         ties = rng.random(len(hosts))
+    scores: list[WeigherScores] = []
     if len(hosts) < 2:
-        scores, total = [], np.zeros(len(hosts))
+        total = np.zeros(len(hosts))
     elif earlier is None or changed is None or not earlier.scores:
         scores, total = _weigh(weighers, hosts, spec_obj)
     else:
