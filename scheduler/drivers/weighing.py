@@ -180,15 +180,16 @@ def _weigh_again(
             scores.append(_score(weigher, hosts, spec_obj))
             is_same_scale = False
             continue
-        raw, multipliers = score.raw, score.multipliers
-        replaced, new = raw[changed].tolist(), _raw(weigher, few_hosts, spec_obj)
+        replaced, new = score.raw[changed].tolist(), _raw(weigher, few_hosts, spec_obj)
         # For a few numbers, Python is faster than NumPy.
         new_values = new.tolist()
         if new_values == replaced and not len(dropped):
             scores.append(score)
             continue
-        raw = _without(raw, dropped)
-        raw[indices] = new
+        raw = _without(score.raw, dropped)
+        if (raw[indices] != new).any():
+            raw = raw.copy()
+            raw[indices] = new
         low, high = score.low, score.high
         # An end of the range can move only if a host at the end has changed, or if a
         # host exceeds it.
@@ -204,12 +205,13 @@ def _weigh_again(
             scores.append(_scores_of(weigher, hosts, raw))
             is_same_scale = False
             continue
-        if multipliers is not None and len(dropped):
-            multipliers = np.delete(multipliers, dropped)
+        multipliers = score.multipliers
+        if multipliers is not None:
+            multipliers = _without(multipliers, dropped)
         scores.append(WeigherScores(score.name, raw, low, high, multipliers))
     if not is_same_scale:
         return scores, _total(scores, len(hosts))
-    total = _without(earlier.total, dropped)
+    total = _without(earlier.total, dropped).copy()
     with np.errstate(over="ignore", invalid="ignore"):
         sums = np.zeros(len(indices))
         for weighted in parts_of(scores, indices)[-1]:
@@ -219,8 +221,14 @@ def _weigh_again(
 
 
 def _without(array: Weights, dropped: Rows) -> Weights:
-    """Return a copy of an array without some of its elements."""
-    return np.delete(array, dropped) if len(dropped) else array.copy()
+    """Return an array without some of its elements, a view of it if possible."""
+    if not len(dropped):
+        return array
+    # Many weighers do not distinguish the hosts, and few multipliers differ. Copying
+    # takes ten times as long as comparing.
+    if (array == array[0]).all():
+        return array[len(dropped) :]
+    return np.delete(array, dropped)
 
 
 def checked_weights(
