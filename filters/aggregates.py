@@ -40,6 +40,7 @@ class AggregateImagePropertiesIsolation(BaseHostFilter):
     REASON = "an aggregate is for images with other properties"
     RUN_ON_REBUILD = True
     run_filter_once_per_request = True
+    ROWWISE = True
 
     def __init__(
         self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time
@@ -118,6 +119,7 @@ class AggregateInstanceExtraSpecsFilter(ExtraSpecsFilter):
     """
 
     REASON = "no aggregate has what an extra spec asks for"
+    ROWWISE = True
 
     def _requirements(self, spec_obj: RequestSpec) -> Iterator[Requirement]:
         for key, required in Request.of(spec_obj).settings.extra_specs.items():
@@ -157,6 +159,7 @@ class AggregateMultiTenancyIsolation(BaseHostFilter):
 
     REASON = "an aggregate is for other projects"
     run_filter_once_per_request = True
+    ROWWISE = True
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts' aggregates allow the project, shape (n_hosts,)."""
@@ -188,6 +191,7 @@ class AggregateTypeAffinityFilter(BaseHostFilter):
 
     REASON = "an aggregate is for other flavors"
     run_filter_once_per_request = True
+    ROWWISE = True
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts' aggregates allow the flavor, shape (n_hosts,)."""

@@ -13,6 +13,7 @@ class AllHostsFilter(BaseHostFilter):
 
     REASON = "never: all hosts pass"
     run_filter_once_per_request = True
+    ROWWISE = True
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return True for every host, shape (n_hosts,)."""

@@ -48,12 +48,19 @@ class BaseHostFilter:
     may_pass_later : bool
         Whether a host that is rejected for one instance may pass for a later one of the
         same request. Such filters run after all other filters.
+    ROWWISE : bool
+        Whether the answer for a host depends only on the request and on that host: its
+        columns, its aggregates, its allocation candidates, and which instances are on
+        its service host. For later instances of a request, the filter is then called
+        with the hosts that have changed. It must not depend on the number or the order
+        of the hosts, on other hosts, or on the time.
     """
 
     REASON: ClassVar[str] = "rejected by the filter"
     RUN_ON_REBUILD: ClassVar[bool] = False
     run_filter_once_per_request: ClassVar[bool] = False
     may_pass_later: ClassVar[bool] = False
+    ROWWISE: ClassVar[bool] = False
 
     def __init__(
         self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time
@@ -63,6 +70,8 @@ class BaseHostFilter:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if "ROWWISE" not in cls.__dict__:
+            cls.ROWWISE = False  # not inherited: a method may have been overridden
         if (
             cls.passing is BaseHostFilter.passing
             and cls.host_passes is BaseHostFilter.host_passes

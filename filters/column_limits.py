@@ -73,6 +73,7 @@ class IoOpsFilter(ColumnLimitFilter):
     REASON = "as many I/O operations as max_io_ops_per_host allows, or more"
     COLUMN = "num_io_ops"
     OPTION = "max_io_ops_per_host"
+    ROWWISE = True
 
 
 class NumInstancesFilter(ColumnLimitFilter):
@@ -81,6 +82,7 @@ class NumInstancesFilter(ColumnLimitFilter):
     REASON = "as many instances as max_instances_per_host allows, or more"
     COLUMN = "num_instances"
     OPTION = "max_instances_per_host"
+    ROWWISE = True
 
 
 class AggregateColumnLimitFilter(ColumnLimitFilter):
@@ -133,6 +135,7 @@ class AggregateIoOpsFilter(AggregateColumnLimitFilter):
     REASON = "as many I/O operations as its aggregates allow, or more"
     COLUMN = "num_io_ops"
     OPTION = "max_io_ops_per_host"
+    ROWWISE = True
 
 
 class AggregateNumInstancesFilter(AggregateColumnLimitFilter):
@@ -144,3 +147,4 @@ class AggregateNumInstancesFilter(AggregateColumnLimitFilter):
     REASON = "as many instances as its aggregates allow, or more"
     COLUMN = "num_instances"
     OPTION = "max_instances_per_host"
+    ROWWISE = True

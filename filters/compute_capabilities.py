@@ -30,6 +30,7 @@ class ComputeCapabilitiesFilter(ExtraSpecsFilter):
     """
 
     REASON = "a capability that an extra spec asks for is missing or different"
+    ROWWISE = True
 
     def reason_for(self, spec_obj: RequestSpec, hosts: HostBatch | None = None) -> str:
         """Return which capabilities hosts lack; without hosts, which are required."""

@@ -63,6 +63,7 @@ class SameHostFilter(HintedInstancesFilter):
     REASON = "has no instance that the hint same_host names"
     HINT = "same_host"
     IS_WITH = True
+    ROWWISE = True
 
 
 class DifferentHostFilter(HintedInstancesFilter):
@@ -71,3 +72,4 @@ class DifferentHostFilter(HintedInstancesFilter):
     REASON = "has an instance that the hint different_host names"
     HINT = "different_host"
     IS_WITH = False
+    ROWWISE = True

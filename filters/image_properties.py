@@ -58,6 +58,7 @@ class ImagePropertiesFilter(BaseHostFilter):
     )
     RUN_ON_REBUILD = True
     run_filter_once_per_request = True
+    ROWWISE = True
 
     def __init__(
         self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time

@@ -25,6 +25,7 @@ class IsolatedHostsFilter(BaseHostFilter):
     REASON = "isolated for other images, or the image is isolated to other hosts"
     RUN_ON_REBUILD = True
     run_filter_once_per_request = True
+    ROWWISE = True
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts match the image's isolation, shape (n_hosts,)."""

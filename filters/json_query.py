@@ -79,6 +79,7 @@ class JsonFilter(BaseHostFilter):
     """
 
     REASON = REASON
+    ROWWISE = True
 
     def __init__(
         self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time

@@ -23,6 +23,7 @@ class MetricsFilter(BaseHostFilter):
     """
 
     REASON = "lacks a metric of [metrics] weight_setting"
+    ROWWISE = True
 
     def __init__(
         self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time

@@ -40,6 +40,7 @@ class NUMATopologyFilter(BaseHostFilter):
     """
 
     REASON = "the guest's NUMA cells do not fit"
+    ROWWISE = True
 
     _need = Need()
     _networks = Networks()

@@ -30,6 +30,7 @@ class PciPassthroughFilter(BaseHostFilter):
     """
 
     REASON = "the PCI devices are not free"
+    ROWWISE = True
 
     _need = Need()
 

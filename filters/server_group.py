@@ -70,6 +70,7 @@ class ServerGroupAntiAffinityFilter(BaseHostFilter):
     """
 
     REASON = "already has as many members of the server group as anti-affinity allows"
+    ROWWISE = True
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts may have one more member, shape (n_hosts,)."""

@@ -39,6 +39,7 @@ class SimpleCIDRAffinityFilter(BaseHostFilter):
 
     REASON = "not in the network of the hints build_near_host_ip and cidr"
     run_filter_once_per_request = True
+    ROWWISE = True
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts are in the network, shape (n_hosts,)."""

@@ -22,9 +22,10 @@ from ..filters import BaseHostFilter
 from ..objects import RequestSpec
 from ..objects.base import WireObject
 from ..scheduler.conf import load
+from ..scheduler.drivers.instances import spec_of_instance
 from ..scheduler.drivers.nova_plugins import make_filter, make_weigher
 from ..scheduler.errors import SchedulerError
-from ..scheduler.hosts import HostAggregate, HostBatch, HostState
+from ..scheduler.hosts import Consumption, HostAggregate, HostBatch, HostState
 from ..weighers import BaseHostWeigher
 from . import builders
 from .builders import NOW
@@ -115,6 +116,9 @@ def _code(value: object) -> str:
     return repr(value)
 
 
+#: What an earlier instance of the request consumes.
+_CONSUMPTION = Consumption(memory_mb=512, disk_mb=1024, vcpus=1)
+
 Plugin = BaseHostFilter | BaseHostWeigher
 Answers = npt.NDArray[Any]
 T = TypeVar("T")
@@ -185,7 +189,7 @@ def _instance(plugin: type | Plugin, conf: cfg.ConfigOpts) -> Plugin:
 def check_filter(
     filter_: BaseHostFilter, hosts: HostBatch, spec_obj: RequestSpec
 ) -> None:
-    """Check both forms of a filter with some hosts, and its side effects.
+    """Check both forms of a filter with some hosts, `ROWWISE`, and its side effects.
 
     Raises
     ------
@@ -197,6 +201,8 @@ def check_filter(
     trial.check(
         "passing", lambda rows: prepared.passing(rows, spec_obj), np.dtype(bool)
     )
+    trial.check_rowwise("passing", prepared.passing)
+    trial.check_rowwise_candidates(prepared.passing_candidates)
     trial.check_one(
         "passing",
         "host_passes",
@@ -212,7 +218,7 @@ def check_filter(
 def check_weigher(
     weigher: BaseHostWeigher, hosts: HostBatch, spec_obj: RequestSpec
 ) -> None:
-    """Check both forms of a weigher with some hosts, and its side effects.
+    """Check both forms of a weigher with some hosts, `ROWWISE`, and its side effects.
 
     Raises
     ------
@@ -225,6 +231,8 @@ def check_weigher(
 
     trial.check("weigh_all", lambda rows: prepared.weigh_all(rows, spec_obj), number)
     trial.check("multipliers", prepared.multipliers, number)
+    trial.check_rowwise("weigh_all", prepared.weigh_all)
+    trial.check_rowwise("multipliers", lambda rows, _spec: prepared.multipliers(rows))
     trial.check_one(
         "weigh_all", "weigh_host", lambda row: prepared.weigh_host(row, spec_obj)
     )
@@ -281,6 +289,72 @@ class _Trial:
         self._expect_same(
             backwards, answers[::-1], f"{method} answers the same in any order of rows"
         )
+
+    def check_rowwise(
+        self, method: str, ask: Callable[[HostBatch, RequestSpec], Answers]
+    ) -> None:
+        """Check what a plugin with `ROWWISE` promises of its answers for hosts.
+
+        For some hosts they are the same, bit for bit, as for all; and for a later
+        instance of the request they change only where an instance may have changed.
+        """
+        answers = self._answers[method]
+        if answers is None or not self._plugin.ROWWISE:
+            return
+        for part in self._parts():
+            few_hosts = self._hosts.take(part)
+            few = self._watched(method, lambda: ask(few_hosts, self._spec))  # noqa: B023 - called at once
+            self._expect(
+                few is not None and np.array_equal(few, answers[part]),
+                f"ROWWISE: {method} answers the same for some hosts as for all; here "
+                f"they are {few} and {answers[part]}",
+            )
+        given = self._spec.instance_uuid if "instance_uuid" in self._spec else None
+        uuids = [
+            given or builders.instance_uuid("first"),
+            builders.instance_uuid("next"),
+        ]
+        next_spec = spec_of_instance(self._spec, uuids[1])
+        for index in range(len(self._hosts)):
+            later = self._hosts.with_instance(index, uuids[0], _CONSUMPTION)
+            changed = later.changed_for(uuids, later.instances_revision)
+            if changed is None:
+                return
+            same = np.delete(np.arange(len(later)), changed)
+            after = self._watched(method, lambda: ask(later, next_spec))  # noqa: B023 - called at once
+            self._expect(
+                after is not None and np.array_equal(after[same], answers[same]),
+                f"ROWWISE: {method} answers the same for a host on which the request "
+                f"has placed nothing; here they are {after} and {answers}",
+            )
+
+    def check_rowwise_candidates(
+        self, ask: Callable[[HostBatch, RequestSpec], Answers | None]
+    ) -> None:
+        """Check that the answers for some hosts' candidates are those for all."""
+        if not self._plugin.ROWWISE:
+            return
+        method = "passing_candidates"
+        answers = self._watched(method, lambda: ask(self._hosts, self._spec))
+        for part in self._parts():
+            few_hosts = self._hosts.take(part)
+            few = self._watched(method, lambda: ask(few_hosts, self._spec))  # noqa: B023 - called at once
+            expected, is_same = answers, few is answers
+            if answers is not None:
+                expected = answers[np.isin(self._hosts.candidates.rows, part)]
+                is_same = few is not None and np.array_equal(few, expected)
+            self._expect(
+                is_same,
+                f"ROWWISE: {method} answers the same for some hosts as for all; here "
+                f"they are {few} and {expected}",
+            )
+
+    def _parts(self) -> Iterator[npt.NDArray[np.intp]]:
+        """Yield the indices of each host alone, and of every second host."""
+        indices = np.arange(len(self._hosts))
+        yield from indices[:, np.newaxis]
+        yield indices[::2]
+        yield indices[1::2]
 
     @property
     def _order(self) -> npt.NDArray[np.intp]:

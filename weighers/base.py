@@ -56,6 +56,12 @@ class BaseHostWeigher:
     MULTIPLIER_KEY : str or None
         The metadata key with which an aggregate overrides the option; None:
         `MULTIPLIER`.
+    ROWWISE : bool
+        Whether the raw weight of a host depends only on the request and on that host:
+        its columns, its aggregates, its allocation candidates, and which instances are
+        on its service host; and its multiplier only on the host's aggregates. For later
+        instances of a request, the weigher is then called with the hosts that have
+        changed, and `multipliers` is not called again.
     """
 
     minval: ClassVar[float | None] = None
@@ -63,6 +69,7 @@ class BaseHostWeigher:
     MULTIPLIER: ClassVar[str | None] = None
     MULTIPLIER_GROUP: ClassVar[str] = "filter_scheduler"
     MULTIPLIER_KEY: ClassVar[str | None] = None
+    ROWWISE: ClassVar[bool] = False
 
     #: The value of the option, read once; None: a plugin overrides `__init__` without
     #: calling this class's, and the option is read each time.
@@ -84,6 +91,8 @@ class BaseHostWeigher:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if "ROWWISE" not in cls.__dict__:
+            cls.ROWWISE = False  # not inherited: a method may have been overridden
         if (
             cls.weigh_all is BaseHostWeigher.weigh_all
             and cls.weigh_host is BaseHostWeigher.weigh_host

@@ -27,6 +27,7 @@ class RAMWeigher(ColumnWeigher):
     COLUMN = "free_ram_mb"
     MULTIPLIER = "ram_weight_multiplier"
     minval = 0.0
+    ROWWISE = True
 
 
 class DiskWeigher(ColumnWeigher):
@@ -35,6 +36,7 @@ class DiskWeigher(ColumnWeigher):
     COLUMN = "free_disk_mb"
     MULTIPLIER = "disk_weight_multiplier"
     minval = 0.0
+    ROWWISE = True
 
 
 class CPUWeigher(BaseHostWeigher):
@@ -42,6 +44,7 @@ class CPUWeigher(BaseHostWeigher):
 
     MULTIPLIER = "cpu_weight_multiplier"
     minval = 0.0
+    ROWWISE = True
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
         """Return the free vCPUs, shape (n_hosts,)."""
@@ -59,6 +62,7 @@ class IoOpsWeigher(ColumnWeigher):
     COLUMN = "num_io_ops"
     MULTIPLIER = "io_ops_weight_multiplier"
     minval = 0.0
+    ROWWISE = True
 
 
 class NumInstancesWeigher(ColumnWeigher):
@@ -66,6 +70,7 @@ class NumInstancesWeigher(ColumnWeigher):
 
     COLUMN = "num_instances"
     MULTIPLIER = "num_instances_weight_multiplier"
+    ROWWISE = True
 
 
 class HypervisorVersionWeigher(ColumnWeigher):
@@ -73,6 +78,7 @@ class HypervisorVersionWeigher(ColumnWeigher):
 
     COLUMN = "hypervisor_version"
     MULTIPLIER = "hypervisor_version_weight_multiplier"
+    ROWWISE = True
 
 
 class BuildFailureWeigher(ColumnWeigher):
@@ -80,6 +86,7 @@ class BuildFailureWeigher(ColumnWeigher):
 
     COLUMN = "failed_builds"
     MULTIPLIER = "build_failure_weight_multiplier"
+    ROWWISE = True
 
     def multipliers(self, hosts: HostBatch) -> Weights:
         """Return the negated multiplier of each host, shape (n_hosts,)."""

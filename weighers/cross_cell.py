@@ -19,6 +19,7 @@ class CrossCellWeigher(BaseHostWeigher):
     """
 
     MULTIPLIER = "cross_cell_move_weight_multiplier"
+    ROWWISE = True
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
         """Return 1, -1 or 0, shape (n_hosts,)."""

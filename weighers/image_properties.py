@@ -30,6 +30,7 @@ class ImagePropertiesWeigher(BaseHostWeigher):
     """
 
     MULTIPLIER = "image_props_weight_multiplier"
+    ROWWISE = True
 
     def __init__(
         self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time

@@ -33,6 +33,7 @@ class MetricsWeigher(BaseHostWeigher):
     MULTIPLIER = "weight_multiplier"
     MULTIPLIER_GROUP = "metrics"
     MULTIPLIER_KEY = "metrics_weight_multiplier"
+    ROWWISE = True
 
     def __init__(
         self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time

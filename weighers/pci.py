@@ -23,6 +23,7 @@ class PCIWeigher(BaseHostWeigher):
     """
 
     MULTIPLIER = "pci_weight_multiplier"
+    ROWWISE = True
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
         """Return 100 for hosts without free devices, 1 for 99 or more; (n_hosts,)."""

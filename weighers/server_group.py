@@ -55,6 +55,7 @@ class ServerGroupSoftAffinityWeigher(GroupMembersWeigher):
     POLICY = SOFT_AFFINITY
     SIGN = 1.0
     MULTIPLIER = "soft_affinity_weight_multiplier"
+    ROWWISE = True
 
 
 class ServerGroupSoftAntiAffinityWeigher(GroupMembersWeigher):
@@ -63,3 +64,4 @@ class ServerGroupSoftAntiAffinityWeigher(GroupMembersWeigher):
     POLICY = SOFT_ANTI_AFFINITY
     SIGN = -1.0
     MULTIPLIER = "soft_anti_affinity_weight_multiplier"
+    ROWWISE = True

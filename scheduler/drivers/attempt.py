@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...objects import SchedulerLimits, Selection
-from ..candidates import MICROVERSION, Offer
+from ...objects import RequestSpec, SchedulerLimits, Selection
+from ..candidates import MICROVERSION, Offer, Rows
 from ..errors import (
     AllocationUpdateFailed,
     NoValidHost,
@@ -91,6 +91,8 @@ class Attempt(DecisionSteps):
         self._parts = prepared.parts
         self._record = prepared.record
         self._hosts = hosts
+        #: Filters and weighers have not run yet: later changes may have escaped them.
+        self._instances_revision = hosts.instances_revision
         self._offer = offer
         self._claims = claims
         self._contention = contention
@@ -106,6 +108,8 @@ class Attempt(DecisionSteps):
         #: The number of steps in the record after the filters without
         #: ``may_pass_later`` had run.
         self._n_steps = 0
+        #: The request for the last instance that was filtered or weighed.
+        self._spec: RequestSpec | None = None
         #: The driver's function that weighs hosts; None: the enabled weighers do.
         self._weigh: Weigh | None = None
 
@@ -116,8 +120,20 @@ class Attempt(DecisionSteps):
             self.random_seed = int(self._parts.rng.integers(2**62))
         return np.random.default_rng(self.random_seed)
 
+    def _spec_of(self, uuid: str) -> RequestSpec:
+        """Return the request for one instance; filters and weighers get the same."""
+        if self._spec is None or self._spec.instance_uuid != uuid:
+            self._spec = spec_of_instance(self._prepared.request.spec_obj, uuid)
+        return self._spec
+
     def _filter(
-        self, hosts: HostBatch, uuid: str, number: int, *, is_again: bool = False
+        self,
+        hosts: HostBatch,
+        uuid: str,
+        number: int,
+        *,
+        is_again: bool = False,
+        changed: Rows | None = None,
     ) -> HostBatch:
         """Return the hosts that pass all filters for an instance.
 
@@ -127,13 +143,15 @@ class Attempt(DecisionSteps):
             The number of the instance among those that are placed.
         is_again : bool
             Whether only filters with ``may_pass_later`` run.
+        changed : ndarray of intp, optional
+            See `filter_hosts`; for filters without ``may_pass_later``.
         """
         prepared, record = self._prepared, self._record
         first_filters = prepared.filters[: prepared.n_first]
         last_filters = prepared.filters[prepared.n_first :]
         run = functools.partial(
             filter_hosts,
-            spec_obj=spec_of_instance(prepared.request.spec_obj, uuid),
+            spec_obj=self._spec_of(uuid),
             index=number,
             is_rebuild=prepared.request.is_rebuild,
             steps=record.steps,
@@ -141,7 +159,7 @@ class Attempt(DecisionSteps):
         )
         with record.timed("filters"):
             if not is_again:
-                self._eligible = run(first_filters, hosts)
+                self._eligible = run(first_filters, hosts, changed=changed)
                 self._n_steps = len(record.steps)
             self._passing = self._eligible
             if last_filters and len(self._eligible):
@@ -164,13 +182,32 @@ class Attempt(DecisionSteps):
             {type(filter_).__name__ for filter_ in filters[n_first:]},
         )
 
-    def _rank(self, hosts: HostBatch, uuid: str, weigh: Weigh | None = None) -> Ranking:
-        """Return hosts in the order of the weights of `weigh`, or of the weighers."""
+    def _rank(
+        self,
+        hosts: HostBatch,
+        uuid: str,
+        weigh: Weigh | None = None,
+        earlier: Ranking | None = None,
+        changed: Rows | None = None,
+    ) -> Ranking:
+        """Return hosts in the order of the weights of `weigh`, or of the weighers.
+
+        Parameters
+        ----------
+        earlier, changed
+            See `rank_hosts`.
+        """
         conf, n_choices = self._parts.conf, self._contention.n_choices
-        # Tie breakers are constant for a row until the next start.
-        n_rows = int(hosts.rows.max()) + 1 if len(hosts) else 0
-        ties_of_rows = _random_order(self._parts.tie_seed, 1 << n_rows.bit_length())
-        ties = ties_of_rows[hosts.rows]
+        if self._prepared.n_first < len(self._prepared.filters):
+            # Filters with may_pass_later may have passed other hosts than before.
+            earlier = None
+        if earlier is not None and earlier.hosts.rows is hosts.rows:
+            ties = earlier.ties
+        else:
+            # Tie breakers are constant for a row until the next start.
+            n_rows = int(hosts.rows.max()) + 1 if len(hosts) else 0
+            ties_of_rows = _random_order(self._parts.tie_seed, 1 << n_rows.bit_length())
+            ties = ties_of_rows[hosts.rows]
         with self._record.timed("weighers"):
             if weigh is not None:
                 what = f"[moorage] driver: weigh of {type(self._parts.driver).__name__}"
@@ -185,13 +222,15 @@ class Attempt(DecisionSteps):
             return rank_hosts(
                 self._prepared.weighers,
                 hosts,
-                spec_of_instance(self._prepared.request.spec_obj, uuid),
+                self._spec_of(uuid),
                 conf=conf,
                 ties=ties,
                 # A seed is drawn, and recorded, only if something is chosen at random.
                 rng=self.rng if is_random else self._parts.rng,
                 n_choices=n_choices,
                 nearness=self._contention.share * MAX_NEARNESS,
+                earlier=earlier,
+                changed=changed,
             )
 
     def select_by_weight(self, weigh: Weigh | None = None) -> Selections:
@@ -234,12 +273,13 @@ class Attempt(DecisionSteps):
         assert alternates is not None
         if self._prepared.n_alternates and len(self.placed) > 1:
             # Alternates are ranked with all instances of the request on their hosts.
+            uuid, number = last_placed.instance_uuid, len(self.placed) - 1
             hosts = alternates.hosts.with_instance(
-                last_placed.index, last_placed.instance_uuid, last_placed.consumption
+                last_placed.index, uuid, last_placed.consumption
             )
-            number = len(self.placed) - 1
-            passing = self._filter(hosts, last_placed.instance_uuid, number)
-            alternates = self._rank(passing, last_placed.instance_uuid, weigh)
+            changed = hosts.changed_for([uuid], self._instances_revision)
+            passing = self._filter(hosts, uuid, number, changed=changed)
+            alternates = self._rank(passing, uuid, weigh, alternates, changed)
         return self._make_selections(alternates)
 
     def _adopt_earlier_claim(
@@ -278,8 +318,11 @@ class Attempt(DecisionSteps):
             No host accepted an instance.
         """
         placed: list[PlacedInstance] = []
+        ranking: Ranking | None = None
+        changed: Rows | None = None
         for number, uuid in enumerate(uuids):
-            ranking = self._rank(self._filter(hosts, uuid, number), uuid, self._weigh)
+            passing = self._filter(hosts, uuid, number, changed=changed)
+            ranking = self._rank(passing, uuid, self._weigh, ranking, changed)
             n_rounds, assignment = 0, None
             while assignment is None:
                 for index in ranking:
@@ -303,6 +346,10 @@ class Attempt(DecisionSteps):
                 index_in_eligible = index_in(hosts, ranking.hosts, index)
                 hosts = hosts.with_instance(
                     index_in_eligible, uuid, assignment.consumption
+                )
+                # Answers may depend on where this and the next instance are.
+                changed = hosts.changed_for(
+                    uuids[number : number + 2], self._instances_revision
                 )
         return placed
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ...filters import BaseHostFilter
 from ...objects import RequestSpec
 from .. import tracing
+from ..candidates import Rows
 from ..errors import PluginError, SchedulerError
 from ..hosts import HostBatch
 from .record import FilterStep
@@ -21,7 +22,7 @@ LOG = logging.getLogger(__name__)
 Mask = npt.NDArray[np.bool_]
 
 
-def filter_hosts(
+def filter_hosts(  # noqa: PLR0913 - five by name
     filters: Sequence[BaseHostFilter],
     hosts: HostBatch,
     spec_obj: RequestSpec,
@@ -30,6 +31,7 @@ def filter_hosts(
     is_rebuild: bool,
     steps: list[FilterStep],
     instance: int | None = None,
+    changed: Rows | None = None,
 ) -> HostBatch:
     """Return the hosts that pass every filter; append a step for each to `steps`.
 
@@ -44,6 +46,10 @@ def filter_hosts(
         Run only the filters with ``RUN_ON_REBUILD``.
     instance : int, optional
         The position of the instance in the request, for the steps.
+    changed : ndarray of intp, optional
+        The indices of the hosts that have changed since all hosts passed the filters
+        for an earlier instance of the request; None: they have not passed yet. Filters
+        with ``ROWWISE`` are asked for these hosts only.
 
     Raises
     ------
@@ -57,8 +63,10 @@ def filter_hosts(
             break
         before, name = hosts, type(filter_).__name__
         with tracing.span(name, kind="filter", hosts_in=len(before)) as span:
-            hosts = passed(filter_, before, spec_obj)
+            hosts = passed(filter_, before, spec_obj, changed)
             n_hosts = len(hosts)
+            if changed is not None and n_hosts < len(before):
+                changed = hosts.indices_of(before.rows[changed])
             if span is not None:
                 span.set_attribute("moorage.hosts_out", n_hosts)
         reason = filter_.reason_for(spec_obj, None if n_hosts else before)
@@ -98,26 +106,49 @@ def applicable(
 
 
 def passed(
-    filter_: BaseHostFilter, hosts: HostBatch, spec_obj: RequestSpec
+    filter_: BaseHostFilter,
+    hosts: HostBatch,
+    spec_obj: RequestSpec,
+    changed: Rows | None = None,
 ) -> HostBatch:
     """Return the hosts that pass one filter, each with the candidates that pass.
+
+    Parameters
+    ----------
+    changed : ndarray of intp, optional
+        See `filter_hosts`.
 
     Raises
     ------
     PluginError
         The filter failed, or its result is not a mask of the hosts or candidates.
     """
+    if not filter_.ROWWISE:
+        changed = None
+    asked = hosts if changed is None else hosts.take(changed)
     try:
-        candidates = filter_.passing_candidates(hosts, spec_obj)
-        if candidates is not None:
-            mask = checked(filter_, candidates, len(hosts.candidates))
-            return hosts.take_candidates(mask)
-        mask = checked(filter_, filter_.passing(hosts, spec_obj), len(hosts))
+        of_candidates = filter_.passing_candidates(asked, spec_obj)
+        answer = of_candidates
+        if answer is None:
+            answer = filter_.passing(asked, spec_obj)
     except SchedulerError:
         raise
     except Exception as e:
         raise failed(filter_, e) from e
-    return hosts if mask.all() else hosts.take(mask)
+    is_of_hosts = of_candidates is None
+    mask = checked(filter_, answer, len(asked if is_of_hosts else asked.candidates))
+    if mask.all():
+        return hosts
+    if changed is not None:
+        answer = mask
+        if is_of_hosts:
+            mask = np.ones(len(hosts), bool)
+            mask[changed] = answer
+        else:
+            # Both batches have the candidates of a host in the same order.
+            mask = np.ones(len(hosts.candidates), bool)
+            mask[np.isin(hosts.candidates.rows, changed)] = answer
+    return hosts.take(mask) if is_of_hosts else hosts.take_candidates(mask)
 
 
 def checked(filter_: BaseHostFilter, result: Mask, length: int) -> Mask:

@@ -44,6 +44,33 @@ class WeigherScores:
     multipliers: Weights | None
 
 
+def parts_of(
+    scores: Sequence[WeigherScores], indices: Order
+) -> tuple[Weights, Weights, Weights]:
+    """Return the raw, normalized and multiplied weights of a few hosts.
+
+    All weighers at once: for a few hosts, calls take longer than arithmetic.
+
+    Parameters
+    ----------
+    scores : sequence of WeigherScores, length n_weighers at least 1
+    indices : ndarray of intp, shape (n,)
+
+    Returns
+    -------
+    three ndarrays of float64, shape (n_weighers, n)
+    """
+    raw = np.array([score.raw[indices] for score in scores])
+    low, high = np.array([[s.low, s.high] for s in scores]).T[..., np.newaxis]
+    normalized = normalize(raw, low, high)
+    ones = np.ones(len(indices))
+    multipliers = [
+        ones if score.multipliers is None else score.multipliers[indices]
+        for score in scores
+    ]
+    return raw, normalized, normalized * multipliers
+
+
 class Ranking:
     """Hosts ordered by weight, best first, with each weigher's scores.
 
@@ -59,7 +86,8 @@ class Ranking:
     n_best : int
         The minimum number of hosts that are sorted at creation.
     scores : sequence of WeigherScores
-        The scores of the weighers, from which `total` was computed.
+        The scores of the weighers, from which `total` was computed; one for each, or
+        none if the hosts were not weighed.
     """
 
     def __init__(
@@ -72,8 +100,8 @@ class Ranking:
     ) -> None:
         self.hosts = hosts
         self.total = total
-        self._ties = ties
-        self._scores = scores
+        self.ties = ties
+        self.scores = scores
         # The lowest weight of the hosts that are sorted now.
         self._bound = -np.inf
         if len(total) > 4 * n_best:
@@ -82,7 +110,7 @@ class Ranking:
 
     def _ordered(self, mask: npt.NDArray[np.bool_]) -> Order:
         indices = np.flatnonzero(mask)
-        order = np.lexsort((self._ties[indices], -self.total[indices]))
+        order = np.lexsort((self.ties[indices], -self.total[indices]))
         ordered: Order = indices[order]
         return ordered
 
@@ -115,20 +143,10 @@ class Ranking:
     def top(self, n_hosts: int = TOP_HOSTS) -> tuple[WeighedHost, ...]:
         """Return the best hosts, with each weigher's part of their weights."""
         indices = (self.best if n_hosts <= len(self.best) else self.order)[:n_hosts]
-        scores = self._scores
         parts: Iterable[tuple[WeigherPart, ...]] = [()] * len(indices)
-        if scores:
-            # All weighers at once: for a few hosts, calls take longer than arithmetic.
-            names = [score.name for score in scores]
-            raw = np.array([score.raw[indices] for score in scores])
-            low, high = np.array([[s.low, s.high] for s in scores]).T[..., np.newaxis]
-            normalized = normalize(raw, low, high)
-            ones = np.ones(len(indices))
-            multipliers = [
-                ones if score.multipliers is None else score.multipliers[indices]
-                for score in scores
-            ]
-            columns = raw, normalized, normalized * multipliers
+        if self.scores:
+            names = [score.name for score in self.scores]
+            columns = parts_of(self.scores, indices)
             values_of_hosts = zip(
                 *(column.T.tolist() for column in columns), strict=True
             )

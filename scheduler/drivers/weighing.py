@@ -15,9 +15,10 @@ from ...objects import RequestSpec
 from ...weighers import BaseHostWeigher
 from ...weighers.base import Weights, normalize, weight_range
 from .. import tracing
+from ..candidates import Rows
 from ..errors import PluginError, SchedulerError
 from ..hosts import HostBatch
-from .ranking import N_BEST, Ranking, WeigherScores
+from .ranking import N_BEST, Ranking, WeigherScores, parts_of
 
 LOG = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ def rank_hosts(  # noqa: PLR0913 - five by name
     rng: np.random.Generator,
     n_choices: int = 1,
     nearness: float = 0.0,
+    earlier: Ranking | None = None,
+    changed: Rows | None = None,
 ) -> Ranking:
     """Return hosts ordered by the sum of their multiplied, normalized weights.
 
@@ -49,6 +52,13 @@ def rank_hosts(  # noqa: PLR0913 - five by name
         The maximum number of hosts near the best one to put in random order.
     nearness : float
         See `Ranking.n_near_best`.
+    earlier : Ranking, optional
+        The ranking for an earlier instance of the request, of the same hosts or more,
+        in the same order. Weighers with ``ROWWISE`` are asked only for the hosts that
+        have changed since, and the other weights are those of `earlier`.
+    changed : ndarray of intp, optional
+        The indices in ``earlier.hosts`` of the hosts that have changed. None: `earlier`
+        is not used.
 
     Raises
     ------
@@ -58,35 +68,13 @@ def rank_hosts(  # noqa: PLR0913 - five by name
     options = conf.filter_scheduler
     if options.shuffle_best_same_weighed_hosts:
         ties = rng.random(len(hosts))
-    total, normalized = np.zeros(len(hosts)), np.empty(len(hosts))
-    scores = []
-    if len(hosts) > 1:
-        for weigher in weighers:
-            name = type(weigher).__name__
-            with tracing.span(name, kind="weigher", hosts_in=len(hosts)):
-                compute = partial(weigher.weigh_all, hosts, spec_obj)
-                raw = checked_weights(f"weigher {name}", hosts, compute)
-                low, high = weight_range(raw, weigher.minval, weigher.maxval)
-                multipliers = None
-                if low != high:
-                    compute = partial(weigher.multipliers, hosts)
-                    multipliers = checked_weights(f"weigher {name}", hosts, compute)
-            scores.append(WeigherScores(name, raw, low, high, multipliers))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for score in scores:
-            if score.multipliers is not None:
-                normalize(score.raw, score.low, score.high, out=normalized)
-                total += np.multiply(normalized, score.multipliers, out=normalized)
-    # Weights and multipliers are finite, but their products and sums may not be.
-    if not np.isfinite(total).all():
-        if n_unordered := np.count_nonzero(np.isnan(total)):
-            LOG.warning(
-                "The weight of %d of %d host(s) cannot be computed, which ranks them "
-                "last: raw weights or multipliers are too large",
-                n_unordered,
-                len(total),
-            )
-        np.nan_to_num(total, copy=False, nan=np.finfo(np.float64).min)
+    scores: list[WeigherScores] = []
+    if len(hosts) < 2:
+        total = np.zeros(len(hosts))
+    elif earlier is None or changed is None or not earlier.scores:
+        scores, total = _weigh(weighers, hosts, spec_obj)
+    else:
+        scores, total = _weigh_again(weighers, hosts, spec_obj, earlier, changed)
     subset_size = options.host_subset_size
     n_best = max(N_BEST, subset_size, n_choices)
     ranking = Ranking(hosts, total, ties, n_best, scores)
@@ -100,6 +88,147 @@ def rank_hosts(  # noqa: PLR0913 - five by name
         chosen = int(rng.integers(n_subset))
         ranking.best[: chosen + 1] = np.roll(ranking.best[: chosen + 1], 1)
     return ranking
+
+
+def _weigh(
+    weighers: Sequence[BaseHostWeigher], hosts: HostBatch, spec_obj: RequestSpec
+) -> tuple[list[WeigherScores], Weights]:
+    """Return the scores and the weights of all hosts."""
+    scores = [_score(weigher, hosts, spec_obj) for weigher in weighers]
+    return scores, _total(scores, len(hosts))
+
+
+def _score(
+    weigher: BaseHostWeigher, hosts: HostBatch, spec_obj: RequestSpec
+) -> WeigherScores:
+    """Return the scores of all hosts."""
+    return _scores_of(weigher, hosts, _raw(weigher, hosts, spec_obj))
+
+
+def _raw(weigher: BaseHostWeigher, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
+    """Return the raw weights of all hosts, shape (n_hosts,)."""
+    name = type(weigher).__name__
+    with tracing.span(name, kind="weigher", hosts_in=len(hosts)):
+        compute = partial(weigher.weigh_all, hosts, spec_obj)
+        return checked_weights(f"weigher {name}", hosts, compute)
+
+
+def _scores_of(
+    weigher: BaseHostWeigher, hosts: HostBatch, raw: Weights
+) -> WeigherScores:
+    """Return the scores for raw weights that were checked."""
+    name = type(weigher).__name__
+    low, high = weight_range(raw, weigher.minval, weigher.maxval)
+    multipliers = None
+    if low != high:
+        compute = partial(weigher.multipliers, hosts)
+        multipliers = checked_weights(f"weigher {name}", hosts, compute)
+    return WeigherScores(name, raw, low, high, multipliers)
+
+
+def _total(scores: Sequence[WeigherScores], n_hosts: int) -> Weights:
+    """Return the sum of multiplied, normalized weights of all hosts, (n_hosts,)."""
+    total, normalized = np.zeros(n_hosts), np.empty(n_hosts)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for score in scores:
+            if score.multipliers is not None:
+                normalize(score.raw, score.low, score.high, out=normalized)
+                total += np.multiply(normalized, score.multipliers, out=normalized)
+    return _finite(total)
+
+
+def _finite(total: Weights) -> Weights:
+    """Return weights with the least or greatest finite number for those that are not.
+
+    Weights and multipliers are finite, but their products and sums may not be.
+    """
+    if not np.isfinite(total).all():
+        if n_unordered := np.count_nonzero(np.isnan(total)):
+            LOG.warning(
+                "The weight of %d of %d host(s) cannot be computed, which ranks them "
+                "last: raw weights or multipliers are too large",
+                n_unordered,
+                len(total),
+            )
+        np.nan_to_num(total, copy=False, nan=np.finfo(np.float64).min)
+    return total
+
+
+def _weigh_again(
+    weighers: Sequence[BaseHostWeigher],
+    hosts: HostBatch,
+    spec_obj: RequestSpec,
+    earlier: Ranking,
+    changed: Rows,
+) -> tuple[list[WeigherScores], Weights]:
+    """Return the scores and the weights of hosts, most of which have not changed.
+
+    The result is the same, bit for bit, as that of weighing all hosts. Parameters are
+    those of `rank_hosts`.
+    """
+    indices, dropped = changed, changed[:0]
+    if len(hosts) < len(earlier.hosts):
+        rows = earlier.hosts.rows[changed]
+        indices = hosts.indices_of(rows)
+        dropped = changed[~np.isin(rows, hosts.rows[indices])]
+        if len(hosts) + len(dropped) != len(earlier.hosts):
+            # A filter without ROWWISE has rejected hosts that have not changed.
+            return _weigh(weighers, hosts, spec_obj)
+    few_hosts, scores, is_same_scale = hosts.take(indices), [], True
+    for weigher, score in zip(weighers, earlier.scores, strict=True):
+        if not weigher.ROWWISE:
+            scores.append(_score(weigher, hosts, spec_obj))
+            is_same_scale = False
+            continue
+        replaced, new = score.raw[changed].tolist(), _raw(weigher, few_hosts, spec_obj)
+        # For a few numbers, Python is faster than NumPy.
+        new_values = new.tolist()
+        if new_values == replaced and not len(dropped):
+            scores.append(score)
+            continue
+        raw = _without(score.raw, dropped)
+        if (raw[indices] != new).any():
+            raw = raw.copy()
+            raw[indices] = new
+        low, high = score.low, score.high
+        # An end of the range can move only if a host at the end has changed, or if a
+        # host exceeds it.
+        if (
+            weigher.minval is None
+            and (min(replaced) <= low or min(new_values, default=low) < low)
+        ) or (
+            weigher.maxval is None
+            and (max(replaced) >= high or max(new_values, default=high) > high)
+        ):
+            low, high = weight_range(raw, weigher.minval, weigher.maxval)
+        if (low, high) != (score.low, score.high):
+            scores.append(_scores_of(weigher, hosts, raw))
+            is_same_scale = False
+            continue
+        multipliers = score.multipliers
+        if multipliers is not None:
+            multipliers = _without(multipliers, dropped)
+        scores.append(WeigherScores(score.name, raw, low, high, multipliers))
+    if not is_same_scale:
+        return scores, _total(scores, len(hosts))
+    total = _without(earlier.total, dropped).copy()
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = np.zeros(len(indices))
+        for weighted in parts_of(scores, indices)[-1]:
+            sums += weighted  # one by one, in the same order as in `_total`
+    total[indices] = _finite(sums)
+    return scores, total
+
+
+def _without(array: Weights, dropped: Rows) -> Weights:
+    """Return an array without some of its elements, a view of it if possible."""
+    if not len(dropped):
+        return array
+    # Many weighers do not distinguish the hosts, and few multipliers differ. Copying
+    # takes ten times as long as comparing.
+    if (array == array[0]).all():
+        return array[len(dropped) :]
+    return np.delete(array, dropped)
 
 
 def checked_weights(

@@ -8,7 +8,7 @@ import datetime
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -116,6 +116,10 @@ class HostState:
 
 
 ValueArraysT = TypeVar("ValueArraysT", bound=ValueArrays)
+
+#: Searching for more changed hosts one by one would take longer than asking plugins
+#: for all hosts.
+_MAX_CHANGED: Final = 64
 
 
 class HostBatch:
@@ -313,6 +317,45 @@ class HostBatch:
         interner = self._view.interners[name]
         codes = [code for code in map(interner.find, values) if code is not None]
         return np.isin(self.codes(name), np.array(codes, dtype=np.int32))
+
+    def indices_of(self, rows: Rows) -> Rows:
+        """Return the indices of a few table rows in this batch, if it has them.
+
+        They are in the order of this batch.
+        """
+        is_one = np.zeros(len(self), bool)
+        for row in rows.tolist():
+            is_one |= self.rows == row
+        return np.flatnonzero(is_one)
+
+    @property
+    def instances_revision(self) -> int:
+        """The number of the last change of instances, which a batch reads as it is."""
+        return self._view.instances.revision
+
+    def changed_for(self, uuids: Collection[str], since: int) -> Rows | None:
+        """Return the indices of the hosts for which instances may have changed.
+
+        These are the hosts that have one of the instances `uuids`, or on which this
+        decision has placed one of them, and the hosts whose instances have changed in
+        the table since `instances_revision` was `since`. None: there are many.
+        """
+        instances, interner = self._view.instances, self._view.interners["host"]
+        names = set(instances.count(uuids))
+        names.update(self.placed[uuid] for uuid in uuids if uuid in self.placed)
+        if instances.revision != since:
+            names |= instances.changed_since(since)[1]
+        if len(names) > _MAX_CHANGED:
+            return None
+        codes = self._view.codes["host"]
+        is_changed = np.zeros(len(codes), bool)
+        for name in names:
+            if (code := interner.find(name)) is not None:
+                is_changed |= codes == code
+        rows = np.flatnonzero(is_changed)
+        if len(rows) > _MAX_CHANGED:
+            return None
+        return rows if self._is_whole else self.indices_of(rows)
 
     def count_instances(self, uuids: Collection[str]) -> npt.NDArray[np.int64]:
         """Return how many of these instances each row's service host has, shape (n,).

@@ -101,6 +101,11 @@ class InstanceMap:
     def __len__(self) -> int:
         return len(self._hosts_of)
 
+    @property
+    def revision(self) -> int:
+        """The number of the last change; it only increases."""
+        return self._revision
+
     def set_host(self, host: str, uuids: Collection[str]) -> None:
         """Replace all instances of a host."""
         with self._lock:

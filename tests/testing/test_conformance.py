@@ -125,6 +125,71 @@ class Peak(BaseHostWeigher):
         return hosts.free_ram_mb / float(max(hosts.free_ram_mb.max(), 1))
 
 
+class Ranks(BaseHostWeigher):
+    ROWWISE = True
+
+    def weigh_all(self, hosts: Any, spec_obj: Any) -> Any:
+        return hosts.free_ram_mb / hosts.free_ram_mb.sum()
+
+
+class ByOrder(BaseHostFilter):
+    ROWWISE = True
+
+    def passing(self, hosts: Any, spec_obj: Any) -> Any:
+        return np.full(len(hosts), len(hosts) > 1)
+
+
+class Follower(BaseHostFilter):
+    ROWWISE = True
+
+    def passing(self, hosts: Any, spec_obj: Any) -> Any:
+        return np.full(len(hosts), not hosts.placed)
+
+
+class Emptying(ValidWeigher):
+    ROWWISE = True
+
+    def multipliers(self, hosts: Any) -> Any:
+        return np.full(len(hosts), 1.0 + len(hosts.placed))
+
+
+class LikeAnother(Follower):
+    """Does not promise what its base promises."""
+
+
+@pytest.mark.parametrize(
+    ("plugin", "claim"),
+    [
+        (Ranks, "weigh_all answers the same for some hosts as for all"),
+        (ByOrder, "passing answers the same for some hosts as for all"),
+        (Follower, "passing answers the same for a host on which"),
+        (Emptying, "multipliers answers the same for a host on which"),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_broken_promise_of_rowwise_is_named(plugin: type, claim: str) -> None:
+    hosts = batch(host(host="h0"), host(host="h1", free_ram_mb=64))
+    made = plugin(options())
+    check: Any = check_filter if isinstance(made, BaseHostFilter) else check_weigher
+    with pytest.raises(AssertionError, match=f"{plugin.__name__}: ROWWISE: {claim}"):
+        check(made, hosts, spec())
+
+
+def test_subclass_does_not_inherit_the_promise_of_rowwise() -> None:
+    assert Follower.ROWWISE
+    assert not LikeAnother.ROWWISE
+    check_filter(LikeAnother(options()), batch(host(), host(host="h1")), spec())
+
+
+def test_only_plugins_that_read_other_hosts_or_the_time_are_not_rowwise() -> None:
+    assert {name for name, plugin in REGISTERED.items() if not plugin.ROWWISE} == {
+        "ComputeFilter",  # the time
+        "LocalityFilter",
+        "LocalityWeigher",
+        "ServerGroupAffinityFilter",
+    }
+
+
 @pytest.mark.parametrize("plugin", [ValidFilter, ValidWeigher])
 def test_honest_plugin_passes(plugin: type) -> None:
     check_plugin(plugin, max_examples=20)
