@@ -28,6 +28,7 @@ from moorage.testing import builders
 from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
 from ...fixtures.placed_clouds import CloudKind, placed_processes
 from ...fixtures.placement_servers import EmbeddedPlacementFixture
+from ...fixtures.waiting import wait_until
 
 _STORE = "sqlite:///{}/decisions.sqlite"
 
@@ -165,7 +166,10 @@ def test_what_the_room_is_unknown_for_is_said(cloud: _Cloud) -> None:
 
     unknown = "How many more instances of recent flavors fit is unknown: "
     explainer, parts = cloud.scheduler.explainer, cloud.scheduler.parts
-    assert f"{unknown}no request is stored yet" in notes(explainer, cloud.store)
+    # On a busy machine, the store may not answer in time at first.
+    wait_until(
+        lambda: f"{unknown}no request is stored yet" in notes(explainer, cloud.store)
+    )
     text = notes(explainer, None)
     assert unknown in text
     assert "decision_store_connection is empty" in text

@@ -386,7 +386,10 @@ def test_the_closest_hosts_are_asked_for_from_a_refusal(
         row.locator("th, td.n").all_inner_texts()
         for row in page.locator("tbody tr").all()
     ]
-    assert shown == [[group.text, f"{group.n_hosts:,}"] for group in report.groups]
+    assert shown == [
+        [group.text, f"{group.n_instances:,}", f"{group.n_hosts:,}"]
+        for group in report.groups
+    ]
     assert shown
 
 
