@@ -365,7 +365,9 @@ class SimulatedCloud:
 
 
 def lower_bound(peak: Sequence[int], inventory: Inventory) -> int | None:
-    """Return the fewest equal hosts that could hold a trace's peak; None: not equal.
+    """Return the fewest equal hosts that could hold a trace's peak.
+
+    None: the hosts differ, or have nothing of what the trace needs.
 
     Parameters
     ----------
@@ -383,8 +385,7 @@ def lower_bound(peak: Sequence[int], inventory: Inventory) -> int | None:
     if len(capacities) != 1:
         return None
     [capacity] = capacities
-    return max(
-        math.ceil(amount / total)
-        for amount, total in zip(peak, capacity, strict=True)
-        if total
-    )
+    needed = [(amount, total) for amount, total in zip(peak, capacity, strict=True)]
+    if any(amount and not total for amount, total in needed):
+        return None
+    return max(math.ceil(amount / total) if amount else 0 for amount, total in needed)

@@ -148,7 +148,8 @@ class _Meter:
         )
         fits_none = ~(self._total[:, None] >= flavors).all(axis=2).any(axis=0)
         self.n_too_large = int(counts[fits_none].sum())
-        shares_of_host = (flavors / self._total.max(axis=0)).max(axis=1)
+        largest_host = np.maximum(self._total.max(axis=0), 1)
+        shares_of_host = (flavors / largest_host).max(axis=1)
         self._largest = flavors[int(np.argmax(shares_of_host))]
 
     def used(self) -> _Floats:
@@ -166,7 +167,7 @@ class _Meter:
         """Return the measures of hosts, by name."""
         used = self.used()
         free = np.maximum(self._total - used, 0)
-        total = self._total.sum(axis=0)
+        total = np.maximum(self._total.sum(axis=0), 1)
         n_instances = self._table.batch().num_instances
         in_use = n_instances > 0
         fuller = (used / np.maximum(self._total, 1)).max(axis=1)

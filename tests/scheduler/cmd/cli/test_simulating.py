@@ -172,3 +172,11 @@ def test_left_out_lines_are_shown(call: Call, tmp_path: Path) -> None:
     path.write_text("\n".join([head, *lines, "x,1,-5,1,0,0.1,0.2"]))
     text = call(str(path), "--hosts", "5").stdout
     assert "left out 1 (line 21) without CPUs or memory" in " ".join(text.split())
+
+
+def test_hosts_without_cpus_refuse_everything(call: Call) -> None:
+    inventory = Path(__file__).parents[4] / "doc/examples/bare-metal.yaml"
+    args = [str(TRACE), "--first", "20", "--inventory", str(inventory)]
+    text = call(*args).stdout
+    assert "20 instances are larger than any host" in text
+    assert re.search(r"instances refused +20\.0", text)
