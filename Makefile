@@ -72,7 +72,7 @@ test-all: venv peer
 SECONDS ?= 600
 faults: venv
 	MOORAGE_FAULTS_SECONDS=$(SECONDS) $(BIN)/python -m pytest -n $$(nproc) -q -rP --show-capture=stdout \
-	    tests/simulation -k "new_seeds or failed_before" $(PYTEST_ARGS)
+	    tests/simulation -k "seeds_of_the_model or failed_before" $(PYTEST_ARGS)
 
 # Lines of the product that `make test` runs, in all processes; takes about twice as long.
 coverage: venv
