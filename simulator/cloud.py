@@ -55,6 +55,8 @@ from ..scheduler.waiting import SystemWaiter
 from .traces import Units
 
 _NAMESPACE: Final = uuid.UUID("6d6f6f72-6167-5000-8000-73696d756c61")
+#: In the units of any trace, Placement's inventories can hold as much.
+_MAX_OF_SHAPE: Final = 2_000_000
 _CELL: Final = str(uuid.uuid5(_NAMESPACE, "cell"))
 
 
@@ -79,10 +81,15 @@ class Shape:
             amounts = [int(part) for part in text.split(":")]
         except ValueError:
             amounts = []
-        if len(amounts) not in (2, 3) or min(amounts) <= 0:
+        if (
+            len(amounts) not in (2, 3)
+            or min(amounts) <= 0
+            or max(amounts) > _MAX_OF_SHAPE
+        ):
             raise ValueError(
                 f"{text!r} is no shape of a host: write CORES:MEMORY_GIB or "
-                "CORES:MEMORY_GIB:DISK_GB, such as 96:562"
+                f"CORES:MEMORY_GIB:DISK_GB, each at most {_MAX_OF_SHAPE:,}, such as "
+                "96:562"
             )
         return cls(*amounts)
 

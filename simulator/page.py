@@ -13,6 +13,7 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
+from ..scheduler.display import safe
 from .comparison import FIGURES, Comparison
 from .simulation import by_flavor
 
@@ -88,7 +89,14 @@ def plots(comparison: Comparison) -> list[tuple[str, str]]:
 
     matplotlib.use("svg")
     # Equal numbers give equal files; text stays text.
-    matplotlib.rcParams.update({"svg.hashsalt": "moorage", "svg.fonttype": "none"})
+    # Names may have any characters: none of them is a formula.
+    matplotlib.rcParams.update(
+        {
+            "svg.hashsalt": "moorage",
+            "svg.fonttype": "none",
+            "text.parse_math": False,
+        }
+    )
     over_time = (
         ("Used share of memory", "memory_used", 100.0, "%"),
         ("Used share of CPUs", "vcpus_used", 100.0, "%"),
@@ -168,7 +176,8 @@ def _draw_refused(axes: Any, comparison: Comparison) -> float:  # noqa: ANN401 -
         ]
         color = _COLOURS[number % len(_COLOURS)]
         axes.barh(places, amounts, height, color=color, label=settings)
-    axes.set_yticks(np.arange(len(flavors)) + 0.4 - height / 2, flavors)
+    names = [safe(flavor) for flavor in flavors]
+    axes.set_yticks(np.arange(len(flavors)) + 0.4 - height / 2, names)
     axes.invert_yaxis()
     axes.set_xlabel("instances, mean of the runs")
     _legend(axes, 1)

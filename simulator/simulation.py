@@ -281,7 +281,7 @@ def simulate(
         if stops_at_refusal:
             break
     else:
-        advance(last_s)
+        advance(sample_times[-1])
     result.used_at_end = meter.used_shares()
     result.elapsed_s = time.perf_counter() - began
     return result

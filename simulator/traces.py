@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..objects import Flavor, ImageMeta, ImageMetaProps, RequestSpec
+from ..scheduler.display import safe
 
 #: The namespace of the UUIDs of instances that a trace names by other ids.
 _NAMESPACE: Final = uuid.UUID("6d6f6f72-6167-5000-8000-747261636573")
@@ -26,6 +27,8 @@ _DAY_S: Final = 86400.0
 _MIB_PER_GIB: Final = 1024
 #: The resolution of traces that give CPUs, memory and disk as shares of a host.
 _SHARE: Final = 10_000
+#: The largest amount of a resource; Placement's inventories have no larger one either.
+_MAX_AMOUNT: Final = 2**31 - 1
 #: Seconds by which `Trace.jittered` moves an arrival at most.
 MAX_JITTER_S: Final = 300.0
 #: Lines that are named in a message, of those that were skipped.
@@ -135,8 +138,13 @@ class Trace:
         )
 
     def first(self, n_requests: int) -> Trace:
-        """Return the first requests only."""
-        part = slice(0, n_requests)
+        """Return the first requests only, each with all of its instances."""
+        end = 0
+        for _ in range(n_requests):
+            if end >= len(self):
+                break
+            end += self.specs[self.spec_of[end]].num_instances
+        part = slice(0, end)
         return dataclasses.replace(
             self,
             uuids=self.uuids[part],
@@ -188,6 +196,8 @@ class _Builder:
             return self.skip(where, "with a value that is missing or no number")
         if vcpus <= 0 or memory_mb <= 0 or disk_gb < 0:
             return self.skip(where, "without CPUs or memory, or with negative amounts")
+        if max(amounts) > _MAX_AMOUNT:
+            return self.skip(where, f"with more than {_MAX_AMOUNT:,} of a resource")
         if math.isnan(departure_s) or departure_s <= arrival_s:
             return self.skip(where, "that end before they start")
         if not id_ or id_ in self._uuids:
@@ -271,19 +281,21 @@ def request_spec(
     )
 
 
-def _number(text: str | None, *, if_empty: float = math.nan) -> float:
+def _number(
+    text: str | None, *, if_empty: float = math.nan, if_text: float = math.nan
+) -> float:
     if text is None or not text.strip():
         return if_empty
     try:
         return float(text)
     except ValueError:
-        return math.nan
+        return if_text
 
 
 def _open_text(path: Path) -> TextIO:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")
 
 
 # -- the formats -----------------------------------------------------------------------
@@ -427,10 +439,10 @@ def read_trace(path: Path, columns: Mapping[str, str] | None = None) -> Trace:
                         f"{path}: there is no column {', '.join(missing)}; its columns "
                         f"are {', '.join(sorted(names)) or 'none'}"
                     )
-                return _read_columns(path.name, rows, columns)
+                return _read_columns(safe(path.name), rows, columns)
             for needed, read in _FORMATS.items():
                 if names.issuperset(needed):
-                    return read(path.name, rows)
+                    return read(safe(path.name), rows)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, sqlite3.Error) as e:
         raise TraceError(f"{path}: cannot be read: {e}") from e
     raise TraceError(
@@ -470,14 +482,20 @@ def _read_azure(path: Path) -> Trace:
     machine that hosts most types are used, so that a host has 10,000 `vcpus` and
     10,000 `memory_mb`. VMs of other types are left out, and counted.
     """
-    builder = _Builder(path.name, Units(_SHARE, _SHARE))
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+    builder = _Builder(safe(path.name), Units(_SHARE, _SHARE))
+    with closing(
+        sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    ) as database:
         shares = list(
             database.execute("SELECT vmTypeId, machineId, core, memory FROM vmType")
         )
         machines = Counter(machine for _, machine, _, _ in shares)
-        # Of equal counts, the lowest id.
-        machine = min(machines, key=lambda m: (-machines[m], m), default=None)
+        # Of equal counts, the lowest id; SQLite's columns may have values of any type.
+        machine = min(
+            machines,
+            key=lambda m: (-machines[m], _number(str(m), if_text=math.inf), str(m)),
+            default=None,
+        )
         by_type = {kind: row for kind, m, *row in shares if m == machine}
         vms = database.execute(
             "SELECT vmId, tenantId, vmTypeId, starttime, endtime FROM vm ORDER BY vmId"
@@ -487,11 +505,13 @@ def _read_azure(path: Path) -> Trace:
             if kind not in by_type:
                 builder.skip(where, f"of types that machine {machine} cannot host")
                 continue
-            core, memory = (float(share or 0) * _SHARE for share in by_type[kind])
+            core, memory = (
+                _number(str(share or 0)) * _SHARE for share in by_type[kind]
+            )
             builder.add(
                 where, str(id_),
-                math.nan if start is None else float(start) * _DAY_S,
-                math.inf if end is None else float(end) * _DAY_S,
+                _number(str(start)) * _DAY_S,
+                math.inf if end is None else _number(str(end)) * _DAY_S,
                 core, memory, flavor=f"type {kind}", project_id=str(tenant),
             )  # fmt: skip
     return builder.trace()

@@ -213,3 +213,61 @@ def test_history_has_each_instance_once_from_its_first_decision() -> None:
 def test_history_without_a_request_is_refused() -> None:
     with pytest.raises(TraceError, match="no decision with its request is stored"):
         history_trace([], "history")
+
+
+def test_first_requests_are_whole() -> None:
+    uuids = [instance_uuid(name) for name in "abcde"]
+    trace = history_trace(
+        [(0.0, uuids[:3], spec()), (1.0, uuids[3:4], spec()), (2.0, uuids[4:], spec())],
+        "history",
+    )
+    assert [*trace.first(1).uuids] == uuids[:3]
+    assert [*trace.first(2).uuids] == uuids[:4]
+    assert [*trace.first(10**9).uuids] == uuids
+
+
+def test_amounts_that_no_host_can_have_are_left_out(tmp_path: Path) -> None:
+    text = "vm,a,b,c,d\n1,0,9,1e300,512\n2,0,9,1,1e18\n3,0,9,1,512\n"
+    names = "id=vm,arrival_s=a,departure_s=b,vcpus=c,memory_mb=d"
+    trace = read_trace(_written(tmp_path, text), parse_columns(names))
+    assert trace.peak().tolist() == [1, 512, 0]
+    assert trace.skipped == {
+        "with more than 2,147,483,647 of a resource": "2 (line 2, line 3)"
+    }
+
+
+def test_mark_of_utf_8_is_no_part_of_the_first_column(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(COSPOT, encoding="utf-8-sig")  # as spreadsheets write it
+    assert len(read_trace(path)) == 3
+
+
+def _azure(path: Path, types: list[tuple[object, ...]]) -> Path:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE vmType (vmTypeId, machineId, core, memory)")
+        database.execute(
+            "CREATE TABLE vm (vmId, tenantId, vmTypeId, starttime, endtime)"
+        )
+        database.executemany("INSERT INTO vmType VALUES (?, ?, ?, ?)", types)
+        database.executemany(
+            "INSERT INTO vm VALUES (?, 1, ?, ?, 1.0)", [(1, 0, 0.0), (2, 1, "soon")]
+        )
+    return path
+
+
+def test_text_among_the_numbers_of_azure_is_left_out(tmp_path: Path) -> None:
+    types = [(0, 1, "half", 0.5), (1, 1, 0.5, 0.5), (1, "none", 0.5, b"\xff")]
+    path = _azure(tmp_path / "azure.sqlite", types)
+    with pytest.raises(TraceError, match=r"2 \(vmId 1, vmId 2\) with a value that is"):
+        read_trace(path)
+
+
+def test_machines_of_azure_may_have_ids_of_several_types(tmp_path: Path) -> None:
+    types = [(0, 1, 0.5, 0.5), (0, "none", 0.5, 0.5), (0, None, 0.5, 0.5)]
+    assert len(read_trace(_azure(tmp_path / "azure.sqlite", types))) == 1
+
+
+def test_database_is_only_read_whatever_its_name_is(tmp_path: Path) -> None:
+    path = _azure(tmp_path / "a?mode=rwc&x#b%20.sqlite", [(0, 1, 0.5, 0.5)])
+    assert len(read_trace(path)) == 1
+    assert [*tmp_path.iterdir()] == [path]

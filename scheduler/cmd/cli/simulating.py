@@ -300,11 +300,10 @@ def _confs(
     first = "configuration" if files or settings else "defaults"
     confs = {first: _options(files, settings)}
     for path in compared:
-        if path.stem in confs:
-            raise click.UsageError(
-                f"--compare: two settings are named {safe(path.stem, 80)}"
-            )
-        confs[path.stem] = _options([*files, str(path)], settings)
+        name = safe(path.stem)
+        if name in confs:
+            raise click.UsageError(f"--compare: two settings are named {name}")
+        confs[name] = _options([*files, str(path)], settings)
     return confs
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
@@ -120,6 +122,8 @@ def test_setting_changes_the_driver(call: Call) -> None:
         (["no.csv", "--hosts", "3"], "no.csv: cannot be read"),
         ([str(TRACE), "--hosts", "3", "--shape", "big"], "'big' is no shape of a host"),
         ([str(TRACE), "--hosts", "3", "--shape", "0:1"], "'0:1' is no shape of a host"),
+        ([str(TRACE), "--hosts", "3", "--shape", "9" * 30 + ":1"], "is no shape"),
+        ([str(TRACE), "--hosts", "3", "--shape", "1:" + "9" * 19], "is no shape"),
         ([str(TRACE), "--inventory", "no.yaml"], "no.yaml: cannot be read"),
         (
             [str(TRACE), "--hosts", "3", "--columns", "id=x"],
@@ -180,3 +184,38 @@ def test_hosts_without_cpus_refuse_everything(call: Call) -> None:
     text = call(*args).stdout
     assert "20 instances are larger than any host" in text
     assert re.search(r"instances refused +20\.0", text)
+
+
+def test_page_shows_any_names_of_flavors_settings_and_traces(
+    call: Call, tmp_path: Path
+) -> None:
+    lines = [
+        f'{i},0,9,9000,512,"{flavor}"'
+        for i, flavor in enumerate(("a$b^$c", "<script>alert(1)</script>", "\x1b[31m"))
+    ]
+    path = tmp_path / os.fsdecode(b"trace\xff.csv")
+    path.write_text("\n".join(["id,a,d,v,m,f", *lines]))
+    conf = tmp_path / os.fsdecode(b"pack\xfe.conf")
+    conf.write_text("[filter_scheduler]\nram_weight_multiplier = -1\n")
+    folder, measures = tmp_path / "page", tmp_path / "measures.csv"
+    call(
+        str(path), "--hosts", "2", "--compare", str(conf), "--html", str(folder),
+        "--csv", str(measures), "--columns",
+        "id=id,arrival_s=a,departure_s=d,vcpus=v,memory_mb=m,flavor=f",
+    )  # fmt: skip
+    page = (folder / "index.html").read_text()
+    assert "<script" not in page
+    assert "\x1b" not in page
+    assert "a$b^$c" in page
+    ElementTree.parse(folder / "refused-instances-by-flavor.svg")
+    with measures.open(newline="") as file:
+        assert len({row["settings"] for row in csv.DictReader(file)}) == 2
+
+
+def test_trace_of_a_population_only_is_measured(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("id,a,d,v,m\n1,-60,,48,512\n2,-30,-20,48,512\n")
+    columns = "id=id,arrival_s=a,departure_s=d,vcpus=v,memory_mb=m"
+    args = [str(path), "--hosts", "1", "--columns", columns, "--json"]
+    summary = json.loads(call(*args).stdout)["runs"][0]["summary"]
+    assert summary["vcpus_used"] == 0.5
