@@ -210,10 +210,12 @@ class HostCounter:
         self._view = view
         self.hosts = hosts
         trees = view.state.trees
-        rows = [trees.find(uuid) for uuid in self.hosts.uuid.tolist()]
+        rows = np.array(
+            [trees.find(uuid) for uuid in self.hosts.uuid.tolist()], np.int64
+        )
         #: The row of each host's root provider; for a host without one, the row after
         #: the last, which has no inventory.
-        self._roots = np.where(np.array(rows, np.int64) < 0, trees.n_rows, rows)
+        self._roots = np.where(rows < 0, trees.n_rows, rows)
         self._zones, self._zone_of = self._find_zones()
         self._count_claims = functools.cache(ClaimCounter(view).count)
 
