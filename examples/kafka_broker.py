@@ -24,6 +24,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
+from oslo_config import cfg
 
 from moorage.scheduler.conf import load
 from moorage.scheduler.kafka_client import claims_topic_settings, topic_settings
@@ -54,10 +55,19 @@ def main() -> None:
         "--release", default=RELEASE, help=f"a URL; by default {RELEASE}"
     )
     arguments = parser.parse_args()
-    conf = load(["--config-file", arguments.config_file])
+    try:
+        conf = load(["--config-file", arguments.config_file])
+    except cfg.Error as e:
+        sys.exit(f"{e}")
     if not conf.kafka.bootstrap_servers:
         sys.exit(f"{arguments.config_file}: [kafka] bootstrap_servers is not set")
     server = conf.kafka.bootstrap_servers[0]
+    port = server.rpartition(":")[2]
+    if ":" not in server or not port.isdecimal() or not 0 < int(port) < 65535:
+        sys.exit(
+            f"[kafka] bootstrap_servers: {server} is not HOST:PORT with a PORT below "
+            "65535"
+        )
     topics = topic_settings(conf)
     if conf.kafka.claims_topic:
         topics |= claims_topic_settings(conf)
@@ -65,7 +75,13 @@ def main() -> None:
     if answers(admin):
         create(admin, topics)
         return
-    with broker(server, jars(arguments.release)) as process:
+    if shutil.which("java") is None:
+        sys.exit("java is not installed: Kafka needs version 17 or later")
+    try:
+        libs = jars(arguments.release)
+    except (OSError, tarfile.TarError, ValueError) as e:
+        sys.exit(f"{arguments.release} cannot be read: {e}")
+    with broker(server, libs) as process:
         deadline = time.monotonic() + START_S
         while not answers(admin):
             if process.poll() is not None or time.monotonic() > deadline:

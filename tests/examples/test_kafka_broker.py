@@ -101,3 +101,46 @@ def test_a_scheduler_reads_the_topics_that_the_script_created(
         timeout=60,
     )
     assert again.stdout.count("exists") == len(TOPICS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "release", "path", "message"),
+    [
+        ("bootstrap_servers = 127.0.0.1:9", "http://127.0.0.1:9/kafka.tgz", None,
+         "http://127.0.0.1:9/kafka.tgz cannot be read: "),
+        ("bootstrap_servers = 127.0.0.1", "", None,
+         "bootstrap_servers: 127.0.0.1 is not HOST:PORT"),
+        ("bootstrap_servers = 127.0.0.1:65535", "", None, "PORT below 65535"),
+        ("bootstrap_servers = 127.0.0.1:9", "own", "", "java is not installed"),
+        (None, "", None, "Failed to find some config files"),
+    ],
+    ids=["no release", "no port", "last port", "no java", "no file"],
+)  # fmt: skip
+def test_what_is_missing_is_said_in_one_line(
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    settings: str | None,
+    release: str,
+    path: str | None,
+    message: str,
+) -> None:
+    file = tmp_path / "scheduler.conf"
+    if settings is not None:
+        file.write_text(f"[kafka]\n{settings}\n")
+    if release == "own":
+        release = request.getfixturevalue("release")
+    result = subprocess.run(
+        _command(file, release),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={
+            **os.environ,
+            "HOME": f"{tmp_path}",
+            "PATH": os.environ["PATH"] if path is None else path,
+        },
+    )
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
