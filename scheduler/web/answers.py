@@ -403,7 +403,7 @@ class Answers:
     def _recent_flavors(self) -> list[FlavorRequest]:
         """Return the flavors of the newest stored requests."""
         recent = self.store.page(DecisionQuery(limit=MAX_DECISIONS)).decisions
-        stored = (decision.request for decision in recent)
+        stored = map(_readable_request, recent)
         return requests_of_decisions(
             request for request in stored if request is not None
         )

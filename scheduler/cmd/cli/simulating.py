@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,8 @@ import click
 from rich.console import Console
 from rich.progress import Progress, TimeRemainingColumn
 
-from ...errors import SchedulerError
+from ...display import listed
+from ...errors import InvalidRequest, SchedulerError
 from .answering import age_s, json_option, print_answer
 from .replaying import Setting, option_settings, read_options_with
 from .session import CommandSession
@@ -35,6 +37,8 @@ _NO_HOSTS: Final = (
 )
 _NO_TRACE: Final = "Pass a trace, --synthetic or --history"
 _TABLE_FLAVORS: Final = 5
+#: Decisions that are named, of those whose request cannot be read.
+_MAX_NAMED: Final = 3
 
 #: From a trace, the hosts of a simulation of it.
 _MakeHosts = Callable[["Trace"], "Inventory"]
@@ -281,15 +285,25 @@ def _history(session: CommandSession, max_age_s: float) -> Trace:
     from ....simulator.traces import history_trace
 
     since = max(0.0, session.api().now() - max_age_s)
+    unreadable: list[str] = []
 
     def decisions() -> Iterator[tuple[float, Sequence[str], RequestSpec]]:
         for answer in stored_records(session.api(), _MAX_HISTORY, since=since):
             stored = read_record(answer)
-            request = stored.request
+            try:
+                request = stored.request
+            except InvalidRequest:  # such as one of another release
+                unreadable.append(stored.request_id or answer["id"])
+                continue
             if request is not None and stored.instance_uuids:
                 yield stored.decided_at, stored.instance_uuids, request
 
-    return history_trace(decisions(), "history")
+    trace = history_trace(decisions(), "history")
+    if not unreadable:
+        return trace
+    text = f"{len(unreadable)} ({safe(listed(unreadable, _MAX_NAMED))})"
+    skipped = {"whose request cannot be read": text}
+    return dataclasses.replace(trace, skipped=skipped)
 
 
 def _confs(

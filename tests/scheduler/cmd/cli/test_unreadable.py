@@ -57,6 +57,23 @@ def malformed(
     store.stop()
 
 
+@pytest.fixture(scope="module")
+def mixed(
+    api: ExplainingAPI, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The URL of an API with decisions of two releases, one of them unreadable here."""
+    store = DecisionStore(f"sqlite:///{tmp_path_factory.mktemp('x')}/decisions.sqlite")
+    [selected] = decisions_in(api.store, request_id=SELECTED)
+    store.add(dataclasses.replace(selected.record, request=selected.request))
+    request: Any = _MalformedRequest()
+    store.add(
+        dataclasses.replace(selected.record, request_id=MALFORMED, request=request)
+    )
+    store.flush()
+    yield from _served(make_app(Answers(api.scheduler.explainer, store)))
+    store.stop()
+
+
 def _served(app: Any) -> Iterator[str]:
     conf = load([], config_files=[])
     conf.set_override("port", 0, group="web")
@@ -86,6 +103,29 @@ def test_a_malformed_request_is_counted_as_failed(malformed: str) -> None:
     args = ["--url", malformed, "replay", "--since", "1h", "--json"]
     answer = json.loads(CliRunner().invoke(cli, args).stdout)
     assert (answer["replayed"], answer["failed"]) == (1, 1)
+
+
+@pytest.mark.parametrize("path", ["", f"/{NAMES[0]}"])
+def test_a_malformed_request_hides_no_host(mixed: str, path: str) -> None:
+    answer = requests.get(f"{mixed}/v1/hosts{path}", timeout=30)
+    assert answer.status_code == 200, answer.text
+    host = answer.json()["nodes"][0]["state"] if path else answer.json()["hosts"][0]
+    assert "plain" in host["fits"]  # the flavor of the other request
+
+
+def test_a_malformed_request_is_no_flavor(mixed: str) -> None:
+    args = ["--url", mixed, "capacity", "--json"]
+    answer = json.loads(CliRunner().invoke(cli, args).stdout)
+    assert [flavor["flavor"] for flavor in answer["flavors"]] == ["plain"]
+
+
+def test_a_malformed_request_is_left_out_of_a_simulation(mixed: str) -> None:
+    args = ["--url", mixed, "simulate", "--history", "3650d", "--hosts", "1"]
+    result = CliRunner().invoke(cli, args)
+    assert result.exit_code == 0, result.output
+    text = " ".join(result.stdout.split())
+    assert f"left out 1 ({MALFORMED}) whose request cannot be read" in text
+    assert "1 instances on 1 hosts" in text
 
 
 def test_a_page_that_cannot_be_written_is_named(url: str, tmp_path: Path) -> None:
