@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import math
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -242,7 +243,7 @@ def test_mark_of_utf_8_is_no_part_of_the_first_column(tmp_path: Path) -> None:
     assert len(read_trace(path)) == 3
 
 
-def _azure(path: Path, types: list[tuple[object, ...]]) -> Path:
+def _azure(path: Path, types: Sequence[tuple[object, ...]]) -> Path:
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE vmType (vmTypeId, machineId, core, memory)")
         database.execute(
