@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ..objects import Flavor, ImageMeta, ImageMetaProps, RequestSpec
 from ..scheduler.display import safe
+from ..scheduler.request import set_field
 
 #: The namespace of the UUIDs of instances that a trace names by other ids.
 _NAMESPACE: Final = uuid.UUID("6d6f6f72-6167-5000-8000-747261636573")
@@ -93,10 +94,13 @@ class Trace:
 
     def amounts(self) -> npt.NDArray[np.int64]:
         """Return CPUs, memory and disk of each instance, shape (n, 3)."""
-        of_spec = [
-            (f.vcpus, f.memory_mb, f.root_gb + f.ephemeral_gb)
-            for f in (spec.flavor for spec in self.specs)
-        ]
+        of_spec = []
+        for spec in self.specs:
+            flavor = spec.flavor
+            # The root disk of a volume-backed instance is not on its host.
+            root_gb = 0 if set_field(spec, "is_bfv") else flavor.root_gb
+            disk_gb = root_gb + flavor.ephemeral_gb
+            of_spec.append((flavor.vcpus, flavor.memory_mb, disk_gb))
         return np.array(of_spec, np.int64).reshape(-1, 3)[self.spec_of]
 
     def peak(self) -> npt.NDArray[np.int64]:

@@ -272,3 +272,12 @@ def test_database_is_only_read_whatever_its_name_is(tmp_path: Path) -> None:
     path = _azure(tmp_path / "a?mode=rwc&x#b%20.sqlite", [(0, 1, 0.5, 0.5)])
     assert len(read_trace(path)) == 1
     assert [*tmp_path.iterdir()] == [path]
+
+
+def test_root_disks_on_volumes_need_no_host() -> None:
+    uuids = [instance_uuid(name) for name in "ab"]
+    local, on_volume = spec(root_gb=20), spec(root_gb=20, is_bfv=True)
+    trace = history_trace(
+        [(0.0, uuids[:1], local), (1.0, uuids[1:], on_volume)], "history"
+    )
+    assert trace.amounts()[:, 2].tolist() == [20, 0]
