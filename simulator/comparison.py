@@ -78,17 +78,22 @@ class Comparison:
         fewest: Mapping[str, Mapping[str, tuple[int | None, int]]] | None = None,
     ) -> None:
         self.runs = runs
+        self._summaries = {
+            settings: [run.summary() for run in results]
+            for settings, results in runs.items()
+        }
         self.fewest = fewest or {}
         self.base = next(iter(runs))
 
     def mean(self, settings: str, figure: str) -> float:
         """Return the mean of a figure over the runs of some settings."""
-        return float(np.mean([run.summary()[figure] for run in self.runs[settings]]))
+        return float(np.mean([s[figure] for s in self._summaries[settings]]))
 
     def difference(self, settings: str, figure: str) -> Difference:
         """Return how a figure of some settings differs from that of the first ones."""
-        pairs = zip(self.runs[settings], self.runs[self.base], strict=True)
-        values = [a.summary()[figure] - b.summary()[figure] for a, b in pairs]
+        summaries, base = self._summaries[settings], self._summaries[self.base]
+        pairs = zip(summaries, base, strict=True)
+        values = [summary[figure] - first[figure] for summary, first in pairs]
         margin = math.nan
         if len(values) > 1:
             from scipy import stats

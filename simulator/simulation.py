@@ -114,17 +114,17 @@ class Result:
         }
 
 
-#: What is measured, by name: the description, and whether more of it is better.
-MEASURES: Final[Mapping[str, tuple[str, bool | None]]] = {
-    "instances": ("instances", None),
-    "refused": ("instances refused so far", False),
-    "vcpus_used": ("used share of CPUs", None),
-    "memory_used": ("used share of memory", None),
-    "empty_hosts": ("share of hosts without an instance", True),
-    "density": ("used share of the fuller resource, of hosts in use", True),
-    "stranded_vcpus": ("share of CPUs free where a flavor does not fit", False),
-    "stranded_memory": ("share of memory free where a flavor does not fit", False),
-    "room_for_largest": ("instances of the largest flavor that would fit", True),
+#: What is measured, by name, with its meaning.
+MEASURES: Final[Mapping[str, str]] = {
+    "instances": "instances",
+    "refused": "instances refused so far",
+    "vcpus_used": "used share of CPUs",
+    "memory_used": "used share of memory",
+    "empty_hosts": "share of hosts without an instance",
+    "density": "used share of the fuller resource, of hosts in use",
+    "stranded_vcpus": "share of CPUs free where a flavor does not fit",
+    "stranded_memory": "share of memory free where a flavor does not fit",
+    "room_for_largest": "instances of the largest flavor that would fit",
 }
 
 

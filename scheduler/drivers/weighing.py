@@ -94,15 +94,10 @@ def _weigh(
     weighers: Sequence[BaseHostWeigher], hosts: HostBatch, spec_obj: RequestSpec
 ) -> tuple[list[WeigherScores], Weights]:
     """Return the scores and the weights of all hosts."""
-    scores = [_score(weigher, hosts, spec_obj) for weigher in weighers]
+    scores = [
+        _score(weigher, hosts, _raw(weigher, hosts, spec_obj)) for weigher in weighers
+    ]
     return scores, _total(scores, len(hosts))
-
-
-def _score(
-    weigher: BaseHostWeigher, hosts: HostBatch, spec_obj: RequestSpec
-) -> WeigherScores:
-    """Return the scores of all hosts."""
-    return _scores_of(weigher, hosts, _raw(weigher, hosts, spec_obj))
 
 
 def _raw(weigher: BaseHostWeigher, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
@@ -113,9 +108,7 @@ def _raw(weigher: BaseHostWeigher, hosts: HostBatch, spec_obj: RequestSpec) -> W
         return checked_weights(f"weigher {name}", hosts, compute)
 
 
-def _scores_of(
-    weigher: BaseHostWeigher, hosts: HostBatch, raw: Weights
-) -> WeigherScores:
+def _score(weigher: BaseHostWeigher, hosts: HostBatch, raw: Weights) -> WeigherScores:
     """Return the scores for raw weights that were checked."""
     name = type(weigher).__name__
     low, high = weight_range(raw, weigher.minval, weigher.maxval)
@@ -177,7 +170,8 @@ def _weigh_again(
     few_hosts, scores, is_same_scale = hosts.take(indices), [], True
     for weigher, score in zip(weighers, earlier.scores, strict=True):
         if not weigher.ROWWISE:
-            scores.append(_score(weigher, hosts, spec_obj))
+            raw = _raw(weigher, hosts, spec_obj)
+            scores.append(_score(weigher, hosts, raw))
             is_same_scale = False
             continue
         replaced, new = score.raw[changed].tolist(), _raw(weigher, few_hosts, spec_obj)
@@ -202,7 +196,7 @@ def _weigh_again(
         ):
             low, high = weight_range(raw, weigher.minval, weigher.maxval)
         if (low, high) != (score.low, score.high):
-            scores.append(_scores_of(weigher, hosts, raw))
+            scores.append(_score(weigher, hosts, raw))
             is_same_scale = False
             continue
         multipliers = score.multipliers

@@ -94,8 +94,8 @@ def request_shape(spec_obj: RequestSpec | None) -> tuple[str, str]:
     )
     parts = [
         " / ".join(sizes),
-        *(f"{name}={value}" for name, value in _some(flavor.get("extra_specs", {}))),
-        *(f"{name}={value}" for name, value in _some(image.get("properties", {}))),
+        *_first_pairs(flavor.get("extra_specs", {})),
+        *_first_pairs(image.get("properties", {})),
     ]
     if zone := request.get("availability_zone"):
         parts.append(f"zone {zone}")
@@ -112,8 +112,8 @@ def request_shape(spec_obj: RequestSpec | None) -> tuple[str, str]:
     return ", ".join(parts), flavor.get("name") or ""
 
 
-def _some(pairs: Mapping[str, str]) -> list[tuple[str, str]]:
-    return sorted(pairs.items())[:_MAX_LISTED]
+def _first_pairs(pairs: Mapping[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in sorted(pairs.items())[:_MAX_LISTED]]
 
 
 def _memory(mb: int) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 from ..drivers.parts import Parts
 from ..drivers.record import DecisionRecord, Outcome
 from ..errors import SchedulerError
-from ..hosts import HostAggregate, HostTable
+from ..hosts import HostAggregate, UnreportedClaim
 from ..placement.providers import ProviderRecord
 from ..sources.base import BaseHostSource
 from .host_list import HostPage, HostSummary
@@ -195,11 +195,10 @@ def describe_host(
     """
     table, source = parts.table, parts.source
     host, node_uuids = page.hosts[0].host, {node.node_uuid for node in page.hosts}
-    claimed_at = {
-        claim.instance_uuid: claim.claimed_at
-        for claim in table.claims.unreported()
-        if claim.node_uuid in node_uuids
-    }
+    claims = [
+        claim for claim in table.claims.unreported() if claim.node_uuid in node_uuids
+    ]
+    claimed_at = {claim.instance_uuid: claim.claimed_at for claim in claims}
     nodes = []
     for state in page.hosts:
         try:
@@ -233,19 +232,20 @@ def describe_host(
         page.room,
         (),
         page.notes,
-    ).with_events(_current_events(table, source, page.hosts))
+    ).with_events(_current_events(claims, source, page.hosts))
 
 
 def _current_events(
-    table: HostTable, source: BaseHostSource, nodes: Sequence[HostSummary]
+    claims: Iterable[UnreportedClaim],
+    source: BaseHostSource,
+    nodes: Sequence[HostSummary],
 ) -> Iterator[HostEvent]:
     """Yield the events that hosts and source know: pending claims and reports."""
     node_of = {node.node_uuid: node.node for node in nodes}
-    for claim in table.claims.unreported():
-        if claim.node_uuid in node_of:
-            verb = "reserved" if claim.is_reserved else "claimed"
-            text = f"{claim.instance_uuid} {verb} on {node_of[claim.node_uuid]}"
-            yield HostEvent(claim.claimed_at, "pending claim", text)
+    for claim in claims:
+        verb = "reserved" if claim.is_reserved else "claimed"
+        text = f"{claim.instance_uuid} {verb} on {node_of[claim.node_uuid]}"
+        yield HostEvent(claim.claimed_at, "pending claim", text)
     for node in nodes:
         if node.seen_at is not None:
             text = f"the newest heartbeat or report of {node.node}"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -106,7 +107,8 @@ def _in_place(
     level, _, name = place.partition("=")
     levels = tuple(dict.fromkeys(conf.locality.levels))
     if level not in levels or not name:
-        known = ", ".join(f"{each}=NAME" for each in levels) or "no level is configured"
+        forms = ", ".join(f"{level}=NAME" for level in levels)
+        known = forms or "no level is configured"
         raise InvalidRequest(f"place: {excerpt(place)} is not a place: {known}")
     places = Places(hosts, levels)
     codes = places.at(level)
@@ -155,7 +157,5 @@ def _shares(hosts: HostBatch, column: str) -> Callable[[], _Values]:
 
 
 def _n_claims(table: HostTable, hosts: HostBatch) -> _Values:
-    n_claims: dict[str, int] = {}
-    for claim in table.claims.unreported():
-        n_claims[claim.node_uuid] = n_claims.get(claim.node_uuid, 0) + 1
-    return np.array([n_claims.get(uuid, 0) for uuid in hosts.uuid.tolist()])
+    n_claims = Counter(claim.node_uuid for claim in table.claims.unreported())
+    return np.array([n_claims[uuid] for uuid in hosts.uuid.tolist()])

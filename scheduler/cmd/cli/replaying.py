@@ -7,9 +7,9 @@ import json
 import sys
 import tempfile
 from base64 import b64decode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 from rich.console import Console
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ...explain import PastHost, Replay, ReplaySummary
     from ...views import OfflineParts
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _NOT_STORED: Final = (
     "No view is stored of the decision {}: [moorage] stored_views sets how many are "
     "kept, and view_share of how many decisions that find a host"
@@ -44,7 +46,7 @@ class Setting(NamedTuple):
     value: str
 
 
-def option_settings(
+def _read_settings(
     _context: object, _option: object, texts: Sequence[str]
 ) -> list[Setting]:
     """Return the options that `--set` gives."""
@@ -61,6 +63,14 @@ def option_settings(
     return settings
 
 
+def set_option(text: str) -> Callable[[F], F]:
+    """Return the option --set of a command; `text` begins its help."""
+    return click.option(
+        "--set", "settings", metavar="GROUP.OPTION=VALUE", multiple=True,
+        callback=_read_settings, help=f"{text}; may be repeated.",
+    )  # fmt: skip
+
+
 @click.command()
 @click.argument(
     "id_", metavar="[INSTANCE|REQUEST_ID]", required=False, callback=stored_id
@@ -69,11 +79,7 @@ def option_settings(
     "--config-file", "config_files", multiple=True, type=click.Path(),
     help="Options that replace those of the decision; may be repeated.",
 )  # fmt: skip
-@click.option(
-    "--set", "settings", metavar="GROUP.OPTION=VALUE", multiple=True,
-    callback=option_settings,
-    help="An option that replaces that of the decision and of files; may be repeated.",
-)  # fmt: skip
+@set_option("An option that replaces that of the decision and of files")
 @click.option(
     "--since", metavar="AGE", callback=age_s,
     help="Replay all decisions not older than this that have a view, and sum them up.",

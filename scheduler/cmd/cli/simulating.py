@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +18,7 @@ from rich.progress import Progress, TimeRemainingColumn
 from ...display import listed
 from ...errors import InvalidRequest, SchedulerError
 from .answering import age_s, json_option, print_answer
-from .replaying import Setting, option_settings, read_options_with
+from .replaying import Setting, read_options_with, set_option
 from .session import CommandSession
 from .stored_records import read_record, stored_records
 from .tables import Answer, make_table
@@ -83,11 +85,7 @@ _MakeHosts = Callable[["Trace"], "Inventory"]
     "--inventory", "inventory_file", type=click.Path(path_type=Path),
     help="A file of hosts, as [moorage] inventory_file has it, instead of --hosts.",
 )  # fmt: skip
-@click.option(
-    "--set", "settings", metavar="GROUP.OPTION=VALUE", multiple=True,
-    callback=option_settings,
-    help="An option that replaces that of the configuration; may be repeated.",
-)  # fmt: skip
+@set_option("An option that replaces that of the configuration")
 @click.option(
     "--compare", "compared", metavar="FILE", multiple=True,
     type=click.Path(path_type=Path),
@@ -144,6 +142,7 @@ def simulate(  # noqa: PLR0913 - one for each option
     Packing Trace. With equal arguments the results are equal.
     """
     from ....simulator.comparison import Comparison
+    from ....simulator.simulation import simulate as run
     from ....simulator.traces import TraceError
 
     if sum((bool(traces), synthetic is not None, history is not None)) != 1:
@@ -167,10 +166,17 @@ def simulate(  # noqa: PLR0913 - one for each option
         if n_requests is not None:
             read = [trace.first(n_requests) for trace in read]
         confs = _confs(session, settings, compared)
-        with _Bar(sum(map(len, read)) * n_seeds * len(confs)) as progress:
+        with _progress_bar(sum(map(len, read)) * n_seeds * len(confs)) as progress:
             for name, conf in confs.items():
                 runs[name] = [
-                    _run(conf, make_hosts(trace), moved, name, number, progress)
+                    run(
+                        conf,
+                        make_hosts(trace),
+                        moved,
+                        settings=name,
+                        seed=number,
+                        progress=progress,
+                    )
                     for trace in read
                     for number in range(seed, seed + n_seeds)
                     for moved in [trace if number == seed else trace.jittered(number)]
@@ -189,39 +195,19 @@ def simulate(  # noqa: PLR0913 - one for each option
     print_answer(as_json, answer, lambda console, a: _show(console, a, comparison))
 
 
-class _Bar:
-    """A progress bar on a terminal's standard error."""
-
-    def __init__(self, n_requests: int) -> None:
-        console = Console(stderr=True)
-        self._progress = Progress(
-            *Progress.get_default_columns()[:-1],
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self._progress.add_task("Placing", total=n_requests)
-
-    def __enter__(self) -> Callable[[int], None]:
-        self._progress.start()
-        return lambda n_placed: self._progress.advance(self._task, n_placed)
-
-    def __exit__(self, *_error: object) -> None:
-        self._progress.stop()
-
-
-def _run(
-    conf: cfg.ConfigOpts,
-    hosts: Inventory,
-    trace: Trace,
-    settings: str,
-    seed: int,
-    progress: Callable[[int], None],
-) -> Result:
-    from ....simulator.simulation import simulate as run
-
-    return run(conf, hosts, trace, settings=settings, seed=seed, progress=progress)
+@contextlib.contextmanager
+def _progress_bar(n_requests: int) -> Iterator[Callable[[int], None]]:
+    """Show the progress on a terminal's standard error; yield what advances it."""
+    console = Console(stderr=True)
+    with Progress(
+        *Progress.get_default_columns()[:-1],
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task("Placing", total=n_requests)
+        yield functools.partial(progress.advance, task)
 
 
 def _fewest(

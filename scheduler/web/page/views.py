@@ -177,38 +177,41 @@ class _Views:
 
     def decisions(self) -> tuple[str, int]:
         """Show stored decisions, the newest first."""
-        args = forms.decision_args(_shown(request.args))
-
-        def find() -> Any:  # noqa: ANN401 - JSON
-            return finite(self._answers.decisions(forms.decision_query(args)))
-
-        answer, error = _attempt(find)
-        page = render(
-            "decisions.html",
-            path="/decisions",
-            args=args,
-            ages=forms.AGES,
-            outcomes=forms.OUTCOMES,
-            answer=answer or {"decisions": [], "next": None, "max_view_age_s": 0},
-            error=error,
+        return self._searched(
+            "decisions",
+            forms.decision_args(_shown(request.args)),
+            forms.OUTCOMES,
+            self._answers.decisions,
+            {"decisions": [], "next": None, "max_view_age_s": 0},
         )
-        return page, error.status if error else HTTPStatus.OK
 
     def failures(self) -> tuple[str, int]:
         """Show decisions without a host by cause and what was requested."""
-        args = forms.decision_args(_shown(request.args), "1h")
+        return self._searched(
+            "failures",
+            forms.decision_args(_shown(request.args), "1h"),
+            forms.FAILURES,
+            self._answers.failures,
+            {"groups": [], "n_decisions": 0, "is_complete": True},
+        )
 
-        def find() -> Any:  # noqa: ANN401 - JSON
-            return finite(self._answers.failures(forms.decision_query(args)))
-
-        answer, error = _attempt(find)
+    def _searched(
+        self,
+        name: str,
+        args: Mapping[str, str],
+        outcomes: Mapping[str, str],
+        find: Callable[[DecisionQuery], Any],
+        nothing: Mapping[str, Any],
+    ) -> tuple[str, int]:
+        """Show what `find` returns for a form's query; `nothing` if it failed."""
+        answer, error = _attempt(lambda: finite(find(forms.decision_query(args))))
         page = render(
-            "failures.html",
-            path="/failures",
+            f"{name}.html",
+            path=f"/{name}",
             args=args,
             ages=forms.AGES,
-            outcomes=forms.FAILURES,
-            answer=answer or {"groups": [], "n_decisions": 0, "is_complete": True},
+            outcomes=outcomes,
+            answer=answer or nothing,
             error=error,
         )
         return page, error.status if error else HTTPStatus.OK

@@ -2,8 +2,8 @@
 """Asking only about changed hosts gives what asking about all hosts gives, bit for bit.
 
 Requests for several instances are decided twice, on hosts of which many weigh the same:
-with what plugins promise by `ROWWISE`, and without. Meanwhile, other requests place and
-remove members of the server group.
+with what plugins promise by `ROWWISE`, and without. Other requests place and remove
+members of the server group while these are decided.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
     scheduler.stop()
 
 
-class Meanwhile(BaseHostWeigher):
+class ChangesOfOtherRequests(BaseHostWeigher):
     """Lets other requests change instances, after all other plugins were asked."""
 
     ROWWISE = True
@@ -187,7 +187,7 @@ def _decided(parts: Parts, seed: int, *, has_devices: bool) -> dict[str, Any]:
         conf=conf,
         table=hosts,
         filters=load_filters(conf, lambda: NOW),
-        weighers=[*weighers, Meanwhile(hosts, seed)],
+        weighers=[*weighers, ChangesOfOtherRequests(hosts, seed)],
     )
     request = Request.validated(spec_obj)
     record = DecisionRecord(None, tuple(uuids), len(uuids), NOW)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API tells of hosts: their room for recent flavors, and all of one host."""
+"""What the API returns about hosts: room for recent flavors, and one host in full."""
 
 from __future__ import annotations
 

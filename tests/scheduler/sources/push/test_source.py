@@ -242,15 +242,20 @@ def test_invalid_url_stops_the_start() -> None:
         PushSource(conf).start(HostTable())
 
 
+def _lose_first_report(scheduler: Scheduler, wire: Wire) -> None:
+    """Deliver only the second report of h1, so that the scheduler misses its state."""
+    wire.reporter.report(host(host="h1"))
+    wire.casts()
+    wire.reporter.report(host(host="h1"))
+    scheduler.receive(*wire.casts())
+
+
 def test_gap_is_followed_by_a_report_request(scheduler: Scheduler, wire: Wire) -> None:
     def request_report(topic: str, server: str, node: str) -> bool:
         assert (topic, server) == ("moorage-agent", "agent-1")
         return wire.reporter.send_whole_report(node)
 
-    wire.reporter.report(host(host="h1"))
-    wire.casts()  # lost
-    wire.reporter.report(host(host="h1"))
-    scheduler.receive(*wire.casts())
+    _lose_first_report(scheduler, wire)
     scheduler.source.connect(request_report)
     polling(scheduler)
     wait_until(lambda: wire.sent)
@@ -268,10 +273,7 @@ def test_missing_reports_are_requested_after_an_unexpected_error(
             raise errors.pop()
         return wire.reporter.send_whole_report(node)
 
-    wire.reporter.report(host(host="h1"))
-    wire.casts()  # lost
-    wire.reporter.report(host(host="h1"))
-    scheduler.receive(*wire.casts())
+    _lose_first_report(scheduler, wire)
     scheduler.source.connect(request_report)
     polling(scheduler)
     wait_until(lambda: wire.sent)
