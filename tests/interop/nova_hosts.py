@@ -63,7 +63,8 @@ def _judged(message, some_filters, some_weighers, spec):
 def _passes(filter_, host_state, spec):
     # An earlier filter may have removed the candidates.
     host_state.allocation_candidates = _one_candidate()
-    return filter_.host_passes(host_state, spec)
+    # Unlike host_passes, this asks first whether the filter runs on rebuild.
+    return filter_._filter_one(host_state, spec)
 
 
 def _one_candidate():

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import example, given
 
 from moorage.objects import RequestSpec
+from moorage.scheduler.drivers.filter_chain import applicable
 from moorage.scheduler.errors import SchedulerError
 from moorage.scheduler.hosts import HostBatch
+from moorage.scheduler.request import Request
 from moorage.testing import aggregate, host, image, spec
 from moorage.testing.strategies import DrawnHosts
 
@@ -62,6 +64,8 @@ def passing(
 ) -> list[Any]:
     """Return whether each host passes, or that the request is refused."""
     [filter_] = our_filters(case.options, [name])
+    if not list(applicable([filter_], 0, Request.of(spec_obj).is_rebuild)):
+        return [True] * len(hosts)
     try:
         return filter_.prepare(spec_obj).passing(hosts, spec_obj).tolist()
     except SchedulerError:
@@ -134,6 +138,14 @@ def test_where_nova_fails_we_answer(
     [answer] = novas(peer, one, filters=[name])
     assert answer["passing"][name][0] in FAILURES[name]
     assert passing(name, one, ONE_HOST.batch(), spec_obj) == [passes]
+
+
+def test_query_is_not_read_on_rebuild(peer: Peer) -> None:
+    hints = {"query": ['["and", "x", ["<", "$host"]]'], "_nova_check_type": ["rebuild"]}
+    one = case(ONE_HOST, spec(scheduler_hints=hints))
+    assert differences(peer, one, ["JsonFilter"]) == []
+    [answer] = novas(peer, one, filters=["JsonFilter"])
+    assert answer["passing"]["JsonFilter"] == [True]
 
 
 def test_not_inside_of_another_term_is_not_ignored(peer: Peer) -> None:
