@@ -29,7 +29,7 @@ _ROOT: Final = Path(str(moorage.__file__)).parent
 _NOT_OURS: Final = frozenset(("bench", "tests", ".venv", ".venv-nova"))
 #: Decisions that fill the caches before the one that is counted.
 _N_BEFORE: Final = 3
-#: Stands for the network between Moorage and Placement.
+#: Stands for the network between Moorage and Placement; not a part of the main path.
 _TRANSPORT: Final = "scheduler/placement/embedded.py"
 #: The steps that the main path leads to, by the names of their functions.
 _STEPS: Final = {
@@ -37,7 +37,7 @@ _STEPS: Final = {
     "filters": ("passing", "passing_candidates"),
     "weighers": ("weigh_all",),
     "objects/selection.py": ("of_valid",),
-    "scheduler/drivers/record.py": ("add",),
+    "scheduler/drivers/decision_log.py": ("add",),
 }
 
 
@@ -155,7 +155,9 @@ class _Profile:
             for place, names in _STEPS.items()
         ):
             return
-        self._on_path.update(each for each, _ in stack if not _is_plugin(each))
+        self._on_path.update(
+            each for each, _ in stack if each != _TRANSPORT and not _is_plugin(each)
+        )
 
     def counts(self) -> PathCounts:
         """Return the counts of the finished call."""

@@ -17,9 +17,9 @@ from .clock import now_s
 from .conf import register_opts
 from .decision_store import DecisionStore
 from .drivers.attachment_finder import AttachmentFinder
+from .drivers.decision_log import DecisionLog
 from .drivers.parts import KeepsViews, Parts
 from .drivers.plugins import PluginSet, load_plugin_set
-from .drivers.record import DecisionLog
 from .entry_points import load_plugin
 from .explain import Explainer
 from .hosts import HostTable

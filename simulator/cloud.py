@@ -27,11 +27,12 @@ from ..scheduler.candidates import (
 from ..scheduler.drivers.claims.checks import Refusal
 from ..scheduler.drivers.claims.recorded import RecordedClaims
 from ..scheduler.drivers.decision import Decision
+from ..scheduler.drivers.decision_log import DecisionLog
 from ..scheduler.drivers.instances import Assignment
 from ..scheduler.drivers.parts import Parts
 from ..scheduler.drivers.plugins import load_plugin_set
 from ..scheduler.drivers.prepared import Caller
-from ..scheduler.drivers.record import DecisionLog, DecisionRecord
+from ..scheduler.drivers.record import DecisionRecord
 from ..scheduler.errors import InvalidRequest, NoValidHost
 from ..scheduler.hosts import HostBatch, HostRecord, HostTable
 from ..scheduler.placement.allocations.claims import ClaimAnswer

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from moorage.objects import Selection
-from moorage.scheduler.drivers.record import DecisionLog
+from moorage.scheduler.drivers.decision_log import DecisionLog
 
 from ..conductor import Server
 from .trace import VirtualMachine

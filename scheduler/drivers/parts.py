@@ -28,7 +28,8 @@ from .attachment_finder import AttachmentFinder, FindsAttachments
 from .base import BaseSchedulerDriver
 from .claims.contention import Contention
 from .claims.peer_claims import PublishClaims
-from .record import TOP_HOSTS, DecisionLog
+from .decision_log import DecisionLog
+from .record import TOP_HOSTS
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -1,62 +1,220 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records of decisions, which explain them to operators, and their log."""
+"""The record of a decision, which explains it to operators, and its entries."""
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-import logging
-import threading
+import enum
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 from ...objects import RequestSpec
-from .record_entries import (
-    COLLIDED,
-    DEVICES_CLAIMED_FIRST,
-    FAILED,
-    MEMBER_CLAIMED_FIRST,
-    OTHER_CLAIMED_FIRST,
-    OUTDATED,
-    RELEASED,
-    TOP_HOSTS,
-    TOP_INSTANCES,
-    AttachmentRecord,
-    ClaimAttempt,
-    FilterStep,
-    InstanceRecord,
-    Outcome,
-    ReplayKey,
-    WeighedHost,
-    WeigherPart,
-    runs_of,
-)
 
-LOG = logging.getLogger(__name__)
+#: The number of best hosts that a record describes.
+TOP_HOSTS: Final = 5
+#: The number of instances of one request whose best hosts a record describes, and
+#: which its log line names.
+TOP_INSTANCES: Final = 20
 
-__all__ = [
-    "COLLIDED",
-    "DEVICES_CLAIMED_FIRST",
-    "FAILED",
-    "MEMBER_CLAIMED_FIRST",
-    "OTHER_CLAIMED_FIRST",
-    "OUTDATED",
-    "RELEASED",
-    "TOP_HOSTS",
-    "TOP_INSTANCES",
-    "AttachmentRecord",
-    "ClaimAttempt",
-    "DecisionLog",
-    "DecisionRecord",
-    "FilterStep",
-    "InstanceRecord",
-    "Outcome",
-    "ReplayKey",
-    "WeighedHost",
-    "WeigherPart",
-    "runs_of",
-]
+# Results of claim attempts in addition to the values of `ClaimResult`, and details.
+
+#: The claim was released: the request or an attempt of it failed, or a check refused
+#: the granted claim.
+RELEASED: Final = "released"
+#: The start of the details of releases because of a server group's policy, and because
+#: of a rule about places, which follows.
+MEMBER_CLAIMED_FIRST: Final = "a member of its server group claimed first"
+OTHER_CLAIMED_FIRST: Final = "another instance claimed first: "
+#: The chosen host had changed since it was read, and was not claimed.
+OUTDATED: Final = "outdated"
+#: Placement gave no answer that could be used; the details are the error.
+FAILED: Final = "failed"
+#: The claim was released, as another instance had got its CPUs or devices before.
+COLLIDED: Final = "collided"
+#: The detail of `OUTDATED` and `COLLIDED` if another instance had got the CPUs or
+#: devices of the guest before.
+DEVICES_CLAIMED_FIRST: Final = "another instance got its CPUs or PCI devices first"
+
+
+class Outcome(enum.StrEnum):
+    """The outcome of a decision."""
+
+    SELECTED = "selected"
+    NO_VALID_HOST = "no valid host"
+    FAILED = "failed"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FilterStep:
+    """The numbers of hosts before and after one filter, and its reason to reject.
+
+    Attributes
+    ----------
+    instance : int or None
+        The position in the request of the instance for which the filter ran; None: the
+        step restricts the whole request, or an earlier release of Moorage recorded it.
+    """
+
+    name: str
+    n_in: int
+    n_out: int
+    reason: str
+    instance: int | None = None
+
+
+def runs_of(steps: Iterable[FilterStep]) -> list[list[FilterStep]]:
+    """Return the steps of each run of the filters, in order.
+
+    Filters run for one instance after another, and again for an instance whose
+    host was not granted. The first run also has the request's restrictions.
+    """
+    runs: list[list[FilterStep]] = []
+    names: set[str] = set()
+    for step in steps:
+        is_other = runs and runs[-1][-1].instance not in (None, step.instance)
+        if not runs or is_other or step.name in names:
+            runs.append([])
+            names.clear()
+        runs[-1].append(step)
+        names.add(step.name)
+    return runs
+
+
+# Not frozen: a decision creates some 60 of them, and creating a frozen one takes three
+# times as long.
+@dataclasses.dataclass(slots=True)
+class WeigherPart:
+    """One weigher's part of a host's weight."""
+
+    name: str
+    raw: float
+    normalized: float
+    weighted: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WeighedHost:
+    """One of the best hosts, its weight, and each weigher's part of the weight."""
+
+    host: str
+    node: str
+    weight: float
+    parts: tuple[WeigherPart, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClaimAttempt:
+    """Placement's answer to a claim, or why claims were released or not sent.
+
+    Attributes
+    ----------
+    result : str
+        A value of `ClaimResult`, or `FAILED`, `RELEASED`, `OUTDATED` or `COLLIDED`.
+    at_ms : float or None
+        Milliseconds from the start of the decision to the answer; None: unknown.
+    """
+
+    instance_uuids: tuple[str, ...]
+    hosts: tuple[str, ...]
+    result: str
+    n_attempts: int
+    detail: str
+    at_ms: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InstanceRecord:
+    """The decision for one instance.
+
+    Attributes
+    ----------
+    top_hosts : tuple of WeighedHost
+        The best hosts; none for instances beyond the first `TOP_INSTANCES`.
+    node : str
+        The compute node; empty if it has the name of its host.
+    """
+
+    instance_uuid: str | None
+    host: str
+    weight: float
+    top_hosts: tuple[WeighedHost, ...]
+    alternates: tuple[str, ...] = ()
+    node: str = ""
+
+    @property
+    def host_and_node(self) -> str:
+        """The host, with its node unless the node is called host.domain."""
+        is_same_name = not self.node or self.node.startswith(f"{self.host}.")
+        return self.host if is_same_name else f"{self.host}/{self.node}"
+
+    def is_on(self, host: WeighedHost) -> bool:
+        """Return whether `host`, one of the best hosts, was chosen for the instance."""
+        return (host.host, host.node) == (self.host, self.node or self.host)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AttachmentRecord:
+    """A volume or a port to which a request was to be near.
+
+    Attributes
+    ----------
+    hint : str
+        The hint that names the volume or port, such as near_volume; "boot_volume" or
+        "ports" if the scheduler has looked it up without a hint.
+    uuid : str
+        The UUID of the volume or port; of the instance if its boot volume could not be
+        determined.
+    level : str
+        The level at which the request must be near; empty: nearness was preferred.
+    places : tuple of (level, place)
+        Where the volume or port is; the level of service hosts is "host".
+    problem : str
+        Why the volume or port did not count, for end users; empty: it counted.
+    detail : str
+        Why the volume or port did not count, for operators.
+    """
+
+    hint: str
+    uuid: str
+    level: str
+    places: tuple[tuple[str, str], ...] = ()
+    problem: str = ""
+    detail: str = ""
+
+    def __str__(self) -> str:
+        name = f"{self.hint} {self.uuid}"
+        if self.problem:
+            return f"{name} {'failed' if self.level else 'dropped'}: {self.detail}"
+        return f"{name}: {', '.join(' '.join(place) for place in self.places)}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReplayKey:
+    """The values with which a decision can be repeated on its stored view.
+
+    Attributes
+    ----------
+    view : str
+        The id of the view.
+    at : float
+        When the last attempt of the decision began, seconds since the epoch.
+    return_alternates : bool
+        Whether the caller asked for alternates.
+    random_seed : int or None
+        The seed of all random choices; None: nothing was chosen at random.
+    contention : float
+        The share of refused claims, which widens the choice of hosts.
+    n_claims : int
+        The number of claims that earlier attempts of the decision recorded.
+    """
+
+    view: str
+    at: float
+    return_alternates: bool
+    random_seed: int | None
+    contention: float
+    n_claims: int
 
 
 @dataclasses.dataclass(slots=True)
@@ -243,90 +401,3 @@ class _Timed:
     def __exit__(self, *_: object) -> None:
         elapsed_ms = (time.perf_counter() - self.started) * 1000
         self.times_ms[self.step] = self.times_ms.get(self.step, 0.0) + elapsed_ms
-
-
-class _Line:
-    """Formats a record as text, only once a log handler needs the text."""
-
-    def __init__(self, record: DecisionRecord) -> None:
-        self._record = record
-
-    def __repr__(self) -> str:
-        return self._record.summary()
-
-
-class _Data:
-    """Converts a record to plain data, only if oslo.log's JSON formatter needs it.
-
-    That formatter handles any object with the method ``items`` as a mapping.
-    """
-
-    def __init__(self, record: DecisionRecord) -> None:
-        self._record = record
-
-    def items(self) -> Iterable[tuple[str, Any]]:
-        """Return the pairs of the record's `to_dict`."""
-        return self._record.to_dict().items()
-
-
-class DecisionLog:
-    """Stores the newest records, and logs one line for each.
-
-    Parameters
-    ----------
-    size : int
-        The maximum number of records.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._ring: collections.deque[DecisionRecord] = collections.deque(maxlen=size)
-        self._lock = threading.Lock()
-        self._subscribers: tuple[Callable[[DecisionRecord], None], ...] = ()
-
-    def __len__(self) -> int:
-        return len(self._ring)
-
-    def subscribe(self, subscriber: Callable[[DecisionRecord], None]) -> None:
-        """Call a function with every complete record, which still has its request.
-
-        The function is called in the thread that made the decision, while the caller of
-        the scheduler waits. Errors of the function are logged, and fail no decision.
-        """
-        with self._lock:
-            self._subscribers = (*self._subscribers, subscriber)
-
-    def unsubscribe(self, subscriber: Callable[[DecisionRecord], None]) -> None:
-        """Stop calling a function."""
-        with self._lock:
-            self._subscribers = tuple(s for s in self._subscribers if s != subscriber)
-
-    def add(self, record: DecisionRecord) -> None:
-        """Store a complete record, publish it to subscribers, and log it.
-
-        The level is WARNING if the decision failed, else INFO.
-        """
-        with self._lock:
-            self._ring.append(record)
-        for subscriber in self._subscribers:
-            try:
-                subscriber(record)
-            except Exception:  # the caller must get the decision nevertheless
-                LOG.exception("Publishing a decision to %r failed", subscriber)
-        record.request = None
-        level = logging.WARNING if record.outcome is Outcome.FAILED else logging.INFO
-        if LOG.isEnabledFor(level):
-            # The logging module formats the record, and catches any error meanwhile.
-            as_data = {"decision": _Data(record)}
-            LOG.log(level, "Decision %s", _Line(record), extra={"extra": as_data})
-
-    def newest(self, n: int | None = None) -> list[DecisionRecord]:
-        """Return up to `n` records, all by default, the newest first."""
-        with self._lock:
-            records = list(self._ring)
-        records.reverse()
-        return records[:n]
-
-    def find(self, instance_uuid: str) -> DecisionRecord | None:
-        """Return the newest record of an instance."""
-        records = (r for r in self.newest() if instance_uuid in r.instance_uuids)
-        return next(records, None)

@@ -13,9 +13,9 @@ from oslo_config import cfg
 
 from ..candidates import AllocationRequest, CandidatesQuery, DerivedData, QueryOffer
 from ..conf import load
+from ..drivers.decision_log import DecisionLog
 from ..drivers.parts import Parts
 from ..drivers.plugins import Clock, PluginSet, load_plugin_set
-from ..drivers.record import DecisionLog
 from ..errors import PlacementUnavailable
 from ..hosts import HostTable
 from ..placement.adapter import Verb

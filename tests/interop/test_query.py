@@ -29,7 +29,7 @@ from moorage.scheduler.prefilters import PrefilterRequest
 from moorage.scheduler.prefilters.aggregates import (
     map_az_to_placement_aggregate,
 )
-from moorage.scheduler.prefilters.compute_nodes import compute_status_filter
+from moorage.scheduler.prefilters.traits import compute_status_filter
 from moorage.scheduler.request import Request
 
 from ..fixtures.nova_peer import Peer, PeerError

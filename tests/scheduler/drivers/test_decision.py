@@ -709,7 +709,7 @@ def test_record_explains_the_choice(make: MakeScheduler) -> None:
 def test_decision_is_one_line_in_the_log(
     make: MakeScheduler, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "moorage.scheduler.drivers.record")
+    caplog.set_level("INFO", "moorage.scheduler.drivers.decision_log")
     _select(make(*THREE))
     [line] = [r.getMessage() for r in caplog.records if "Decision" in r.getMessage()]
     assert "req-test: 1 instance(s) selected" in line

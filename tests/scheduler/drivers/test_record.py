@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decision leaves a record: plain data, one line, stored among the newest."""
+"""A decision leaves a record: plain data, and one line."""
 
 from __future__ import annotations
 
 import json
-import logging
 from typing import Any
 
 import pytest
 
 from moorage.scheduler.drivers.record import (
     ClaimAttempt,
-    DecisionLog,
     DecisionRecord,
     FilterStep,
     InstanceRecord,
@@ -19,7 +17,6 @@ from moorage.scheduler.drivers.record import (
     WeighedHost,
     WeigherPart,
 )
-from moorage.testing.builders import spec
 
 
 def _record(*uuids: str, **changes: Any) -> DecisionRecord:
@@ -77,31 +74,6 @@ def test_times_of_a_step_add_up() -> None:
     assert record.times_ms["filters"] >= first >= 0
 
 
-def test_log_keeps_the_newest_records() -> None:
-    log = DecisionLog(2)
-    first, second, third = (_record(u) for u in ("u1", "u2", "u3"))
-    for record in (first, second, third):
-        log.add(record)
-    assert (len(log), log.newest(), log.newest(1)) == (2, [third, second], [third])
-    assert log.find("u2") is second
-    assert log.find("u1") is None
-
-
-def test_newest_record_of_an_instance_is_found() -> None:
-    log = DecisionLog(5)
-    for request_id in ("old", "new"):
-        log.add(_record("u1", "u2", request_id=request_id))
-    found = log.find("u2")
-    assert found is not None
-    assert found.request_id == "new"
-
-
-def test_record_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="moorage"):
-        DecisionLog(1).add(_full())
-    assert [r.getMessage() for r in caplog.records] == [f"Decision {_full().summary()}"]
-
-
 def test_step_that_later_instances_repeat_is_written_once() -> None:
     counts = [("ComputeFilter", 3), ("NUMATopologyFilter", 3)]
     again = [*counts, ("ComputeFilter", 3), ("NUMATopologyFilter", 2)]
@@ -116,14 +88,3 @@ def test_line_of_a_failure_names_the_command_that_explains_it() -> None:
     assert hint in _record(outcome=Outcome.FAILED).summary()
     assert hint not in _record(outcome=Outcome.SELECTED).summary()
     assert "explain" not in _record(outcome=Outcome.FAILED, request_id=None).summary()
-
-
-def test_only_subscribers_get_the_request() -> None:
-    log, got = DecisionLog(5), []
-    log.subscribe(lambda record: got.append(record.request))
-    request = spec()
-    log.add(_record(request=request))
-    assert got == [request]
-    [record] = log.newest()
-    assert record.request is None
-    assert "request" not in record.to_dict()

@@ -9,7 +9,7 @@ from moorage.objects import RequestSpec
 from moorage.scheduler.hosts.aggregates import AggregateMap
 from moorage.scheduler.placement.query import Requirements
 from moorage.scheduler.prefilters import PrefilterRequest
-from moorage.scheduler.prefilters.compute_nodes import compute_status_filter
+from moorage.scheduler.prefilters.traits import compute_status_filter
 
 
 def test_disabled_services_are_forbidden() -> None:

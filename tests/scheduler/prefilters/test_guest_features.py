@@ -9,7 +9,7 @@ import pytest
 
 from moorage.scheduler.errors import InvalidRequest, NoValidHost
 from moorage.scheduler.prefilters import Prefilter
-from moorage.scheduler.prefilters.guest_features import (
+from moorage.scheduler.prefilters.traits import (
     accelerators_filter,
     ephemeral_encryption_filter,
     packed_virtqueue_filter,

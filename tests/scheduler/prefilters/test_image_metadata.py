@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from moorage.scheduler.placement.query import Requirements
-from moorage.scheduler.prefilters.guest_features import transform_image_metadata
+from moorage.scheduler.prefilters.traits import transform_image_metadata
 
 from ...conftest import image
 from .surroundings import required, root

@@ -9,7 +9,7 @@ import pytest
 
 from moorage.objects import ImageMeta
 from moorage.scheduler.placement.query import Requirements
-from moorage.scheduler.prefilters.guest_features import require_image_type_support
+from moorage.scheduler.prefilters.traits import require_image_type_support
 
 from .surroundings import required, root
 

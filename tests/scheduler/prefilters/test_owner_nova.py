@@ -14,7 +14,7 @@ from moorage.objects import (
     RequestLevelParams,
 )
 from moorage.scheduler.placement.query import Requirements, build_query
-from moorage.scheduler.prefilters.compute_nodes import owner_nova_filter
+from moorage.scheduler.prefilters.traits import owner_nova_filter
 from moorage.scheduler.request import Request
 
 from ...conftest import host, instance_uuid, spec, table

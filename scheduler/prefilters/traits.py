@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prefilters that require hosts with a feature that flavor or image request.
+"""Prefilters that require or forbid traits.
 
-If both flavor and image can have a setting, its prefilter raises InvalidRequest if a
-value is unknown, or if flavor and image have different values.
+First those of compute services that nova-compute sets; then those of features that
+flavor or image request. If both flavor and image can have a setting, its prefilter
+raises InvalidRequest if a value is unknown, or if flavor and image have different
+values.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from .base import PrefilterRequest, no_valid_host
 
 LOG = logging.getLogger(__name__)
 
+#: The first nova-compute service version that reports OWNER_NOVA.
+_MIN_SERVICE_VERSION = 73
 _ENCRYPTION_FORMATS = MappingProxyType(
     {
         "plain": os_traits.COMPUTE_EPHEMERAL_ENCRYPTION_PLAIN,
@@ -47,6 +51,42 @@ _IMAGE_PREFIXES = MappingProxyType(
         "hw_viommu_model": "COMPUTE_VIOMMU_MODEL",
     }
 )
+
+
+def compute_status_filter(request: PrefilterRequest) -> None:
+    """Forbid the trait that a disabled compute service sets on its compute nodes."""
+    request.requirements.root_forbidden.add(os_traits.COMPUTE_STATUS_DISABLED)
+
+
+def owner_nova_filter(request: PrefilterRequest) -> None:
+    """Require ``OWNER_NOVA`` of the compute node and of PCI devices.
+
+    The trait is required only if every compute service reports it, that is, if the
+    lowest version of a compute service is 73 or more. nova 34 reads that version from
+    the databases of all cells for every request; here it is in the host table. If the
+    source reports no versions, the trait is not required.
+
+    A request that requires the trait already is not changed (nova's rule).
+    """
+    if request.min_service_version < _MIN_SERVICE_VERSION:
+        return
+    parsed = Request.of(request.spec_obj)
+    if os_traits.OWNER_NOVA in parsed.root_required:
+        return
+    requirements = request.requirements
+    requirements.root_required.add(os_traits.OWNER_NOVA)
+    # The groups of PCI devices have the suffixes "<id of the PCI request>-<n>".
+    pci_requests = set_field(request.spec_obj, "pci_requests")
+    ids = {
+        request_id
+        for pci_request in set_field(pci_requests, "requests") or ()
+        if (request_id := set_field(pci_request, "request_id"))
+        and pci_request.source != pci_request.NEUTRON_PORT
+    }
+    for group in parsed.requested_groups:
+        if group.suffix and group.suffix.rsplit("-", 1)[0] in ids:
+            required = requirements.group_required.setdefault(group.suffix, set())
+            required.add(os_traits.OWNER_NOVA)
 
 
 def accelerators_filter(request: PrefilterRequest) -> None:
