@@ -260,6 +260,15 @@ class _QueryMatches:
         key = slot.suffix, tuple(sorted(slot.amounts.items()))
         return SharedLimit(key, provider, np.unique(slot.roots), grant_of)
 
+    def has(self, slot: Slot) -> bool:
+        """Return whether another query's slot has the same options here."""
+        return any(
+            (own.suffix, own.amounts) == (slot.suffix, slot.amounts)
+            and np.array_equal(own.roots, slot.roots)
+            and np.array_equal(own.providers, slot.providers)
+            for own in self.matches.slots
+        )
+
     def taking(self, name: str) -> int:
         """Return how much of a resource class one claim takes."""
         return sum(slot.amounts.get(name, 0) for slot in self.matches.slots)
@@ -305,13 +314,20 @@ def _count_after(
     n_later = np.zeros(n_rows, np.int64)
     n_later[later_matches.roots] = _MANY
     for slot in later_matches.matches.slots:
+        # Which of several providers the earlier claims took from is not known: then
+        # nothing is subtracted from one of them, but the claims from all together if
+        # each claim had to take from one of them.
+        is_single = slot.n_options(n_rows) == 1
+        n_before = counts.n_claims * is_single
         taken = [
-            (name, counts.n_claims[slot.roots] * first_matches.taking(name))
+            (name, n_before[slot.roots] * first_matches.taking(name))
             for name in slot.amounts
         ]
         n_of_slot = np.zeros(n_rows, np.int64)
         np.add.at(n_of_slot, slot.roots, _grants(state, slot, taken))
-        np.minimum(n_later, n_of_slot, out=n_later)
+        if first_matches.has(slot):
+            n_of_slot -= counts.n_claims * ~is_single
+        np.minimum(n_later, np.maximum(n_of_slot, 0), out=n_later)
     later_counts = later_matches.counts()
     is_in_both = (counts.n_claims > 0) & (later_counts.n_claims > 0)
     # True for a tree if each slot has a single provider: claims of the first query took

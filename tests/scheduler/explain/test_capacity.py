@@ -23,7 +23,12 @@ from moorage.scheduler.explain import (
 from moorage.scheduler.service import Scheduler
 
 from ...fixtures.clouds import CONTEXT, new_uuids, request
-from ...fixtures.packed_clouds import packed_cloud, packed_requests, refresh_providers
+from ...fixtures.packed_clouds import (
+    packed_cloud,
+    packed_requests,
+    refresh_providers,
+    track_device,
+)
 from ...fixtures.property_tests import examples
 
 _MOST = 200
@@ -84,6 +89,20 @@ def test_a_flavor_with_pinned_cpus_fits_as_often_as_it_is_claimed() -> None:
         spec = request_of_flavor(flavor).spec_obj
         spec.project_id, spec.user_id = "project", "user"
         assert found.n_instances == _placed(scheduler, spec).total() > 0
+
+
+def test_devices_are_left_after_the_claims_with_pcpus() -> None:
+    # h0 grants two with PCPUs and one with VCPUs; both of its device providers have
+    # two devices.
+    with packed_cloud(1, has_pool=False) as scheduler:
+        flavor = request(vcpus=2, memory_mb=512, root_gb=0).flavor
+        flavor.extra_specs = {"hw:cpu_policy": "dedicated"}
+        spec = request_of_flavor(flavor).spec_obj
+        track_device(spec, "required")
+        spec.project_id, spec.user_id = "project", "user"
+        found = _capacity(scheduler, spec)
+        assert found.n_instances == _placed(scheduler, spec).total() == 4
+        assert found.is_exact
 
 
 @pytest.mark.parametrize(
