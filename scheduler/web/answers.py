@@ -408,7 +408,14 @@ class Answers:
             request for request in stored if request is not None
         )
 
-    def hosts(self, after: str, limit: int, *, has_instances: bool = False) -> HostPage:
+    def hosts(
+        self,
+        *,
+        after: str = "",
+        limit: int | None = None,
+        has_instances: bool = False,
+        node_uuids: Collection[str] | None = None,
+    ) -> HostPage:
         """Return a page of compute nodes by host and node, and how to continue."""
         flavors, notes = self._known_flavors()
         return self.explainer.hosts(
@@ -416,6 +423,7 @@ class Answers:
             limit=limit,
             flavors=flavors,
             has_instances=has_instances,
+            node_uuids=node_uuids,
             notes=notes,
         )
 

@@ -246,7 +246,7 @@ class _Views:
         search = forms.host_search(request.args)
         uuids = explainer.find_hosts(search)
         shown_uuids = uuids[first : first + _HOSTS]
-        page = explainer.hosts(node_uuids=frozenset(shown_uuids))
+        page = self._answers.hosts(node_uuids=frozenset(shown_uuids))
         nodes = {node.node_uuid: node for node in page.hosts}
         return render(
             "hosts.html",
@@ -255,6 +255,7 @@ class _Views:
             search=search,
             states=[*HostCondition, NOT_UP],
             hosts=[nodes[uuid] for uuid in shown_uuids if uuid in nodes],
+            flavors=() if page.room is None else page.room.flavors,
             n_hosts=page.n_hosts,
             n_matching=len(uuids),
             first=first,

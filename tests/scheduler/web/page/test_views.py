@@ -549,3 +549,20 @@ def test_each_step_of_a_decision_has_a_meaning_on_its_page(client: Client) -> No
     text = client.get(f"/decisions/{TWO}").text
     assert "Claim: allocations are written to Placement" in text
     assert "What these steps mean" in text
+
+
+def test_hosts_have_the_room_that_the_command_shows(client: Client) -> None:
+    page = _elements(client.get("/hosts")).text
+    listed = client.get("/v1/hosts").json
+    assert listed is not None
+    [first, *_] = listed["hosts"]
+    assert first["fits"]
+    rows = re.split(r"<tr", client.get("/hosts").text)
+    [row] = [row for row in rows if f'/hosts/{first["host"]}"' in row]
+    cells = re.findall(r'<td class="n">([^<]*)', row)
+    n_flavors = len(first["fits"])
+    assert cells[-1 - n_flavors : -1] == [f"{n:,}" for n in first["fits"].values()]
+    vcpus = first["stranded"] and first["stranded"][0]
+    assert cells[-1] == ("\N{EN DASH}" if vcpus is None else f"{vcpus:,} vCPU")
+    assert all(name in page for name in first["fits"])
+    assert "Stranded" in page
