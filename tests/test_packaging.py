@@ -129,9 +129,11 @@ def test_wheel_has_moorage_and_nothing_else(wheel: list[str]) -> None:
     beyond = {
         name
         for name in wheel
-        if name.startswith(f"{data}/") and not name.startswith(f"{data}/data/etc/")
+        if name.startswith(f"{data}/")
+        and not name.startswith((f"{data}/data/etc/", f"{data}/data/share/moorage/"))
     }
     assert beyond == set()
+    assert f"{data}/data/share/moorage/systemd/moorage-scheduler.service" in wheel
     inside = {
         PurePosixPath(name).parts[1] for name in wheel if name.startswith("moora")
     }

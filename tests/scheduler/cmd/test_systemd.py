@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import configparser
+import importlib.metadata
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,3 +51,21 @@ def test_systemd_that_does_not_listen_is_warned_of(
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
     notify(SystemdState.READY)
     assert "Notifying systemd of READY=1" in caplog.text
+
+
+def test_each_service_has_a_unit_that_starts_it_and_is_installed() -> None:
+    root = Path(__file__).parents[3]
+    installed = configparser.ConfigParser(interpolation=None)
+    installed.read(root / "setup.cfg")
+    files = installed["options.data_files"]["share/moorage/systemd"].split()
+    scripts = importlib.metadata.entry_points(group="console_scripts").names
+    services = {name for name in scripts if name.startswith("moorage-")}
+    started = set()
+    for file in files:
+        text = (root / file).read_text()
+        [command] = re.findall(r"^ExecStart=/usr/local/bin/(\S+) ", text, re.M)
+        assert file == f"etc/systemd/{command}.service"
+        for line in ("ProtectSystem=strict", "NoNewPrivileges=yes", "User=nova"):
+            assert f"\n{line}\n" in text
+        started.add(command)
+    assert started == services - {"moorage-status"}
