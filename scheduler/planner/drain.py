@@ -37,8 +37,9 @@ from .plan import (
 
 #: The most instances of one plan.
 MAX_INSTANCES: Final = 4000
-#: The most decisions of one plan: no further order is tried that would need more.
-_MAX_DECISIONS: Final = 2000
+#: No further order is tried once a plan would need more decisions than this: some ten
+#: seconds in a cloud of 10,000 hosts.
+_MAX_DECISIONS: Final = 1200
 #: Different requests for which every failed check is found; it takes tens of
 #: milliseconds in a cloud of 10,000 hosts.
 _MAX_EXPLAINED: Final = 20
@@ -225,14 +226,7 @@ def plan_drain(
         memory_mb=sum(step.memory_mb for step in steps),
         n_waves=max((step.wave for step in steps), default=0),
         failure=_check_failure(best.cloud, drained, find_requests, known),
-        notes=(
-            *parts.source.unknowns(),
-            *(
-                ()
-                if parts.source.is_reporting
-                else ["the source reports no instances: only claimed ones are known"]
-            ),
-        ),
+        notes=tuple(parts.source.unknowns()),
     )
 
 

@@ -186,7 +186,7 @@ def _why(instance: Mapping[str, Any]) -> str:
     ]
     if len(reasons) > _MAX_REASONS:
         parts.append(f"{len(reasons) - _MAX_REASONS} more: --json")
-    return "; ".join(parts)
+    return "\n".join(parts)
 
 
 def _show_failure(console: Console, failure: Answer | None) -> None:
