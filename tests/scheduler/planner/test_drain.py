@@ -68,7 +68,10 @@ def _check(cloud: DrainedCloud, rng: random.Random, specs: list[RequestSpec]) ->
         assert stuck.reasons
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    "seed",
+    [0, 1, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(2, 32))],
+)
 def test_every_step_can_be_done_in_the_order_of_waves(seed: int) -> None:
     with drained_cloud(seed) as cloud:
 

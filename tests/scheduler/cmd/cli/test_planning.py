@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from werkzeug.test import Client
 
 from moorage.objects import InstanceGroup
 from moorage.scheduler.cmd.cli.main import cli
 from moorage.scheduler.conf import load
 from moorage.scheduler.decision_store import DecisionStore
+from moorage.scheduler.explain import Explainer
 from moorage.scheduler.service import Scheduler
 from moorage.scheduler.web import Answers, make_app, make_web_server
 
@@ -64,7 +66,7 @@ class _Cloud:
 def make_cloud(tmp_path: Path) -> Iterator[Callable[..., _Cloud]]:
     with contextlib.ExitStack() as running:
 
-        def make(**of_a: Any) -> _Cloud:
+        def make(driver: str = "filter_scheduler", **of_a: Any) -> _Cloud:
             racks = {"a": "r1", "b": "r1", "c": "r2", "d": "r2"}
             hosts = [
                 host(name, places={"rack": rack}, **(of_a if name == "a" else {}))
@@ -72,7 +74,7 @@ def make_cloud(tmp_path: Path) -> Iterator[Callable[..., _Cloud]]:
             ]
             options = {
                 "locality": {"levels": ["rack"]},
-                "moorage": {"random_seed": 1},
+                "moorage": {"random_seed": 1, "driver": driver},
                 "filter_scheduler": {
                     "enabled_filters": [
                         "ComputeFilter",
@@ -198,6 +200,47 @@ def test_the_room_for_one_more_failed_host_is_checked(cloud: _Cloud) -> None:
     assert [step["destination"] for step in plan["steps"]] == ["b"]
     assert len(plan["failure"]["unplaced"]) > 0
     assert "fails as well" in cloud.call("plan", "drain", "a").stdout
+
+
+@pytest.mark.parametrize("driver", ["solver", "chance"])
+def test_the_configured_driver_chooses(
+    make_cloud: Callable[..., _Cloud], driver: str
+) -> None:
+    cloud = make_cloud(driver=driver)
+    instances = [cloud.create("a"), cloud.create("a"), cloud.create("b")]
+    plan = cloud.plan("a", "b")
+    assert sorted(step["instance"] for step in plan["steps"]) == sorted(instances)
+    assert {step["destination"] for step in plan["steps"]} <= {"c", "d"}
+    assert cloud.plan("a", "b")["steps"] == plan["steps"]
+
+
+def test_a_plan_changes_neither_hosts_nor_placement(cloud: _Cloud) -> None:
+    instance = cloud.create("a")
+    table, placement = cloud.scheduler.table, cloud.scheduler.placement
+    revision, held = table.revision, placement.allocations(instance)
+    cloud.plan("a")
+    assert table.revision == revision
+    assert table.instances.hosts_of(instance) == ("a",)
+    assert placement.allocations(instance) == held
+
+
+def test_a_snapshot_is_planned_on(cloud: _Cloud) -> None:
+    cloud.create("a")
+    plan, path = cloud.plan("a"), cloud.folder / "cloud.snapshot"
+    cloud.call("snapshot", str(path))
+    args = ["--snapshot", str(path), "plan", "drain", "a", "--json"]
+    answer = json.loads(CliRunner().invoke(cli, args).stdout)
+    assert answer["steps"] == plan["steps"]
+
+
+def test_without_providers_in_memory_one_line_says_what_to_set(cloud: _Cloud) -> None:
+    cloud.create("a")
+    scheduler = cloud.scheduler
+    app = make_app(Answers(Explainer(lambda: scheduler.parts), cloud.store))
+    answer = Client(app).post("/v1/plans/drain", json={"hosts": ["a"]})
+    assert answer.status_code == 503
+    assert answer.json is not None
+    assert "set [placement_database] connection" in answer.json["error"]
 
 
 @pytest.mark.parametrize(
