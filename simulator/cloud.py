@@ -17,15 +17,7 @@ import os_resource_classes as orc
 from oslo_config import cfg
 
 from ..objects import InstanceGroup, RequestSpec
-from ..scheduler.candidates import (
-    AllocationRequest,
-    CandidatesQuery,
-    DerivedData,
-    QueryOffer,
-    resources_of,
-)
-from ..scheduler.drivers.claims.checks import Refusal
-from ..scheduler.drivers.claims.recorded import RecordedClaims
+from ..scheduler.candidates import AllocationRequest
 from ..scheduler.drivers.decision import Decision
 from ..scheduler.drivers.decision_log import DecisionLog
 from ..scheduler.drivers.instances import Assignment
@@ -34,24 +26,22 @@ from ..scheduler.drivers.plugins import load_plugin_set
 from ..scheduler.drivers.prepared import Caller
 from ..scheduler.drivers.record import DecisionRecord
 from ..scheduler.errors import InvalidRequest, NoValidHost
-from ..scheduler.hosts import HostBatch, HostRecord, HostTable
-from ..scheduler.placement.allocations.claims import ClaimAnswer
+from ..scheduler.hosts import HostRecord, HostTable
 from ..scheduler.placement.allocations.journal import Journal
 from ..scheduler.placement.allocations.orphans import Orphans
-from ..scheduler.placement.memory import TableOffer
 from ..scheduler.placement.providers import (
     InventoryRecord,
     ProviderColumns,
-    ProviderQuery,
     ProviderRecord,
     ProviderTable,
     ProviderView,
 )
+from ..scheduler.planner.cloud import GrantedClaims, TableCandidates, amounts_of
 from ..scheduler.seeding import providers as providers_of
 from ..scheduler.sources.base import BaseHostSource
 from ..scheduler.sources.inventory import Inventory, InventoryHost
 from ..scheduler.sources.report_columns import load_columns
-from ..scheduler.views.offline import NoPlacement, ViewCandidates
+from ..scheduler.views.offline import NoPlacement
 from ..scheduler.waiting import SystemWaiter
 from .traces import Units
 
@@ -123,40 +113,6 @@ def equal_hosts(n_hosts: int, shape: Shape, units: Units) -> Inventory:
     return Inventory({"cell": _CELL}, (), tuple(hosts))
 
 
-class SimulatedClaims(RecordedClaims):
-    """Grants each claim of a decision, and keeps what was granted.
-
-    Attributes
-    ----------
-    granted : dict
-        By instance: its host with what it consumes there, and the allocation request.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.granted: dict[str, tuple[Assignment, AllocationRequest]] = {}
-        self._requests: dict[str, AllocationRequest] = {}
-
-    def claim(
-        self,
-        requests: Mapping[str, AllocationRequest],
-        hosts: Sequence[str],
-        *,
-        is_held: bool = False,
-    ) -> ClaimAnswer:
-        """Grant a claim."""
-        self._requests.update(requests)
-        return super().claim(requests, hosts, is_held=is_held)
-
-    def after(
-        self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch
-    ) -> Refusal | None:
-        """Keep what was granted; return None: the instance keeps it."""
-        uuid = assignment.instance_uuid
-        self.granted[uuid] = assignment, self._requests[uuid]
-        return super().after(assignment, answer, eligible)
-
-
 class _Source(BaseHostSource):
     """A source whose hosts the simulation puts into the table."""
 
@@ -165,28 +121,6 @@ class _Source(BaseHostSource):
 
     def start(self, table: HostTable) -> None:
         """Do nothing."""
-
-
-class _Candidates(ViewCandidates):
-    """Candidates from the providers as they are now."""
-
-    def __init__(self, providers: ProviderTable) -> None:
-        super().__init__(None, ())
-        self._table = providers
-        self._parsed: dict[CandidatesQuery, ProviderQuery] = {}
-        self._data = DerivedData()
-
-    def get(self, query: CandidatesQuery, **_keywords: object) -> QueryOffer:
-        """Return the candidates for a query."""
-        parsed = self._parsed.get(query)
-        if parsed is None:
-            parsed = self._parsed[query] = ProviderQuery.parse(query.params)
-        matches = self._table.view().match(parsed)
-        return TableOffer(query, matches, self._data, began=0, began_at=0.0)
-
-    def provider_view(self) -> ProviderView:
-        """Return the providers as they are now."""
-        return self._table.view()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -254,7 +188,7 @@ class SimulatedCloud:
             placement=placement,
             orphans=orphans,
             journal=Journal(orphans),
-            candidates=_Candidates(self._providers),
+            candidates=TableCandidates(self._providers),
             table=self.table,
             source=_Source(conf),
             prefilters=plugins.prefilters,
@@ -300,7 +234,7 @@ class SimulatedCloud:
             project_id=spec.project_id,
             n_known_hosts=len(self.table),
         )
-        claims = SimulatedClaims()
+        claims = GrantedClaims()
         decision = Decision(
             self._parts,
             Caller(request_id=None, project_id=spec.project_id),
@@ -335,10 +269,7 @@ class SimulatedCloud:
     def _count(
         self, instance_uuid: str, assignment: Assignment, request: AllocationRequest
     ) -> None:
-        amounts = defaultdict[str, dict[str, int]](dict)
-        for provider, resources in resources_of(request).items():
-            for name, amount in resources.items():
-                amounts[name][provider] = amount
+        amounts = amounts_of(request)
         self._providers.add_used(amounts)
         node_uuid = assignment.value("uuid")
         self.table.claims.consume(node_uuid, instance_uuid, assignment.consumption)

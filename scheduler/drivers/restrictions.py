@@ -95,7 +95,8 @@ class Restriction:
         """Return which hosts the restriction allows, shape (n_hosts,)."""
         if self.ignores_case:
             names = {name.lower() for name in self.values}
-            mask = hosts.map_distinct("host", lambda host: host.lower() in names, bool)
+            lowered = hosts.map_distinct("host", str.lower, object, cache_key=str.lower)
+            mask = np.fromiter((name in names for name in lowered), bool, len(hosts))
         else:
             mask = hosts.matches(self.column, self.values)
         return ~mask if self.is_forbidding else mask

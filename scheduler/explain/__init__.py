@@ -36,6 +36,7 @@ from .funnel import (
     with_funnel,
 )
 from .host_arrays import RESOURCES, HostCondition, ResourceFill, host_conditions
+from .host_checks import FailedCheck
 from .host_detail import HostDetail, HostEvent, events_of_records
 from .host_list import HostPage, HostSummary, summarize
 from .host_room import UNKNOWN_ROOM, CloudRoom
@@ -62,6 +63,7 @@ __all__ = [
     "CloudRoom",
     "Difference",
     "Explainer",
+    "FailedCheck",
     "FailureGroup",
     "FillGroup",
     "FlavorCapacity",

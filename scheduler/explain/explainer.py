@@ -33,12 +33,12 @@ from ..placement.providers.tree_records import tree_records
 from ..placement.tree_reading import read_tree
 from ..request import Request, set_field
 from ..views import CapturedView
-from .capacity import NO_PROVIDERS, CapacityReport, capacity
+from .capacity import NO_PROVIDERS, CapacityReport, NoProviders, capacity
 from .closest import ClosestReport, ClosestSearch
 from .cloud_fill import BY_ZONE, CloudFill, cloud_fill
 from .dry_run import dry_run
 from .flavors import FlavorRequest, request_of_flavor
-from .host_checks import HostChecks, NamedNode
+from .host_checks import FailedCheck, HostChecks, NamedNode, failed_checks
 from .host_detail import HostDetail, describe_host
 from .host_list import HostPage, summarize
 from .host_room import UNKNOWN_ROOM, CloudRoom, HostRoom, find_room
@@ -108,6 +108,20 @@ class Explainer:
     def max_view_age_s(self) -> float:
         """``[moorage] max_view_age``: older host state is stale; 0: it never is."""
         return float(self._parts().conf.moorage.max_view_age)
+
+    def state(self) -> tuple[Parts, ProviderView]:
+        """Return the current parts and providers, on whose copies moves are planned.
+
+        Raises
+        ------
+        NoProviders
+            There is no copy of Placement's providers in this process.
+        """
+        parts, view = self._parts(), self._providers()
+        parts.source.refresh_if_stale(parts.table)
+        if view is None:
+            raise NoProviders(NO_PROVIDERS.replace("The capacity is", "Plans are", 1))
+        return parts, view
 
     def now(self) -> float:
         """Return the time of the hosts' state, seconds since the epoch."""
@@ -291,6 +305,32 @@ class Explainer:
         SchedulerError
             The request is invalid, or a component failed.
         """
+        parts, checks, origin = self._checks(context, spec_obj)
+        report = ClosestSearch(parts, checks).report(origin)
+        n_instances = set_field(spec_obj, "num_instances") or 1
+        if n_instances == 1:
+            return report
+        return self._with_fitting(report, context, spec_obj, n_instances)
+
+    def failing_checks(
+        self, context: object, spec_obj: RequestSpec
+    ) -> list[FailedCheck]:
+        """Return each check of a request that hosts fail, that of the most hosts first.
+
+        The hosts that the request ignores are not counted.
+
+        Raises
+        ------
+        SchedulerError
+            The request is invalid, or a component failed.
+        """
+        _, checks, _ = self._checks(context, spec_obj)
+        return failed_checks(checks)
+
+    def _checks(
+        self, context: object, spec_obj: RequestSpec
+    ) -> tuple[Parts, HostChecks, ProvidersFrom]:
+        """Return the checks of a request on all hosts, and where providers are from."""
         parts = self._parts()
         parts.source.refresh_if_stale(parts.table)
         caller = Caller.of(context)
@@ -313,11 +353,7 @@ class Explainer:
         checks = HostChecks(
             parts, request, queries, refusals, view, hosts, queried.named
         )
-        report = ClosestSearch(parts, checks).report(origin)
-        n_instances = set_field(spec_obj, "num_instances") or 1
-        if n_instances == 1:
-            return report
-        return self._with_fitting(report, context, spec_obj, n_instances)
+        return parts, checks, origin
 
     def _with_fitting(
         self,
@@ -344,6 +380,10 @@ class Explainer:
             n_fitting=upper,
             refusal=record.user_message,
         )
+
+    def requests_of(self, instance_uuids: Collection[str]) -> Mapping[str, RequestSpec]:
+        """Return the requests that the source has; see `BaseHostSource.requests_of`."""
+        return self._parts().source.requests_of(instance_uuids)
 
     def nova_flavors(self, names: Collection[str] | None = None) -> list[FlavorRequest]:
         """Return requests for nova's flavors; see `BaseHostSource.flavors`."""

@@ -40,7 +40,7 @@ from .changes import (
     without_tree,
 )
 from .query_checks import QueryChecks, QueryPart, tree_of
-from .reasons import HostReason
+from .reasons import CheckStage, HostReason
 from .zones import zones_of
 
 Mask = npt.NDArray[np.bool_]
@@ -473,3 +473,64 @@ def _root_rows(view: ProviderView, hosts: HostBatch) -> npt.NDArray[np.int32]:
         (rows >= 0) & (trees.parents[rows] < 0) if len(trees.parents) else rows >= 0
     )
     return np.where(is_root, rows, -1).astype(np.int32)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FailedCheck:
+    """A check that hosts fail.
+
+    Attributes
+    ----------
+    text : str
+        What would have to change; for a resource, what is required and available.
+    n_hosts : int
+        The hosts that fail it.
+    n_alone : int
+        Those of them that fail no other check.
+    """
+
+    stage: CheckStage
+    check: str
+    text: str
+    n_hosts: int
+    n_alone: int
+
+
+def failed_checks(checks: HostChecks) -> list[FailedCheck]:
+    """Return each check that hosts fail, that of the most hosts first.
+
+    The hosts that the request ignores are not counted. Of several queries, the one with
+    the fewest failures counts.
+    """
+    alternatives = checks.alternatives()
+    counts = checks.counts(alternatives)
+    # The sum over hosts, without the overflow by hosts that a query is not about.
+    best = int(np.argmin(np.minimum(counts, len(alternatives[0]) + 1).sum(axis=1)))
+    considered = np.ones(len(checks.hosts), np.bool_)
+    remaining = []
+    for check in alternatives[best]:
+        if check.edit is not None and check.edit.change.check == "ignore_hosts":
+            considered &= ~check.fails
+        else:
+            remaining.append(check)
+    n_failing = sum((check.fails.astype(np.int64) for check in remaining), np.int64(0))
+    failed = []
+    for check in remaining:
+        fails = check.fails & considered
+        if not fails.any():
+            continue
+        if check.part is not None and check.part.constraint is not None:
+            name = check.part.constraint.params[0][1].partition(":")[0]
+            most = int(check.available[fails].max())
+            text = f"{check.required:,} required, at most {most:,} available"
+            stage = CheckStage.PLACEMENT
+        elif check.edit is not None:
+            change = check.edit.change
+            stage, name, text = change.stage, change.check, change.text
+        else:
+            stage, name = CheckStage.PLACEMENT, "provider"
+            text = "no resource provider, or none that meets all parts at once"
+        n_alone = int(np.count_nonzero(fails & (n_failing == 1)))
+        n_hosts = int(np.count_nonzero(fails))
+        failed.append(FailedCheck(stage, name, text, n_hosts, n_alone))
+    return sorted(failed, key=lambda check: (-check.n_hosts, -check.n_alone))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import threading
 from collections import defaultdict
@@ -126,6 +127,13 @@ class PendingClaims:
         self._monotonic = monotonic
         #: Claims by node and instance, the oldest first; a node without any has no key.
         self._pending: dict[str, dict[str, PendingClaim]] = {}
+
+    def copy_to(self, other: PendingClaims) -> None:
+        """Give the same claims to those of a copy of the table; the lock is held."""
+        other._pending = {
+            node_uuid: {uuid: copy.copy(claim) for uuid, claim in claims.items()}
+            for node_uuid, claims in self._pending.items()
+        }
 
     # -- called for claims -------------------------------------------------------------
 

@@ -148,6 +148,22 @@ class ColumnArrays:
         }
         self._viewed: set[str] = set()
 
+    def copied(self, instances: InstanceMap) -> ColumnArrays:
+        """Return a copy with other instances; each column is copied by its next write.
+
+        Values that are new in one of both get a code in the other, too.
+        """
+        copied = ColumnArrays({}, instances)
+        copied.revision = self.revision
+        copied.layout_revision = self.layout_revision
+        copied.supply_revision = self.supply_revision
+        copied.n_rows, copied.row_of = self.n_rows, self.row_of.copy()
+        copied._numbers, copied._codes = self._numbers.copy(), self._codes.copy()
+        copied._interners, copied._supply = self._interners.copy(), self._supply
+        self._viewed = {*self._numbers, *self._codes}
+        copied._viewed = self._viewed.copy()
+        return copied
+
     # -- reading -----------------------------------------------------------------
 
     def rows_of(self, node_uuids: Iterable[str]) -> Rows:

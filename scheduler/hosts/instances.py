@@ -98,6 +98,23 @@ class InstanceMap:
         #: The same numbers as arrays by host index, for properties that were requested.
         self._columns: dict[ImageProperty, npt.NDArray[np.float64]] = {}
 
+    def copied(self) -> InstanceMap:
+        """Return a copy, which later changes leave as it is."""
+        copied = InstanceMap()
+        with self._lock:
+            copied._revision = self._revision
+            copied._changed_at = self._changed_at.copy()
+            copied._of_host = {
+                host: uuids.copy() for host, uuids in self._of_host.items()
+            }
+            copied._hosts_of = self._hosts_of.copy()
+            copied._properties = self._properties.copy()
+            copied._index_of = self._index_of.copy()
+            copied._counts = {
+                pair: counts.copy() for pair, counts in self._counts.items()
+            }
+        return copied
+
     def __len__(self) -> int:
         return len(self._hosts_of)
 

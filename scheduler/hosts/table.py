@@ -75,6 +75,26 @@ class HostTable:
         self.placement_places = frozenset[PlacementPlace]()
         self._placement_places: Mapping[str, tuple[PlacementPlace, ...]] = {}
 
+    def copied(self, clock: Callable[[], float] = time.time) -> HostTable:
+        """Return a copy; changes of one of both do not change the other.
+
+        It takes milliseconds: a column is copied once it is written. The aggregates
+        are shared.
+        """
+        with self._lock:
+            copied = HostTable(clock, self.columns, clock)
+            copied.aggregates = self.aggregates
+            copied.instances = self.instances.copied()
+            copied._arrays = self._arrays.copied(copied.instances)
+            copied.claims = PendingClaims(
+                copied._arrays, copied.instances, copied._lock, clock, clock
+            )
+            self.claims.copy_to(copied.claims)
+            copied.cell_names = self.cell_names
+            copied.placement_places = self.placement_places
+            copied._placement_places = self._placement_places
+            return copied
+
     def __len__(self) -> int:
         return self._arrays.n_rows
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from oslo_config import cfg
 
-from ...objects import Flavor
+from ...objects import Flavor, RequestSpec
 from ..errors import InvalidRequest, SchedulerError
 from ..hosts import HostTable
 from ..instances import InstanceLocation, InstanceState
@@ -37,6 +37,10 @@ class BuildRequestUnavailable(SchedulerError):
 
 class FlavorsUnavailable(SchedulerError):
     """Raised when the database of the flavors fails or does not answer."""
+
+
+class RequestsUnavailable(SchedulerError):
+    """Raised when the database of instances' requests fails or does not answer."""
 
 
 class GroupsUnavailable(SchedulerError):
@@ -246,6 +250,21 @@ class BaseHostSource(abc.ABC):
             "Flavors of nova are read with [moorage] source = nova_db only: pass "
             "flavors, or use those of recent decisions"
         )
+
+    def requests_of(
+        self,
+        instance_uuids: Collection[str],  # noqa: ARG002 - for sources that know
+    ) -> Mapping[str, RequestSpec]:
+        """Return the current requests of instances, with flavor, image and hints.
+
+        Instances whose request is unknown are left out; by default, all are. This
+        method may query a database.
+
+        Raises
+        ------
+        RequestsUnavailable
+        """
+        return {}
 
     def members_of_groups(
         self,

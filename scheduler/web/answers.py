@@ -33,6 +33,13 @@ from ..explain import (
     requests_of_decisions,
     with_funnel,
 )
+from ..planner import (
+    KnownRequest,
+    check_plan,
+    hosts_to_drain,
+    moves_of,
+    plan_drain,
+)
 from ..sources.base import NoFlavors
 from ..status import ComponentState
 from .specs import notes_on, read_flavor, read_request
@@ -384,6 +391,67 @@ class Answers:
             return {}, [f"The requests of the last day are unknown: {e}"]
         return {name: dataclasses.asdict(asked) for name, asked in demand.items()}, []
 
+    def plan_drain(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the moves that empty hosts.
+
+        Parameters
+        ----------
+        body : mapping
+            With ``hosts``, ``place`` or ``aggregate``; ``keep_up`` and ``parallel``, if
+            any, are those of `planner.plan_drain`.
+        """
+        parts, view = self.explainer.state()
+        named = {"hosts", "place", "aggregate"} & body.keys()
+        hosts = hosts_to_drain(parts, **{name: body[name] for name in named})
+        plan = plan_drain(
+            parts,
+            view,
+            hosts,
+            self._find_requests,
+            keep_up=body.get("keep_up", 0),
+            parallel=body.get("parallel", 1),
+        )
+        return dataclasses.asdict(plan)
+
+    def check_plan(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return which steps of a plan still hold; see `planner.check_plan`."""
+        parts, view = self.explainer.state()
+        checked = check_plan(
+            parts,
+            view,
+            moves_of(body["steps"]),
+            self._find_requests,
+            hosts=body.get("hosts", ()),
+            left=body.get("left", ()),
+        )
+        return dataclasses.asdict(checked)
+
+    def _find_requests(
+        self, host_of: Mapping[str, str]
+    ) -> Mapping[str, KnownRequest | str]:
+        """Return the request of each instance, or why it is unknown.
+
+        The source of hosts is asked first, then the stored decisions.
+
+        Parameters
+        ----------
+        host_of : mapping
+            The service host that each instance is on.
+        """
+        specs = self.explainer.requests_of(list(host_of))
+        found: dict[str, KnownRequest | str] = {
+            uuid: KnownRequest(spec, "nova") for uuid, spec in specs.items()
+        }
+        problem = ""
+        for uuid in host_of.keys() - found.keys():
+            try:
+                query = DecisionQuery(instance_uuid=uuid, failed=False, limit=1)
+                decisions = [] if problem else self.store.page(query).decisions
+            except (NotFound, StoreUnavailable) as e:
+                problem = f"the source of hosts does not know its request. {e}"
+            found[uuid] = problem or _request_on(decisions, uuid, host_of[uuid])
+        return found
+
     def capacity_of(self, names: Collection[str]) -> CapacityReport:
         """Return the capacity of the flavors of these names that are found.
 
@@ -540,6 +608,40 @@ def _readable_request(stored: StoredDecision) -> RequestSpec | None:
         return stored.request
     except InvalidRequest:
         return None
+
+
+def _request_on(
+    decisions: Sequence[StoredDecision], uuid: str, host: str
+) -> KnownRequest | str:
+    """Return the request with which an instance came to its host, or why not.
+
+    Parameters
+    ----------
+    decisions : sequence of StoredDecision
+        The newest decision that selected a host for the instance, if any is stored.
+    """
+    if not decisions:
+        return (
+            "the source of hosts does not know its request, and no decision on it is "
+            "stored"
+        )
+    [stored] = decisions
+    selected = {
+        name
+        for instance in stored.record.instances
+        if instance.instance_uuid == uuid
+        for name in (instance.host, *instance.alternates)
+    }
+    if host not in selected:
+        names = ", ".join(sorted(selected)[:3])
+        return (
+            f"its newest stored decision selected {names}, not {host}: its flavor may "
+            "have changed since"
+        )
+    request = _readable_request(stored)
+    if request is None:
+        return "its newest decision is stored without its request"
+    return KnownRequest(request, "decisions")
 
 
 def finite(value: Any) -> Any:  # noqa: ANN401 - plain data of any shape

@@ -28,8 +28,8 @@ from .statuses import describe
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
-#: Maximum number of bytes of a body.
-_MAX_BODY: Final = 256 * 1024
+#: Maximum number of bytes of a body: a plan of the most instances fits.
+_MAX_BODY: Final = 2 * 1024 * 1024
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -94,6 +94,14 @@ def _add_questions(app: Flask, answers: Answers) -> None:
     @app.post("/v1/capacity")
     def capacity() -> Response:
         return _answer(answers.capacity(_body("/v1/capacity")))
+
+    @app.post("/v1/plans/drain")
+    def plan_drain() -> Response:
+        return _answer(answers.plan_drain(_body("/v1/plans/drain")))
+
+    @app.post("/v1/plans/check")
+    def check_plan() -> Response:
+        return _answer(answers.check_plan(_body("/v1/plans/check")))
 
     @app.get("/v1/hosts")
     def hosts() -> Response:

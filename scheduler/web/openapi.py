@@ -25,6 +25,7 @@ from ..explain import (
     HostVerdict,
     PastHost,
 )
+from ..planner import MAX_INSTANCES, CheckedPlan, Plan, PlannedMove
 from .specs import FLAVOR_SCHEMA, REQUEST_SCHEMA
 
 Schema = dict[str, Any]
@@ -159,6 +160,61 @@ BODIES["/v1/capacity"] = {
         },
     },
     "oneOf": [{"required": ["flavors"]}, {"required": ["from"]}],
+}
+
+_NAMES: Final[Schema] = {"type": "array", "items": _NAME, "maxItems": MAX_INSTANCES}
+BODIES["/v1/plans/drain"] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "hosts": {**_NAMES, "minItems": 1},
+        "place": {**_NAME, "description": "Such as rack=r1: all hosts in it."},
+        "aggregate": {**_NAME, "description": "All hosts of this host aggregate."},
+        "keep_up": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": MAX_INSTANCES,
+            "default": 0,
+            "description": "How many of the hosts are not emptied: those whose "
+            "instances use the most memory.",
+        },
+        "parallel": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 1000,
+            "default": 1,
+            "description": "The most moves at the same time.",
+        },
+    },
+    "oneOf": [
+        {"required": ["hosts"]},
+        {"required": ["place"]},
+        {"required": ["aggregate"]},
+    ],
+}
+BODIES["/v1/plans/check"] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["steps"],
+    "properties": {
+        "steps": {
+            "type": "array",
+            "maxItems": MAX_INSTANCES,
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": [field.name for field in dataclasses.fields(PlannedMove)],
+                "properties": {
+                    **dict.fromkeys(
+                        (field.name for field in dataclasses.fields(PlannedMove)), _NAME
+                    ),
+                    "number": {"type": "integer", "minimum": 1},
+                },
+            },
+        },
+        "hosts": {**_NAMES, "description": "The hosts that the plan empties."},
+        "left": {**_NAMES, "description": "The instances that it leaves there."},
+    },
 }
 
 _TEXT: Final[Schema] = {"type": "string"}
@@ -315,6 +371,16 @@ _ANSWERS: Final[dict[str, tuple[str, str, Schema]]] = {
         "post",
         "How many more instances of flavors fit now, by zone and cell.",
         _object(**_CAPACITY),
+    ),
+    "/v1/plans/drain": (
+        "post",
+        "The moves that empty hosts, in order; nothing is moved.",
+        _schema(Plan),
+    ),
+    "/v1/plans/check": (
+        "post",
+        "Which steps of a plan still hold.",
+        _schema(CheckedPlan),
     ),
     "/v1/hosts": (
         "get",

@@ -10,7 +10,7 @@ from typing import Final
 from ..database import StoreUnavailable
 from ..errors import InvalidRequest, NetworkError, PlacementError, SchedulerError
 from ..explain import NoProviders, UnknownHost
-from ..sources.base import FlavorsUnavailable
+from ..sources.base import FlavorsUnavailable, RequestsUnavailable
 from .answers import NotFound
 
 LOG = logging.getLogger(__name__)
@@ -21,6 +21,7 @@ _STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
     (UnknownHost, HTTPStatus.NOT_FOUND),
     (InvalidRequest, HTTPStatus.BAD_REQUEST),
     (FlavorsUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
+    (RequestsUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (NoProviders, HTTPStatus.SERVICE_UNAVAILABLE),
     (StoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (PlacementError, HTTPStatus.SERVICE_UNAVAILABLE),

@@ -84,8 +84,8 @@ class ApiClient:
             return None
 
     def post(self, path: str, body: Mapping[str, object]) -> Any:
-        """POST a body to a path."""
-        return self._send("POST", (path,), json=body)
+        """POST a body to a path, such as plans/drain."""
+        return self._send("POST", path.split("/"), json=body)
 
     def put(self, *path: str, body: Mapping[str, object]) -> Any:
         """PUT a body to a path of segments."""

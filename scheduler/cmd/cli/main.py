@@ -18,6 +18,7 @@ from rich.console import Console
 from .... import __version__
 from . import (
     explaining,
+    planning,
     replaying,
     requesting,
     simulating,
@@ -101,6 +102,7 @@ for _command in (
     what_if.closest,
     what_if.capacity,
     hosts,
+    planning.plan,
     replaying.replay,
     requesting.request,
     requesting.schedule,

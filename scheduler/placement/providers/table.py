@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import os_resource_classes
@@ -47,6 +47,17 @@ class ProviderTable:
         self._known_traits = frozenset[str](os_traits.get_traits())
         self._known_classes = frozenset[str](os_resource_classes.STANDARDS)
         self.load(columns or ProviderColumns.of([]))
+
+    @classmethod
+    def of_view(cls, view: ProviderView) -> Self:
+        """Return a table with the providers of a view, whose arrays it shares."""
+        table = cls()
+        table._state = view.state
+        table._row_of = dict(view.state.trees.row_of)
+        uuids = view.state.trees.uuids.tolist()
+        table._empty_rows = [row for row, uuid in enumerate(uuids) if not uuid]
+        table.set_names(traits=view.known_traits, resource_classes=view.known_classes)
+        return table
 
     def view(self) -> ProviderView:
         """Return all providers as they are now."""

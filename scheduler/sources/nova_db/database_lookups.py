@@ -6,6 +6,7 @@ Server groups, flavors, build requests, and where instances and services are.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections import defaultdict
@@ -17,7 +18,7 @@ from cachetools import TTLCache
 from oslo_config import cfg
 from oslo_utils import uuidutils
 
-from ....objects import Flavor
+from ....objects import Flavor, MalformedObject, RequestSpec, Serializer
 from ...decoding import loads
 from ...errors import InvalidRequest
 from ...failures import Failure, cause_of
@@ -27,6 +28,7 @@ from ..base import (
     BuildRequestUnavailable,
     FlavorsUnavailable,
     GroupsUnavailable,
+    RequestsUnavailable,
     ServiceHost,
     ServiceState,
 )
@@ -41,6 +43,8 @@ from .schema import (
     instances,
 )
 from .services import read_states
+
+LOG = logging.getLogger(__name__)
 
 #: Longest block device mappings that are read: an instance may have dozens of devices,
 #: of about a kilobyte each.
@@ -73,6 +77,39 @@ def _boot_volumes(primitive: Any) -> Iterator[str]:  # noqa: ANN401 - JSON's own
                 uuid
             ):
                 yield uuid
+
+
+#: Longest request spec that is read: one with many networks and devices has some dozens
+#: of kilobytes.
+_MAX_SPEC: Final = 1 << 20
+#: Instances whose request specs are read by one query.
+_N_SPECS: Final = 500
+_REQUESTS: Final = schema.request_specs.c
+_REQUESTS_OF: Final = sa.select(_REQUESTS.instance_uuid, _REQUESTS.spec).where(
+    _REQUESTS.instance_uuid.in_(sa.bindparam("uuids", expanding=True)),
+    sa.func.length(_REQUESTS.spec) <= _MAX_SPEC,
+)
+
+
+def read_requests(
+    connection: sa.Connection, instance_uuids: Iterable[str]
+) -> dict[str, RequestSpec]:
+    """Return the request specs of instances, as nova keeps them current.
+
+    One that cannot be read is logged and left out.
+    """
+    requests: dict[str, RequestSpec] = {}
+    remaining = iter(instance_uuids)
+    while uuids := list(itertools.islice(remaining, _N_SPECS)):
+        for row in connection.execute(_REQUESTS_OF, {"uuids": uuids}):
+            try:
+                spec = Serializer().deserialize_entity(None, loads(row.spec))
+            except (ValueError, MalformedObject) as e:
+                LOG.warning("The request spec of %s: %s", row.instance_uuid, e)
+                continue
+            if isinstance(spec, RequestSpec):
+                requests[row.instance_uuid] = spec
+    return requests
 
 
 #: Most flavors that are read at once.
@@ -210,8 +247,6 @@ class GroupReader:
         return {uuid: frozenset(of_group) for uuid, of_group in members.items()}
 
 
-LOG = logging.getLogger(__name__)
-
 #: The vm_states in which an instance without a host and without a task gets a host only
 #: by a new request.
 _ON_NO_HOST: Final = ("error", "shelved_offloaded")
@@ -346,6 +381,19 @@ class DatabaseLookups(BaseHostSource):
             url = engine.url.set(query={})
             failure = Failure.of(API_OPTION, url, e, AS_API_DATABASE)
             raise FlavorsUnavailable(f"Reading nova's flavors failed: {failure}") from e
+
+    def requests_of(self, instance_uuids: Collection[str]) -> Mapping[str, RequestSpec]:
+        """Read request specs from the API database.
+
+        nova stores a request spec without the groups of ports' resources.
+        """
+        try:
+            with self._api.engine().connect() as connection:
+                return read_requests(connection, instance_uuids)
+        except Exception as e:  # oslo.db has exceptions of its own
+            raise RequestsUnavailable(
+                f"Reading request specs of {self._api.what} failed: {cause_of(e)}"
+            ) from e
 
     def members_of_groups(
         self,

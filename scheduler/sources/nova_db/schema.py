@@ -119,6 +119,14 @@ build_requests = sa.Table(
     sa.Column("block_device_mappings", sa.Text),
 )
 
+request_specs = sa.Table(
+    "request_specs",
+    API,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("instance_uuid", sa.String(36), nullable=False, unique=True),
+    sa.Column("spec", sa.Text, nullable=False),
+)
+
 # -- a cell's database -----------------------------------------------------------------
 
 CELL = sa.MetaData()

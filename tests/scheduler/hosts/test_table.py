@@ -503,3 +503,25 @@ def test_row_as_reported_excludes_claims() -> None:
     assert made.as_reported(host().uuid) == host()
     assert made.batch().free_ram_mb[0] == free_mb
     assert made.as_reported(node_uuid("elsewhere")) is None
+
+
+def test_a_copy_and_its_original_do_not_change_each_other() -> None:
+    table = HostTable()
+    table.put(host(host="a", uuid="node-a"), ["x"])
+    node = table.nodes_of("a")[0]
+    copied = table.copied()
+    consumption = Consumption(memory_mb=512, disk_mb=0, vcpus=1)
+    copied.claims.consume(node, "y", consumption)
+    copied.claims.release("a", "x")
+    assert table.instances.of_host("a") == {"x"}
+    assert copied.instances.of_host("a") == {"y"}
+    free_mb = table.batch().value("free_ram_mb", 0)
+    assert copied.batch().value("free_ram_mb", 0) == free_mb - 512
+    table.claims.consume(node, "z", consumption)
+    table.put(host(host="b", uuid="node-b"), ["v"])
+    assert copied.instances.of_host("a") == {"y"}
+    assert (len(table), len(copied)) == (2, 1)
+    again = copied.copied()
+    again.claims.release("a", "y")
+    assert again.batch().value("free_ram_mb", 0) == free_mb
+    assert copied.batch().value("free_ram_mb", 0) == free_mb - 512

@@ -294,9 +294,9 @@ def test_a_wrong_parameter_is_refused(
 
 
 def test_a_body_is_bounded(client: Client) -> None:
-    body = {"host": "h1", "stored": "x" * 300_000}
+    body = {"host": "h1", "stored": "x" * 3_000_000}
     answer = _post(client, "/v1/why-not", body, status=413)
-    assert answer["error"] == "The body has more than 262144 bytes"
+    assert answer["error"] == "The body has more than 2097152 bytes"
 
 
 @pytest.mark.parametrize(

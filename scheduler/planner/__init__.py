@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plan moves of instances: which of them, where to, and in which order.
+
+A plan is computed on copies of the host table and of Placement's providers. The
+scheduler's own driver, filters and weighers decide each move, and what a move claims is
+counted before the next one is decided. Nothing is claimed, and nothing is moved.
+"""
+
+from .checking import (
+    CheckedPlan,
+    CheckedStep,
+    NewInstance,
+    PlannedMove,
+    StepState,
+    check_plan,
+    moves_of,
+)
+from .cloud import FindRequests, KnownRequest, PlannedCloud
+from .drain import MAX_INSTANCES, hosts_to_drain, plan_drain
+from .plan import FailureCheck, Plan, Step, StuckInstance, UnknownInstance
+
+__all__ = [
+    "MAX_INSTANCES",
+    "CheckedPlan",
+    "CheckedStep",
+    "FailureCheck",
+    "FindRequests",
+    "KnownRequest",
+    "NewInstance",
+    "Plan",
+    "PlannedCloud",
+    "PlannedMove",
+    "Step",
+    "StepState",
+    "StuckInstance",
+    "UnknownInstance",
+    "check_plan",
+    "hosts_to_drain",
+    "moves_of",
+    "plan_drain",
+]

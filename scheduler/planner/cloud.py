@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A copy of the cloud on which moves are decided and counted, one after another."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from ...objects import CellMapping, Destination, InstanceGroup, RequestSpec
+from ..candidates import (
+    AllocationRequest,
+    CandidatesQuery,
+    DerivedData,
+    QueryOffer,
+    resources_of,
+)
+from ..drivers.claims.checks import Refusal
+from ..drivers.claims.contention import Contention
+from ..drivers.claims.recorded import RecordedClaims
+from ..drivers.decision import Decision
+from ..drivers.instances import Assignment
+from ..drivers.parts import Parts
+from ..drivers.prepared import Caller
+from ..drivers.record import DecisionLog, DecisionRecord
+from ..errors import InvalidRequest, NoValidHost
+from ..hosts import HostBatch, HostTable
+from ..placement.allocations.claims import ClaimAnswer
+from ..placement.memory import TableOffer
+from ..placement.providers import (
+    ProviderQuery,
+    ProviderTable,
+    ProviderView,
+    QueryNotCovered,
+)
+from ..request import set_field
+from ..sources.base import BaseHostSource, GroupsUnavailable
+from ..views.offline import ViewCandidates
+
+#: The hints that nova's conductor removes before it moves an instance.
+_INTERNAL_HINT: Final = "_nova_check_type"
+
+
+class GrantedClaims(RecordedClaims):
+    """Grants each claim of a decision, and keeps what was granted.
+
+    Attributes
+    ----------
+    granted : dict
+        By instance: its host with what it consumes there, and the allocation request.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.granted: dict[str, tuple[Assignment, AllocationRequest]] = {}
+        self._requests: dict[str, AllocationRequest] = {}
+
+    def claim(
+        self,
+        requests: Mapping[str, AllocationRequest],
+        hosts: Sequence[str],
+        *,
+        is_held: bool = False,
+    ) -> ClaimAnswer:
+        """Grant a claim."""
+        self._requests.update(requests)
+        return super().claim(requests, hosts, is_held=is_held)
+
+    def after(
+        self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch
+    ) -> Refusal | None:
+        """Keep what was granted; return None: the instance keeps it."""
+        uuid = assignment.instance_uuid
+        self.granted[uuid] = assignment, self._requests[uuid]
+        return super().after(assignment, answer, eligible)
+
+
+def amounts_of(request: AllocationRequest) -> Mapping[str, Mapping[str, int]]:
+    """Return what an allocation request uses, by resource class and provider."""
+    amounts = defaultdict[str, dict[str, int]](dict)
+    for provider, resources in resources_of(request).items():
+        for name, amount in resources.items():
+            amounts[name][provider] = amount
+    return amounts
+
+
+class TableCandidates(ViewCandidates):
+    """Candidates from a table of providers as it is now."""
+
+    def __init__(self, providers: ProviderTable) -> None:
+        super().__init__(None, ())
+        self._table = providers
+        self._parsed: dict[CandidatesQuery, ProviderQuery] = {}
+        self._data = DerivedData()
+
+    def get(self, query: CandidatesQuery, **_keywords: object) -> QueryOffer:
+        """Return the candidates for a query.
+
+        Raises
+        ------
+        NoValidHost
+            Placement would refuse the query.
+        """
+        parsed = self._parsed.get(query)
+        if parsed is None:
+            parsed = self._parsed[query] = ProviderQuery.parse(query.params)
+        try:
+            matches = self._table.view().match(parsed)
+        except QueryNotCovered as e:
+            raise NoValidHost(f"Placement would refuse the query: {e}") from e
+        return TableOffer(query, matches, self._data, began=0, began_at=0.0)
+
+    def provider_view(self) -> ProviderView:
+        """Return the providers as they are now."""
+        return self._table.view()
+
+
+class _CopiedSource(BaseHostSource):
+    """The source of a copied table: it reads groups, and refreshes no host."""
+
+    def __init__(self, source: BaseHostSource, parts: Parts) -> None:
+        super().__init__(parts.conf)
+        self.is_reporting = source.is_reporting
+        self.are_zones_checked = source.are_zones_checked
+        self.has_aggregates = source.has_aggregates
+        self._source = source
+
+    def start(self, table: HostTable) -> None:
+        """Do nothing: the table is a copy."""
+
+    def members_of_groups(
+        self,
+        uuids: Collection[str],
+        project_id: str,
+        is_placed: Callable[[str], bool],
+    ) -> Mapping[str, frozenset[str]]:
+        """Return the members of a project's groups, as the source knows them."""
+        return self._source.members_of_groups(uuids, project_id, is_placed)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KnownRequest:
+    """The request of an instance: flavor, image, hints, group, cells and devices.
+
+    Attributes
+    ----------
+    origin : str
+        Where it was read: "nova" or "decisions".
+    """
+
+    spec: RequestSpec
+    origin: str
+
+
+#: From instances with their service hosts, the request of each or why it is unknown.
+FindRequests = Callable[[Mapping[str, str]], Mapping[str, KnownRequest | str]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DecidedMove:
+    """A move that was decided and is not counted yet.
+
+    Attributes
+    ----------
+    assignment, request : Assignment, AllocationRequest, or None
+        The host and what is claimed there; None: the instance fits on no host.
+    """
+
+    spec: RequestSpec
+    record: DecisionRecord
+    assignment: Assignment | None
+    request: AllocationRequest | None
+
+    @property
+    def n_choices(self) -> int:
+        """The number of hosts that pass the filters."""
+        if self.assignment is None:
+            return 0
+        steps = self.record.steps
+        return steps[-1].n_out if steps else self.record.n_hosts
+
+
+class PlannedCloud:
+    """The cloud as it is after the moves that were planned so far.
+
+    Attributes
+    ----------
+    parts : Parts
+        Those of the scheduler, with copies of its hosts and providers.
+    """
+
+    def __init__(self, parts: Parts, view: ProviderView) -> None:
+        self._providers = ProviderTable.of_view(view)
+        self.parts = dataclasses.replace(
+            parts,
+            table=parts.table.copied(parts.clock),
+            candidates=TableCandidates(self._providers),
+            source=_CopiedSource(parts.source, parts),
+            decisions=DecisionLog(1),
+            rng=np.random.default_rng(parts.tie_seed),
+            review=lambda _nodes: False,
+            contention=Contention(),
+            views=None,
+            publish_claims=None,
+            n_top_hosts=0,
+        )
+        self._members: dict[str, frozenset[str] | None] = {}
+
+    @property
+    def table(self) -> HostTable:
+        """The hosts."""
+        return self.parts.table
+
+    def provider_view(self) -> ProviderView:
+        """Return the providers as they are now."""
+        return self._providers.view()
+
+    def copied(self) -> PlannedCloud:
+        """Return a copy, in which further moves can be tried."""
+        return PlannedCloud(self.parts, self.provider_view())
+
+    def request_of_move(
+        self,
+        spec: RequestSpec,
+        instance_uuid: str,
+        source: str,
+        ignored: Collection[str],
+    ) -> tuple[RequestSpec, Sequence[str]]:
+        """Return the request that nova's conductor would send, and notes on it.
+
+        An instance stays in its cell; forced hosts count for its creation only. The
+        members of its server group are the current ones, on the hosts where they are
+        after the moves so far.
+
+        Parameters
+        ----------
+        source : str
+            The service host that the instance is on.
+        ignored : collection of str
+            The service hosts that it must not go to.
+        """
+        spec = copy.deepcopy(spec)
+        spec.instance_uuid, spec.num_instances = instance_uuid, 1
+        spec.force_hosts = spec.force_nodes = None
+        spec.ignore_hosts = sorted({*ignored, source})
+        spec.requested_destination = None
+        hosts = self.table.batch(self.table.nodes_of(source))
+        if len(hosts) and hosts.value("cell_uuid", 0):
+            cell = CellMapping(uuid=hosts.value("cell_uuid", 0))
+            spec.requested_destination = Destination(host="", node=None, cell=cell)
+        hints = set_field(spec, "scheduler_hints") or {}
+        spec.scheduler_hints = {
+            name: values for name, values in hints.items() if name != _INTERNAL_HINT
+        }
+        notes: list[str] = []
+        group = set_field(spec, "instance_group")
+        if group is not None:
+            members = self._current_members(group, set_field(spec, "project_id"))
+            if members is None:
+                members = frozenset(set_field(group, "members") or ())
+                notes.append(
+                    "the members of its server group are those of its stored request: "
+                    "later ones are not known"
+                )
+            group.members = sorted({*members, instance_uuid})
+            hosts_of = self.table.instances.hosts_of
+            group.hosts = sorted({h for uuid in group.members for h in hosts_of(uuid)})
+        return spec, notes
+
+    def _current_members(
+        self, group: InstanceGroup, project_id: str | None
+    ) -> frozenset[str] | None:
+        """Return the members of a server group; None: the source does not know them."""
+        uuid = set_field(group, "uuid")
+        if not uuid or not project_id:
+            return None
+        if uuid not in self._members:
+            try:
+                found = self.parts.source.members_of_groups(
+                    [uuid], project_id, self.table.instances.is_known
+                )
+            except GroupsUnavailable:
+                found = {}
+            self._members[uuid] = found.get(uuid)
+        return self._members[uuid]
+
+    def decide(self, spec: RequestSpec) -> DecidedMove:
+        """Decide a request of `request_of_move`; nothing is counted.
+
+        Raises
+        ------
+        SchedulerError
+            A component failed.
+        """
+        uuid = str(spec.instance_uuid)
+        caller = Caller(request_id=None, project_id=set_field(spec, "project_id"))
+        record = DecisionRecord(
+            None, (uuid,), 1, self.parts.clock(), n_known_hosts=len(self.table)
+        )
+        claims = GrantedClaims()
+        decision = Decision(
+            self.parts,
+            caller,
+            spec,
+            [uuid],
+            record,
+            return_alternates=False,
+            recorded=claims,
+        )
+        try:
+            with decision.concluding():
+                decision.run()
+        except (NoValidHost, InvalidRequest) as e:
+            record.reason = record.reason or str(e)
+            return DecidedMove(spec, record, None, None)
+        return DecidedMove(spec, record, *claims.granted[uuid])
+
+    def count(self, move: DecidedMove, source: str) -> None:
+        """Count a move that is over: its claim, and that it left its source.
+
+        What the instance held on its source is not counted as free: which devices and
+        CPUs it had there is known to its compute service only.
+        """
+        assignment = move.assignment
+        assert assignment is not None
+        assert move.request is not None
+        self._providers.add_used(amounts_of(move.request))
+        claims, uuid = self.table.claims, assignment.instance_uuid
+        claims.consume(assignment.value("uuid"), uuid, assignment.consumption)
+        claims.end_builds(assignment.value("host"), [uuid])
+        claims.release(source, uuid)
