@@ -23,10 +23,11 @@ from ..drivers.claims.checks import Refusal
 from ..drivers.claims.contention import Contention
 from ..drivers.claims.recorded import RecordedClaims
 from ..drivers.decision import Decision
+from ..drivers.decision_log import DecisionLog
 from ..drivers.instances import Assignment
 from ..drivers.parts import Parts
 from ..drivers.prepared import Caller
-from ..drivers.record import DecisionLog, DecisionRecord
+from ..drivers.record import DecisionRecord
 from ..errors import InvalidRequest, NoValidHost
 from ..hosts import HostBatch, HostTable
 from ..placement.allocations.claims import ClaimAnswer
