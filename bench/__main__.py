@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure and print: `python -m bench`, from the checkout's root, as `make bench` does.
 
-Decisions without Placement compared with nova 34, each plugin alone, guests with NUMA
+Decisions without Placement compared with nova 34, each plugin alone, requests for one
+and for many instances beside their targets, guests with NUMA
 cells and PCI devices, decisions with a real Placement, candidates from resource
 providers in memory, following Placement's database, ways to find hosts with room, a
 stream of requests that all differ, a stream of 8 flavors with Placement, the source
@@ -40,6 +41,7 @@ _WIDTH = 180  # of the output if it is not a terminal
 #: Measurements that can run alone.
 _PARTS = (
     "decisions",
+    "instances",
     "guests",
     "embedded",
     "providers",
@@ -72,6 +74,7 @@ _WITHOUT_NOVA = frozenset(
         "filtering",
         "following",
         "ingest",
+        "instances",
         "kafka",
         "locality",
         "memory",
@@ -109,6 +112,7 @@ def main() -> int:
         bench = Bench(console, status, _sizes(options), nova)
         parts = {
             "decisions": bench.run_decisions,
+            "instances": bench.run_instances,
             "guests": bench.run_guests,
             "embedded": bench.run_embedded,
             "providers": bench.run_providers,

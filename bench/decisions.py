@@ -133,6 +133,11 @@ class MeasuredScheduler:
         """Return the times of a decision."""
         return times(repeated(plan, lambda: decide(self._scheduler, request)))
 
+    def own_ms(self, request: BenchRequest, plan: Plan) -> list[float]:
+        """Return the time of each decision without the steps of Placement."""
+        records = repeated(plan, lambda: decide(self._scheduler, request))
+        return [r.times_ms["total"] - _sum(r, PLACEMENT_STEPS) for r in records]
+
     def cpu_ms(self, request: BenchRequest, plan: Plan) -> Percentiles:
         """Return the CPU time of the deciding thread, with reading the request."""
 

@@ -24,6 +24,7 @@ from .embedded_placement import embedded_times
 from .explaining import ExplainingPlan, print_explaining
 from .filtering import filtering_rows, print_filtering
 from .filtering_plot import draw_filtering
+from .instances import print_instances
 from .kafka_reports import kafka_table, kafka_times
 from .locality import print_locality
 from .memory_stream import memory_stream_rows, print_memory_stream
@@ -177,6 +178,12 @@ class Bench:
                 rows.append(self._all_filters(cloud, nova))
         self._console.print(tables.decisions_table(rows))
         self._console.print(tables.plugins_table(self._sizes.plugin_hosts, plugins))
+
+    def run_instances(self) -> None:
+        """Measure requests for one and for many instances."""
+        print_instances(
+            self._console, self._sizes.hosts, self._sizes.moorage, self._say
+        )
 
     def run_guests(self) -> None:
         """Measure decisions for guests with cells or devices."""
