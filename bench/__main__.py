@@ -2,16 +2,16 @@
 """Measure and print: `python -m bench`, from the checkout's root, as `make bench` does.
 
 Decisions without Placement compared with nova 34, each plugin alone, requests for one
-and for many instances beside their targets, guests with NUMA
-cells and PCI devices, decisions with a real Placement, candidates from resource
-providers in memory, following Placement's database, ways to find hosts with room, a
-stream of requests that all differ, a stream of 8 flavors with Placement, the source
-nova_db with databases of a real nova, messages, the reports per second of the source
-push, a relay between nova's databases and Kafka, the store of decisions, what-if
-questions, rules about racks and rows, the memory of workers, decisions while clients
-ask for explanations, requests that the driver solver places, schedulers that select the
-same CPUs or devices, the functions and files that a plain request runs through. The
-tables show the median and the p99 of this run; no time fails the benchmark.
+and for many instances beside their targets, guests with NUMA cells and PCI devices,
+decisions with a real Placement, candidates from resource providers in memory, following
+Placement's database, ways to find hosts with room, a stream of requests that all
+differ, a stream of 8 flavors with Placement, the source nova_db with databases of a
+real nova, messages, the reports per second of the source push, a relay between nova's
+databases and Kafka, the store of decisions, what-if questions, rules about racks and
+rows, the memory of workers, decisions while clients ask for explanations, requests that
+the driver solver places, schedulers that select the same CPUs or devices, the functions
+and files that a plain request runs through. The tables show the median and the p99 of
+this run; no time fails the benchmark.
 """
 
 from __future__ import annotations
