@@ -2,7 +2,8 @@
 """Measure and print: `python -m bench`, from the checkout's root, as `make bench` does.
 
 Decisions without Placement compared with nova 34, each plugin alone, requests for one
-and for many instances beside their targets, guests with NUMA cells and PCI devices,
+and for many instances beside their targets, decisions a second, the longest holds of
+the interpreter while decisions run, guests with NUMA cells and PCI devices,
 decisions with a real Placement, candidates from resource providers in memory, following
 Placement's database, ways to find hosts with room, a stream of requests that all
 differ, a stream of 8 flavors with Placement, the source nova_db with databases of a
@@ -42,6 +43,8 @@ _WIDTH = 180  # of the output if it is not a terminal
 _PARTS = (
     "decisions",
     "instances",
+    "sustained",
+    "pauses",
     "guests",
     "embedded",
     "providers",
@@ -79,11 +82,13 @@ _WITHOUT_NOVA = frozenset(
         "locality",
         "memory",
         "path",
+        "pauses",
         "providers",
         "relay",
         "solver",
         "store",
         "stream",
+        "sustained",
     )
 )
 
@@ -113,6 +118,8 @@ def main() -> int:
         parts = {
             "decisions": bench.run_decisions,
             "instances": bench.run_instances,
+            "sustained": bench.run_sustained,
+            "pauses": bench.run_pauses,
             "guests": bench.run_guests,
             "embedded": bench.run_embedded,
             "providers": bench.run_providers,

@@ -209,14 +209,14 @@ def _weigh_again(
         is_equal = (old == new).all(axis=1).tolist()
     both = np.concatenate([old, new], axis=1)
     least, greatest = both.min(axis=1).tolist(), both.max(axis=1).tolist()
-    rows = zip(new, is_equal, least, greatest, strict=True)
+    changes = zip(new, is_equal, least, greatest, strict=True)
     scores: list[WeigherScores] = []
     is_same_scale = len(rowwise) == len(weighers)
     for weigher, score in zip(weighers, earlier.scores, strict=True):
         if not weigher.ROWWISE:
             scores.append(_score(weigher, hosts, _raw(weigher, hosts, spec_obj)))
             continue
-        new_raw, is_unchanged, least_raw, greatest_raw = next(rows)
+        new_raw, is_unchanged, least_raw, greatest_raw = next(changes)
         if is_unchanged:
             scores.append(score)
             continue
