@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure and print: `python -m bench`, from the checkout's root, as `make bench` does.
 
-Decisions without Placement compared with nova 34, each plugin alone, guests with NUMA
-cells and PCI devices, decisions with a real Placement, candidates from resource
-providers in memory, following Placement's database, ways to find hosts with room, a
-stream of requests that all differ, a stream of 8 flavors with Placement, the source
-nova_db with databases of a real nova, messages, the reports per second of the source
-push, a relay between nova's databases and Kafka, the store of decisions, what-if
-questions, rules about racks and rows, the memory of workers, decisions while clients
-ask for explanations, requests that the driver solver places, schedulers that select the
-same CPUs or devices, the functions and files that a plain request runs through. The
-tables show the median and the p99 of this run; no time fails the benchmark.
+Decisions without Placement compared with nova 34, each plugin alone, requests for one
+and for many instances beside their targets, decisions a second, the longest holds of
+the interpreter while decisions run, guests with NUMA cells and PCI devices,
+decisions with a real Placement, candidates from resource providers in memory, following
+Placement's database, ways to find hosts with room, a stream of requests that all
+differ, a stream of 8 flavors with Placement, the source nova_db with databases of a
+real nova, messages, the reports per second of the source push, a relay between nova's
+databases and Kafka, the store of decisions, what-if questions, rules about racks and
+rows, the memory of workers, decisions while clients ask for explanations, requests that
+the driver solver places, schedulers that select the same CPUs or devices, the functions
+and files that a plain request runs through. The tables show the median and the p99 of
+this run; no time fails the benchmark.
 """
 
 from __future__ import annotations
@@ -40,6 +42,9 @@ _WIDTH = 180  # of the output if it is not a terminal
 #: Measurements that can run alone.
 _PARTS = (
     "decisions",
+    "instances",
+    "sustained",
+    "pauses",
     "guests",
     "embedded",
     "providers",
@@ -72,15 +77,18 @@ _WITHOUT_NOVA = frozenset(
         "filtering",
         "following",
         "ingest",
+        "instances",
         "kafka",
         "locality",
         "memory",
         "path",
+        "pauses",
         "providers",
         "relay",
         "solver",
         "store",
         "stream",
+        "sustained",
     )
 )
 
@@ -109,6 +117,9 @@ def main() -> int:
         bench = Bench(console, status, _sizes(options), nova)
         parts = {
             "decisions": bench.run_decisions,
+            "instances": bench.run_instances,
+            "sustained": bench.run_sustained,
+            "pauses": bench.run_pauses,
             "guests": bench.run_guests,
             "embedded": bench.run_embedded,
             "providers": bench.run_providers,

@@ -24,7 +24,7 @@ from moorage.weighers.base import normalize, weight_range
 from .canned import CannedPlacement
 from .clouds import Cloud, CloudSource, options
 from .requests import CONTEXT, BenchRequest, for_plugin, plain
-from .timing import Percentiles, Plan, repeated
+from .timing import Percentiles, Plan, elapsed_ms, repeated
 
 #: Steps of a decision record that call Placement; "group" reads the allocations on a
 #: host after a claim, for server groups.
@@ -132,6 +132,19 @@ class MeasuredScheduler:
     def decisions(self, request: BenchRequest, plan: Plan) -> Times:
         """Return the times of a decision."""
         return times(repeated(plan, lambda: decide(self._scheduler, request)))
+
+    def own_ms(self, request: BenchRequest, plan: Plan) -> list[float]:
+        """Return the time of each decision without the steps of Placement."""
+        records = repeated(plan, lambda: decide(self._scheduler, request))
+        return [r.times_ms["total"] - _sum(r, PLACEMENT_STEPS) for r in records]
+
+    def call_ms(self, request: BenchRequest, seconds: float) -> list[float]:
+        """Return the time of each of the calls that follow one another for a time."""
+        times: list[float] = []
+        ends_at = time.perf_counter() + seconds
+        while not times or time.perf_counter() < ends_at:
+            times.append(elapsed_ms(lambda: decide(self._scheduler, request)))
+        return times
 
     def cpu_ms(self, request: BenchRequest, plan: Plan) -> Percentiles:
         """Return the CPU time of the deciding thread, with reading the request."""

@@ -24,6 +24,7 @@ from .embedded_placement import embedded_times
 from .explaining import ExplainingPlan, print_explaining
 from .filtering import filtering_rows, print_filtering
 from .filtering_plot import draw_filtering
+from .instances import print_instances, print_sustained
 from .kafka_reports import kafka_table, kafka_times
 from .locality import print_locality
 from .memory_stream import memory_stream_rows, print_memory_stream
@@ -31,6 +32,7 @@ from .nova import Nova, missing_peer
 from .nova_db_source import source_times
 from .numa_pci import FitRow, fit_rows
 from .path import print_path
+from .pauses import print_pauses
 from .placement_database import print_following
 from .providers import print_providers
 from .push_reports import ingest_table, ingest_times
@@ -64,6 +66,8 @@ class Sizes:
         Compute nodes and database kinds for the source nova_db.
     ingest_hosts : int
         Hosts that report to the sources push and kafka, or are relayed.
+    load_s : int
+        Seconds for which decisions follow one another without a pause.
     relay_s : int
         Seconds for which the load of a relay, and of what it replaces, is measured.
     followed : tuple of int
@@ -79,6 +83,7 @@ class Sizes:
     stream: StreamPlan
     sources: tuple[tuple[int, NovaKind], ...]
     ingest_hosts: int
+    load_s: int
     relay_s: int
     followed: tuple[int, ...]
     filtered: tuple[int, ...]
@@ -111,6 +116,7 @@ FULL: Final = Sizes(
     # SQLite for the large one: it is filled faster.
     sources=((10_000, NovaKind.MARIADB), (100_000, NovaKind.SQLITE)),
     ingest_hosts=10_000,
+    load_s=20,
     relay_s=20,
     followed=(10_000, 100_000),
     filtered=(1_000, 5_000, 10_000, 50_000),
@@ -136,6 +142,7 @@ QUICK: Final = replace(
     ),
     sources=((200, NovaKind.SQLITE),),
     ingest_hosts=1_000,
+    load_s=1,
     relay_s=2,
     followed=(200,),
     filtered=(50, 200),
@@ -177,6 +184,21 @@ class Bench:
                 rows.append(self._all_filters(cloud, nova))
         self._console.print(tables.decisions_table(rows))
         self._console.print(tables.plugins_table(self._sizes.plugin_hosts, plugins))
+
+    def run_instances(self) -> None:
+        """Measure requests for one and for many instances."""
+        print_instances(
+            self._console, self._sizes.hosts, self._sizes.moorage, self._say
+        )
+
+    def run_sustained(self) -> None:
+        """Measure decisions a second of one process."""
+        print_sustained(self._console, self._sizes.hosts, self._sizes.load_s, self._say)
+
+    def run_pauses(self) -> None:
+        """Measure the longest holds of the interpreter while decisions run."""
+        sizes, load_s = self._sizes.hosts, self._sizes.load_s
+        print_pauses(self._console, sizes, load_s, self._say)
 
     def run_guests(self) -> None:
         """Measure decisions for guests with cells or devices."""

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
@@ -18,6 +19,11 @@ class Primitive(msgspec.Struct, Generic[T], gc=False):
 
 
 _decode = msgspec.json.Decoder().decode
+_decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+#: Bytes that are decoded at once; this takes some 5 ms.
+_MAX_AT_ONCE = 1_000_000
 
 
 def loads(text: str | bytes) -> Any:  # noqa: ANN401 - JSON's own types
@@ -34,3 +40,86 @@ def loads(text: str | bytes) -> Any:  # noqa: ANN401 - JSON's own types
         return _decode(text)
     except (msgspec.MsgspecError, UnicodeError):
         return json.loads(text)
+
+
+def loads_lazily(content: bytes) -> Any:  # noqa: ANN401 - JSON's own types
+    """Return what `loads` returns; the items of a large text are decoded when read.
+
+    Decoding a large text at once would hold the interpreter for tens of milliseconds,
+    and create so many objects that the garbage collector would hold it for longer. So
+    the arrays and objects that are members of a large object are returned as a sequence
+    and a mapping that decode their items, each time that they are read.
+
+    Raises
+    ------
+    json.JSONDecodeError
+        The text is not JSON. Items that are not JSON may only be noticed, with another
+        ValueError, when they are read.
+    """
+    if len(content) <= _MAX_AT_ONCE:
+        return loads(content)
+    try:
+        members = _decode_members(content)
+        return {name: _lazily(value) for name, value in members.items()}
+    except (msgspec.MsgspecError, UnicodeError):
+        return loads(content)
+
+
+def _lazily(value: msgspec.Raw) -> Any:  # noqa: ANN401 - JSON's own types
+    match bytes(memoryview(value)[:1]):
+        case b"[":
+            return _LazyItems(_decode_items(value))
+        case b"{":
+            return _LazyMembers(_decode_members(value))
+        case _:
+            return _decode_raw(value)
+
+
+def _decode_raw(value: msgspec.Raw) -> Any:  # noqa: ANN401 - JSON's own types
+    try:
+        return _decode(value)
+    except (msgspec.MsgspecError, UnicodeError):
+        return json.loads(bytes(value))
+
+
+class _LazyItems(Sequence[Any]):
+    """The items of an array, which are decoded when they are read."""
+
+    def __init__(self, items: list[msgspec.Raw]) -> None:
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...  # noqa: ANN401 - JSON's own types
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return list(map(_decode_raw, self._items[index]))
+        return _decode_raw(self._items[index])
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(_decode_raw, self._items)
+
+
+class _LazyMembers(Mapping[str, Any]):
+    """The members of an object, whose values are decoded when they are read."""
+
+    def __init__(self, members: dict[str, msgspec.Raw]) -> None:
+        self._members = members
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - JSON's own types
+        return _decode_raw(self._members[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._members

@@ -60,6 +60,11 @@ _UNRECORDED: Final = contextlib.nullcontext()
 _state: ContextVar[_Tracing] = ContextVar("moorage_tracing", default=_Tracing.OFF)
 
 
+def is_recorded() -> bool:
+    """Return whether spans of the current request are recorded."""
+    return _state.get() is _Tracing.RECORDED
+
+
 def span(
     name: str, **attributes: AttributeValue
 ) -> contextlib.AbstractContextManager[trace.Span | None]:

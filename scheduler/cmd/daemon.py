@@ -40,7 +40,7 @@ _DESCRIPTION: Final = (
 )
 #: Thresholds of the cyclic collector: new containers before a collection of the
 #: youngest generation, and collections before one of the next older generation.
-_GC_THRESHOLDS = (50_000, 20, 100)
+_GC_THRESHOLDS = (10_000, 20, 100)
 
 #: Errors that an operator can correct: logged in one line, without a traceback.
 OPERATOR_ERRORS = (cfg.Error, SchedulerError, OSError)

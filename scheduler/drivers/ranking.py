@@ -88,6 +88,13 @@ class Ranking:
     scores : sequence of WeigherScores
         The scores of the weighers, from which `total` was computed; one for each, or
         none if the hosts were not weighed.
+    bound : float
+        A weight that a suitable number of hosts is likely to have, or more.
+
+    Attributes
+    ----------
+    bound : float
+        The lowest weight of the hosts that are sorted.
     """
 
     def __init__(
@@ -97,16 +104,20 @@ class Ranking:
         ties: npt.NDArray[np.float64],
         n_best: int = N_BEST,
         scores: Sequence[WeigherScores] = (),
+        bound: float = -np.inf,
     ) -> None:
         self.hosts = hosts
         self.total = total
         self.ties = ties
         self.scores = scores
-        # The lowest weight of the hosts that are sorted now.
-        self._bound = -np.inf
-        if len(total) > 4 * n_best:
-            self._bound = np.partition(total, len(total) - n_best)[-n_best]
-        self.best = self._ordered(total >= self._bound)
+        is_large = len(total) > 4 * n_best
+        self.bound = bound if is_large else -np.inf
+        is_best = total >= self.bound
+        if is_large and not n_best <= np.count_nonzero(is_best) <= 4 * n_best:
+            # Twice as many, so that the bound serves later instances, too.
+            self.bound = np.partition(total, len(total) - 2 * n_best)[-2 * n_best]
+            is_best = total >= self.bound
+        self.best = self._ordered(is_best)
 
     def _ordered(self, mask: npt.NDArray[np.bool_]) -> Order:
         indices = np.flatnonzero(mask)
@@ -117,13 +128,13 @@ class Ranking:
     @property
     def order(self) -> Order:
         """All indices into `hosts`, best first, shape (n_hosts,)."""
-        return np.concatenate([self.best, self._ordered(self.total < self._bound)])
+        return np.concatenate([self.best, self._ordered(self.total < self.bound)])
 
     def __iter__(self) -> Iterator[int]:
         """Yield indices into `hosts`, best first."""
         yield from self.best.tolist()
         if len(self.best) < len(self.total):
-            yield from self._ordered(self.total < self._bound).tolist()
+            yield from self._ordered(self.total < self.bound).tolist()
 
     def n_near_best(self, at_most: int, nearness: float) -> int:
         """Return how many of the first `at_most` hosts have nearly the highest weight.

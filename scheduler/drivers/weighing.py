@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,7 +18,7 @@ from ...weighers.base import Weights, normalize, weight_range
 from .. import tracing
 from ..candidates import Rows
 from ..errors import PluginError, SchedulerError
-from ..hosts import HostBatch
+from ..hosts import HostBatch, without
 from .ranking import N_BEST, Ranking, WeigherScores, parts_of
 
 LOG = logging.getLogger(__name__)
@@ -77,7 +78,8 @@ def rank_hosts(  # noqa: PLR0913 - five by name
         scores, total = _weigh_again(weighers, hosts, spec_obj, earlier, changed)
     subset_size = options.host_subset_size
     n_best = max(N_BEST, subset_size, n_choices)
-    ranking = Ranking(hosts, total, ties, n_best, scores)
+    bound = -np.inf if earlier is None else earlier.bound
+    ranking = Ranking(hosts, total, ties, n_best, scores, bound)
     if n_choices > 1:
         # All of them are put in random order, not only the first one: if the first one
         # is refused, the others are likely to be refused in order, too.
@@ -108,15 +110,39 @@ def _raw(weigher: BaseHostWeigher, hosts: HostBatch, spec_obj: RequestSpec) -> W
         return checked_weights(f"weigher {name}", hosts, compute)
 
 
+def _raw_of_all(
+    weighers: Sequence[BaseHostWeigher], hosts: HostBatch, spec_obj: RequestSpec
+) -> npt.NDArray[np.float64]:
+    """Return the raw weights of a few hosts, shape (n_weighers, n_hosts)."""
+    shape = (len(weighers), len(hosts))
+    if not tracing.is_recorded():
+        with contextlib.suppress(Exception):
+            answers = [weigher.weigh_all(hosts, spec_obj) for weigher in weighers]
+            raw = np.array(answers, np.float64)
+            if raw.shape == shape and np.isfinite(raw).all():
+                return raw
+    # One by one: the span, or the error, names the weigher.
+    raw = np.array([_raw(weigher, hosts, spec_obj) for weigher in weighers])
+    return raw.reshape(shape)
+
+
 def _score(weigher: BaseHostWeigher, hosts: HostBatch, raw: Weights) -> WeigherScores:
     """Return the scores for raw weights that were checked."""
-    name = type(weigher).__name__
-    low, high = weight_range(raw, weigher.minval, weigher.maxval)
-    multipliers = None
-    if low != high:
-        compute = partial(weigher.multipliers, hosts)
-        multipliers = checked_weights(f"weigher {name}", hosts, compute)
-    return WeigherScores(name, raw, low, high, multipliers)
+    low, high = _range(weigher, raw)
+    multipliers = None if low == high else _multipliers(weigher, hosts)
+    return WeigherScores(type(weigher).__name__, raw, low, high, multipliers)
+
+
+def _range(weigher: BaseHostWeigher, raw: Weights) -> tuple[float, float]:
+    """Return the range of checked raw weights that is normalized to 0..1."""
+    distinct = raw[:1] if raw.strides == (0,) else raw
+    return weight_range(distinct, weigher.minval, weigher.maxval)
+
+
+def _multipliers(weigher: BaseHostWeigher, hosts: HostBatch) -> Weights:
+    """Return the multipliers of all hosts, shape (n_hosts,)."""
+    compute = partial(weigher.multipliers, hosts)
+    return checked_weights(f"weigher {type(weigher).__name__}", hosts, compute)
 
 
 def _total(scores: Sequence[WeigherScores], n_hosts: int) -> Weights:
@@ -167,62 +193,61 @@ def _weigh_again(
         if len(hosts) + len(dropped) != len(earlier.hosts):
             # A filter without ROWWISE has rejected hosts that have not changed.
             return _weigh(weighers, hosts, spec_obj)
-    few_hosts, scores, is_same_scale = hosts.take(indices), [], True
+    rowwise = [weigher for weigher in weighers if weigher.ROWWISE]
+    kept_scores = [
+        score
+        for weigher, score in zip(weighers, earlier.scores, strict=True)
+        if weigher.ROWWISE
+    ]
+    new = _raw_of_all(rowwise, hosts.take(indices), spec_obj)
+    old = np.array([score.raw[changed] for score in kept_scores]).reshape(
+        len(rowwise), len(changed)
+    )
+    # For all weighers at once: for a few hosts, calls take longer than arithmetic.
+    is_equal = [not len(dropped)] * len(rowwise)
+    if not len(dropped):
+        is_equal = (old == new).all(axis=1).tolist()
+    both = np.concatenate([old, new], axis=1)
+    least, greatest = both.min(axis=1).tolist(), both.max(axis=1).tolist()
+    changes = zip(new, is_equal, least, greatest, strict=True)
+    scores: list[WeigherScores] = []
+    is_same_scale = len(rowwise) == len(weighers)
     for weigher, score in zip(weighers, earlier.scores, strict=True):
         if not weigher.ROWWISE:
-            raw = _raw(weigher, hosts, spec_obj)
-            scores.append(_score(weigher, hosts, raw))
-            is_same_scale = False
+            scores.append(_score(weigher, hosts, _raw(weigher, hosts, spec_obj)))
             continue
-        replaced, new = score.raw[changed].tolist(), _raw(weigher, few_hosts, spec_obj)
-        # For a few numbers, Python is faster than NumPy.
-        new_values = new.tolist()
-        if new_values == replaced and not len(dropped):
+        new_raw, is_unchanged, least_raw, greatest_raw = next(changes)
+        if is_unchanged:
             scores.append(score)
             continue
-        raw = _without(score.raw, dropped)
-        if (raw[indices] != new).any():
+        raw = without(score.raw, dropped)
+        if (raw[indices] != new_raw).any():
             raw = raw.copy()
-            raw[indices] = new
-        low, high = score.low, score.high
+            raw[indices] = new_raw
+        low, high, multipliers = score.low, score.high, score.multipliers
         # An end of the range can move only if a host at the end has changed, or if a
         # host exceeds it.
-        if (
-            weigher.minval is None
-            and (min(replaced) <= low or min(new_values, default=low) < low)
-        ) or (
-            weigher.maxval is None
-            and (max(replaced) >= high or max(new_values, default=high) > high)
+        if (weigher.minval is None and least_raw <= low) or (
+            weigher.maxval is None and greatest_raw >= high
         ):
-            low, high = weight_range(raw, weigher.minval, weigher.maxval)
-        if (low, high) != (score.low, score.high):
-            scores.append(_score(weigher, hosts, raw))
-            is_same_scale = False
-            continue
-        multipliers = score.multipliers
-        if multipliers is not None:
-            multipliers = _without(multipliers, dropped)
+            low, high = _range(weigher, raw)
+            is_same_scale &= (low, high) == (score.low, score.high)
+        if low == high:
+            multipliers = None
+        elif multipliers is None:
+            multipliers = _multipliers(weigher, hosts)
+        else:
+            multipliers = without(multipliers, dropped)
         scores.append(WeigherScores(score.name, raw, low, high, multipliers))
     if not is_same_scale:
         return scores, _total(scores, len(hosts))
-    total = _without(earlier.total, dropped).copy()
+    total, sums = without(earlier.total, dropped).copy(), np.zeros(len(indices))
+    distinguishing = [score for score in scores if score.multipliers is not None]
     with np.errstate(over="ignore", invalid="ignore"):
-        sums = np.zeros(len(indices))
-        for weighted in parts_of(scores, indices)[-1]:
+        for weighted in parts_of(distinguishing, indices)[-1] if distinguishing else ():
             sums += weighted  # one by one, in the same order as in `_total`
     total[indices] = _finite(sums)
     return scores, total
-
-
-def _without(array: Weights, dropped: Rows) -> Weights:
-    """Return an array without some of its elements, a view of it if possible."""
-    if not len(dropped):
-        return array
-    # Many weighers do not distinguish the hosts, and few multipliers differ. Copying
-    # takes ten times as long as comparing.
-    if (array == array[0]).all():
-        return array[len(dropped) :]
-    return np.delete(array, dropped)
 
 
 def checked_weights(
@@ -247,7 +272,10 @@ def checked_weights(
             f"{what} returned an array of shape {values.shape}; "
             f"it must be ({len(hosts)},)"
         )
-    if not np.isfinite(values).all():
+    if len(values) and values[0] == values[-1] and (values == values[0]).all():
+        # Many weighers do not distinguish the hosts: one number is stored for all.
+        values = np.ndarray(values.shape, values.dtype, values[:1].copy(), strides=(0,))
+    if not np.isfinite(values[:1] if values.strides == (0,) else values).all():
         # A single such value would make every weight NaN, and the order random.
         raise PluginError(f"{what} returned NaN or infinity for some host")
     return values

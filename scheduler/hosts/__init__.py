@@ -7,7 +7,7 @@ from .aggregates import (
     PlacementPlace,
     metadata_values,
 )
-from .batch import HostBatch, HostState
+from .batch import HostBatch, HostState, without
 from .claims import Consumption
 from .column_arrays import TableImage, UnreportedClaim
 from .columns import Column
@@ -44,4 +44,5 @@ __all__ = [
     "metadata_values",
     "properties_of_image",
     "properties_of_instance",
+    "without",
 ]

@@ -122,6 +122,21 @@ ValueArraysT = TypeVar("ValueArraysT", bound=ValueArrays)
 _MAX_CHANGED: Final = 64
 
 
+ScalarT = TypeVar("ScalarT", bound=np.generic)
+
+
+def without(array: npt.NDArray[ScalarT], indices: Rows) -> npt.NDArray[ScalarT]:
+    """Return an array without the elements at a few ascending indices.
+
+    This is several times as fast as a mask. An array with a stride of 0, which has one
+    number for all elements, is not copied.
+    """
+    if array.strides == (0,) or not len(indices):
+        return array[len(indices) :]
+    starts, ends = [0, *(indices + 1).tolist()], [*indices.tolist(), len(array)]
+    return np.concatenate([array[i:j] for i, j in zip(starts, ends, strict=True)])
+
+
 class HostBatch:
     """n rows of the host table; every column is an attribute of shape (n,).
 
@@ -486,10 +501,16 @@ class HostBatch:
         picked = np.asarray(index)
         if not picked.size:
             picked = np.empty(0, np.intp)  # NumPy reads [] as floats
+        arrays = [self.rows, *self._changed.values()]
+        rejected = np.flatnonzero(~picked) if picked.dtype == bool else None
+        if rejected is not None and len(rejected) <= _MAX_CHANGED:
+            rows, *changed = [without(array, rejected) for array in arrays]
+        else:
+            rows, *changed = [array[picked] for array in arrays]
         return HostBatch(
             self._view,
-            self.rows[picked],
-            changed={name: array[picked] for name, array in self._changed.items()},
+            rows,
+            changed=dict(zip(self._changed, changed, strict=True)),
             placed=self.placed,
             placed_nodes=self.placed_nodes,
             offered=self._offered,

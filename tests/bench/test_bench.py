@@ -37,6 +37,10 @@ _ROOT = Path(__file__).parents[2]
 _TABLES = (
     "A decision without Placement and network, ms",
     "Each plugin alone, for 200 hosts, ms",
+    "Instances in one request, without Placement, ms",
+    "Decisions one after the other, claims released at once",
+    "Decisions beside reports and renewals of cached answers, ms",
+    "The longest holds of the interpreter while decisions run, ms",
     "A decision for a guest with cells or devices, without Placement, ms",
     "A decision with the embedded Placement (SQLite), ms",
     "Candidates from resource providers in memory, ms",

@@ -46,7 +46,8 @@ def _parse(body=BODY):
 
 
 def test_requests_are_found_by_every_root_they_use():
-    assert _parse().by_host == {"host1": [0, 1], "share": [1, 2], "host2": [2]}
+    found = {root: list(indices) for root, indices in _parse().by_host.items()}
+    assert found == {"host1": [0, 1], "share": [1, 2], "host2": [2]}
 
 
 def test_allocation_requests_are_not_copied():
