@@ -95,7 +95,10 @@ def _weigh(
 ) -> tuple[list[WeigherScores], Weights]:
     """Return the scores and the weights of all hosts."""
     scores = [
-        _score(weigher, hosts, _raw(weigher, hosts, spec_obj)) for weigher in weighers
+        _not_weighed(weigher, hosts)
+        if weigher.is_off(hosts)
+        else _score(weigher, hosts, _raw(weigher, hosts, spec_obj))
+        for weigher in weighers
     ]
     return scores, _total(scores, len(hosts))
 
@@ -106,6 +109,11 @@ def _raw(weigher: BaseHostWeigher, hosts: HostBatch, spec_obj: RequestSpec) -> W
     with tracing.span(name, kind="weigher", hosts_in=len(hosts)):
         compute = partial(weigher.weigh_all, hosts, spec_obj)
         return checked_weights(f"weigher {name}", hosts, compute)
+
+
+def _not_weighed(weigher: BaseHostWeigher, hosts: HostBatch) -> WeigherScores:
+    """Return the scores of a weigher that did not run: 0 for all hosts."""
+    return WeigherScores(type(weigher).__name__, np.zeros(len(hosts)), 0.0, 0.0, None)
 
 
 def _score(weigher: BaseHostWeigher, hosts: HostBatch, raw: Weights) -> WeigherScores:
@@ -169,6 +177,9 @@ def _weigh_again(
             return _weigh(weighers, hosts, spec_obj)
     few_hosts, scores, is_same_scale = hosts.take(indices), [], True
     for weigher, score in zip(weighers, earlier.scores, strict=True):
+        if weigher.is_off(hosts):
+            scores.append(_not_weighed(weigher, hosts))
+            continue
         if not weigher.ROWWISE:
             raw = _raw(weigher, hosts, spec_obj)
             scores.append(_score(weigher, hosts, raw))
