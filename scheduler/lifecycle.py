@@ -13,10 +13,16 @@ from typing import Final
 
 from oslo_config import cfg
 
+from ..objects import RequestSpec
 from .claim_reconciler import ClaimReconciler
-from .decision_store import DecisionStore
+from .conf.presets import is_given
+from .database import StoreUnavailable
+from .decision_store import DecisionQuery, DecisionStore
+from .display import listed
 from .drivers.parts import Parts
 from .drivers.plugins import PluginSet, load_plugin_set
+from .errors import InvalidRequest
+from .explain import requests_of_decisions
 from .kafka_peers import KafkaPeers
 from .locality import conflicts_of_table
 from .locality.following import PlaceFollower, places_of_conf
@@ -29,6 +35,12 @@ LOG = logging.getLogger(__name__)
 #: The maximum number of conflicts of places that are logged; the upgrade check lists
 #: more.
 _MAX_CONFLICTS: Final = 10
+#: The newest decisions whose flavors are compared with the hosts at the start, and the
+#: large flavors that are named.
+_MAX_DECISIONS: Final = 200
+_MAX_NAMED: Final = 3
+#: The weighers of free amounts, which pack where their multiplier is negative.
+_SPREADING: Final = frozenset({"CPUWeigher", "RAMWeigher", "DiskWeigher"})
 
 
 class Lifecycle:
@@ -95,7 +107,7 @@ class Lifecycle:
             self._log_conflicts()
 
     def check(self) -> None:
-        """Check that the hosts may be served.
+        """Check that the hosts may be served; called once, before workers are forked.
 
         Raises
         ------
@@ -103,6 +115,65 @@ class Lifecycle:
             The source refuses, for example because a nova-compute is too old.
         """
         self._parts.source.check()
+        self._warn_of_large_flavors()
+
+    def _warn_of_large_flavors(self) -> None:
+        """Log a warning if no weigher keeps hosts empty for large flavors.
+
+        A flavor is large if it needs more than half of the CPUs or memory of the
+        largest host. The flavors are those of recent decisions: nova may have more. An
+        operator who has set the preset has decided.
+        """
+        hosts = self._parts.table.batch()
+        if not len(hosts) or is_given(self._parts.conf, "moorage", "preset"):
+            return
+        if any(
+            type(weigher).__name__ in _SPREADING
+            and (weigher.multipliers(hosts) < 0).any()
+            for weigher in self._parts.weighers
+        ):
+            return
+        usable_mb = hosts.total_usable_ram_mb * hosts.ram_allocation_ratio
+        memory_mb, vcpus = (
+            float(usable_mb.max()),
+            float((hosts.vcpus_total * hosts.cpu_allocation_ratio).max()),
+        )
+        large_flavors = sorted(
+            {
+                flavor.name or "(no name)"
+                for flavor in requests_of_decisions(self._recent_requests())
+                if memory_mb / 2 < flavor.sizes[0] <= memory_mb
+                or vcpus / 2 < flavor.sizes[1] <= vcpus
+            }
+        )
+        if large_flavors:
+            LOG.warning(
+                "Recent requests were for %d flavor(s) that need more than half of the "
+                "largest host (%s), and no weigher packs: once each host has some "
+                "instances, such a request fails, however much is free in all. "
+                "[moorage] preset = pack keeps hosts empty; preset = nova keeps the "
+                "weighers and ends this warning",
+                len(large_flavors),
+                listed(large_flavors, _MAX_NAMED),
+            )
+
+    def _recent_requests(self) -> list[RequestSpec]:
+        """Return the newest stored requests; none if they cannot be read."""
+        if self._store is None or self._store.failure:
+            return []
+        try:
+            decisions = self._store.page(DecisionQuery(limit=_MAX_DECISIONS)).decisions
+        except StoreUnavailable as e:
+            LOG.info("Flavors are not compared with the hosts: %s", e)
+            return []
+        finally:
+            self._store.disconnect()  # the process may be forked
+        requests = []
+        for decision in decisions:
+            with contextlib.suppress(InvalidRequest):  # such as one of another release
+                if (request := decision.request) is not None:
+                    requests.append(request)
+        return requests
 
     def follow(self, *, claims_directory: Path | None = None) -> None:
         """Start the background threads; called in each process that decides.

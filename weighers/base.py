@@ -14,6 +14,7 @@ import numpy.typing as npt
 from oslo_config import cfg
 
 from ..objects import RequestSpec
+from ..scheduler.conf.presets import multiplier
 from ..scheduler.errors import ConfigurationError
 from ..scheduler.hosts import HostAggregate, HostBatch, HostState
 from ..scheduler.locality import PlacesUsed
@@ -62,6 +63,9 @@ class BaseHostWeigher:
         on its service host; and its multiplier only on the host's aggregates. For later
         instances of a request, the weigher is then called with the hosts that have
         changed, and `multipliers` is not called again.
+    origin : str
+        Where the multiplier, or what the weigher has learned, comes from, if not from
+        the weigher's own options; decision records have it.
     """
 
     minval: ClassVar[float | None] = None
@@ -70,6 +74,7 @@ class BaseHostWeigher:
     MULTIPLIER_GROUP: ClassVar[str] = "filter_scheduler"
     MULTIPLIER_KEY: ClassVar[str | None] = None
     ROWWISE: ClassVar[bool] = False
+    origin: str = ""
 
     #: The value of the option, read once; None: a plugin overrides `__init__` without
     #: calling this class's, and the option is read each time.
@@ -82,7 +87,11 @@ class BaseHostWeigher:
         self.clock = clock
         if self.MULTIPLIER is None:
             return
-        self._multiplier = float(conf[self.MULTIPLIER_GROUP][self.MULTIPLIER])
+        self._multiplier, preset = multiplier(
+            conf, self.MULTIPLIER_GROUP, self.MULTIPLIER
+        )
+        if preset:
+            self.origin = f"{self._multiplier:g} by preset {preset}"
         if not math.isfinite(self._multiplier):
             raise ConfigurationError(
                 f"[{self.MULTIPLIER_GROUP}] {self.MULTIPLIER} is {self._multiplier}; "
@@ -110,6 +119,13 @@ class BaseHostWeigher:
         The scheduler reads the property once a request, after `prepare`.
         """
         return False
+
+    def is_off(self, hosts: HostBatch) -> bool:
+        """Return whether the multiplier of all hosts is 0: the weigher need not run.
+
+        If the option is not 0, but aggregates make all 0, the weigher runs.
+        """
+        return self._multiplier == 0 and not self.multipliers(hosts).any()
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
         """Return the raw weight of every host.
@@ -151,7 +167,7 @@ class BaseHostWeigher:
             return np.ones(len(hosts))
         default = self._multiplier
         if default is None:
-            default = float(self.conf[self.MULTIPLIER_GROUP][self.MULTIPLIER])
+            default, _ = multiplier(self.conf, self.MULTIPLIER_GROUP, self.MULTIPLIER)
         key = self.MULTIPLIER_KEY or self.MULTIPLIER
         least: Weights = hosts.map_distinct(
             "aggregates",

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import numpy as np
 from oslo_config import cfg
 
 from ..objects import RequestSpec
@@ -41,13 +40,6 @@ class ImagePropertiesWeigher(BaseHostWeigher):
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
         """Return the sum of factors for each host, shape (n_hosts,)."""
-        is_on = self.conf.filter_scheduler[self.MULTIPLIER] or hosts.any_value_in_table(
-            "aggregates",
-            lambda of_host: any(self.MULTIPLIER in a.metadata for a in of_host),
-            cache_key=("ImagePropertiesWeigher", self.MULTIPLIER),
-        )
-        if not is_on:
-            return np.zeros(len(hosts))
         image = spec_obj.image if "image" in spec_obj else None
         default = 0.0 if self._factors else 1.0
         requested = {

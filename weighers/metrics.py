@@ -42,6 +42,10 @@ class MetricsWeigher(BaseHostWeigher):
         setting = conf.metrics.weight_setting
         self._setting: Setting = factors("[metrics] weight_setting", setting)
 
+    def is_off(self, hosts: HostBatch) -> bool:
+        """Return whether the weigher need not run: a required metric is checked."""
+        return not self.conf.metrics.required and super().is_off(hosts)
+
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
         """Return the weighted sum of each host's metrics, shape (n_hosts,).
 

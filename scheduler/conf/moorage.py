@@ -5,6 +5,8 @@ from typing import Final
 
 from oslo_config import cfg
 
+from .presets import NOVA, PRESETS
+
 GROUP = "moorage"
 
 #: The values of the option `candidates`.
@@ -139,6 +141,19 @@ OPTS = (
             "hosts that pass the filters, at random; solver places all instances of a "
             "request at once, and needs moorage[solver]; or the name of another entry "
             "point of moorage.drivers. Related: time_limit in [solver]."
+        ),
+    ),
+    cfg.StrOpt(
+        "preset",
+        default=NOVA,
+        choices=[(name, preset.trade_off) for name, preset in PRESETS.items()],
+        mutable=True,
+        help=(
+            "Multipliers of weighers that go together. A multiplier that is set "
+            "itself, also to its default, and one in the metadata of an aggregate take "
+            "precedence. The documentation lists the multipliers and what simulations "
+            "measured. Related: the options *_weight_multiplier in [filter_scheduler], "
+            "[locality] weight_multiplier."
         ),
     ),
     cfg.StrOpt(

@@ -153,6 +153,10 @@ class DecisionStore:
         """The number of decisions of this process that will never be stored."""
         return self._writer.n_dropped
 
+    def disconnect(self) -> None:
+        """Close all connections, before the process may be forked."""
+        self._database.close()
+
     # -- reading -----------------------------------------------------------------------
 
     def page(self, query: DecisionQuery) -> DecisionPage:

@@ -118,6 +118,7 @@ class PreparedRequest:
         self.n_first = sum(not filter_.may_pass_later for filter_ in applied)
         weighers = [weigher.prepare(spec_obj) for weigher in parts.weighers]
         self.weighers = [weigher for weigher in weighers if not weigher.is_idle]
+        record.origins = {type(w).__name__: w.origin for w in self.weighers if w.origin}
         self._consumption = consumption_of(request, parts.conf)
 
     def assign(

@@ -256,6 +256,9 @@ class DecisionRecord:
         All hosts that the scheduler knew.
     note : str
         How the driver chose the hosts, if the driver has noted it.
+    origins : dict
+        By weigher, where its multiplier comes from if not from its option; weighers
+        whose multiplier is that of their option are not in it.
     replay : ReplayKey or None
         The values with which the decision can be replayed; None: no view is stored of
         the decision.
@@ -297,6 +300,7 @@ class DecisionRecord:
     replay: ReplayKey | None = None
     attachments: list[AttachmentRecord] = dataclasses.field(default_factory=list)
     note: str = ""
+    origins: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def timed(self, step: str) -> _Timed:
         """Return a context manager that adds its duration to the time of a step."""

@@ -97,7 +97,10 @@ def _weigh(
 ) -> tuple[list[WeigherScores], Weights]:
     """Return the scores and the weights of all hosts."""
     scores = [
-        _score(weigher, hosts, _raw(weigher, hosts, spec_obj)) for weigher in weighers
+        _not_weighed(weigher, hosts)
+        if weigher.is_off(hosts)
+        else _score(weigher, hosts, _raw(weigher, hosts, spec_obj))
+        for weigher in weighers
     ]
     return scores, _total(scores, len(hosts))
 
@@ -124,6 +127,12 @@ def _raw_of_all(
     # One by one: the span, or the error, names the weigher.
     raw = np.array([_raw(weigher, hosts, spec_obj) for weigher in weighers])
     return raw.reshape(shape)
+
+
+def _not_weighed(weigher: BaseHostWeigher, hosts: HostBatch) -> WeigherScores:
+    """Return the scores of a weigher that did not run: 0 for all hosts."""
+    zeros = np.broadcast_to(np.float64(0), len(hosts))
+    return WeigherScores(type(weigher).__name__, zeros, 0.0, 0.0, None)
 
 
 def _score(weigher: BaseHostWeigher, hosts: HostBatch, raw: Weights) -> WeigherScores:
@@ -193,12 +202,12 @@ def _weigh_again(
         if len(hosts) + len(dropped) != len(earlier.hosts):
             # A filter without ROWWISE has rejected hosts that have not changed.
             return _weigh(weighers, hosts, spec_obj)
-    rowwise = [weigher for weigher in weighers if weigher.ROWWISE]
-    kept_scores = [
-        score
-        for weigher, score in zip(weighers, earlier.scores, strict=True)
-        if weigher.ROWWISE
-    ]
+    is_off = [weigher.is_off(hosts) for weigher in weighers]
+    rowwise, kept_scores = [], []
+    for weigher, score, off in zip(weighers, earlier.scores, is_off, strict=True):
+        if weigher.ROWWISE and not off:
+            rowwise.append(weigher)
+            kept_scores.append(score)
     new = _raw_of_all(rowwise, hosts.take(indices), spec_obj)
     old = np.array([score.raw[changed] for score in kept_scores]).reshape(
         len(rowwise), len(changed)
@@ -211,8 +220,11 @@ def _weigh_again(
     least, greatest = both.min(axis=1).tolist(), both.max(axis=1).tolist()
     changes = zip(new, is_equal, least, greatest, strict=True)
     scores: list[WeigherScores] = []
-    is_same_scale = len(rowwise) == len(weighers)
-    for weigher, score in zip(weighers, earlier.scores, strict=True):
+    is_same_scale = len(rowwise) + sum(is_off) == len(weighers)
+    for weigher, score, off in zip(weighers, earlier.scores, is_off, strict=True):
+        if off:
+            scores.append(_not_weighed(weigher, hosts) if len(dropped) else score)
+            continue
         if not weigher.ROWWISE:
             scores.append(_score(weigher, hosts, _raw(weigher, hosts, spec_obj)))
             continue

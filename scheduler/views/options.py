@@ -10,6 +10,7 @@ from typing import Any
 from oslo_config import cfg
 
 from ..conf import registered_opts
+from ..conf.presets import PRESETS, is_given
 from ..conf.values import HIDDEN, is_secret, is_secret_name
 from ..failures import without_secrets
 from .frames import checked
@@ -23,13 +24,18 @@ _CODE = frozenset({"available_filters", "weight_classes"})
 
 
 def set_options(conf: cfg.ConfigOpts) -> dict[str, dict[str, Any]]:
-    """Return the options that differ from their defaults, without secrets."""
+    """Return the options that differ from their defaults, without secrets.
+
+    A multiplier that is set to its default is among them: it outranks a preset.
+    """
+    presettable = {key for preset in PRESETS.values() for key in preset.multipliers}
     options: dict[str, dict[str, Any]] = {}
     for group, opt, _ in registered_opts(conf):
         if is_secret(opt) or opt.dest in ("config_file", "config_dir"):
             continue
         value = (conf[group] if group else conf)[opt.dest]
-        if value != opt.default:
+        key = group or "DEFAULT", opt.dest
+        if value != opt.default or (key in presettable and is_given(conf, *key)):
             options.setdefault(group or "DEFAULT", {})[opt.dest] = _masked(value)
     return options
 
@@ -98,13 +104,9 @@ def _apply(conf: cfg.ConfigOpts, values: OptionValues) -> bool:
 def _is_given(conf: cfg.ConfigOpts, group: str, name: str) -> bool:
     """Return whether a file, an argument or an override sets an option."""
     try:
-        location = conf.get_location(name, _section(group))
+        return is_given(conf, _section(group), name)
     except (cfg.NoSuchOptError, cfg.NoSuchGroupError):
         return False
-    return location is not None and location.location not in (
-        cfg.Locations.opt_default,
-        cfg.Locations.set_default,
-    )
 
 
 def _section(group: str) -> str | None:

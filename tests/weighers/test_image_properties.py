@@ -71,13 +71,14 @@ def test_multiplier_of_an_aggregate_alone_takes_effect() -> None:
     mine = aggregate(1, "b", image_props_weight_multiplier="2")
     rows = cloud(aggregates=[mine]).batch()
     made = weigher(0.0)
+    assert not made.is_off(rows)
     assert made.weigh_all(rows, spec(image=UBUNTU)).tolist() == [4, 1, 0]
     assert made.multipliers(rows).tolist() == [0, 2, 0]
 
 
 def test_nothing_is_counted_while_all_multipliers_are_0() -> None:
-    rows = cloud().batch()
-    assert weigher(0.0).weigh_all(rows, spec(image=UBUNTU)).tolist() == [0, 0, 0]
+    assert weigher(0.0).is_off(cloud().batch())
+    assert not weigher().is_off(cloud().batch())
 
 
 CLAIM = Consumption(

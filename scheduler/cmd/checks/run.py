@@ -23,6 +23,7 @@ from oslo_utils import strutils
 
 from ...conf import list_opts, registered_opts
 from ...conf.keystoneauth import has_endpoint
+from ...conf.presets import PRESETS, multiplier
 from ...conf.values import wrong_value
 from ...drivers.plugins import load_driver
 from ...entry_points import load_plugin
@@ -398,6 +399,19 @@ def _driver(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult | None:
     return None
 
 
+def _preset(conf: cfg.ConfigOpts, _files: FileOptions) -> CheckResult:
+    preset = PRESETS[conf.moorage.preset]
+    applied: list[str] = []
+    outranked: list[str] = []
+    for group, name in preset.multipliers:
+        value, origin = multiplier(conf, group, name)
+        text = f"[{group}] {name} = {value:g}"
+        (applied if origin else outranked).append(text)
+    sets = f"It sets {', '.join(applied)}." if applied else "It sets nothing."
+    but = f" Set themselves: {', '.join(outranked)}." if outranked else ""
+    return CheckResult.success("[moorage] preset", f"{_OWN}. {sets}{but}")
+
+
 _Special = Callable[[cfg.ConfigOpts, FileOptions], CheckResult | None]
 
 _SPECIAL: Final[Mapping[Key, _Special]] = MappingProxyType(
@@ -410,6 +424,7 @@ _SPECIAL: Final[Mapping[Key, _Special]] = MappingProxyType(
         ("filter_scheduler", "track_instance_changes"): _tracking,
         ("filter_scheduler", "weight_classes"): weight_classes,
         ("moorage", "driver"): _driver,
+        ("moorage", "preset"): _preset,
         ("moorage", "register_service"): _record,
         ("scheduler", "discover_hosts_in_cells_interval"): _discovery,
     }

@@ -174,7 +174,10 @@ def show(console: Console, decision: Answer) -> None:
             title = (
                 f"Scores of the best hosts: {safe(first_instance['host'])} was selected"
             )
-            console.print(tables.scores_table(first_instance["top_hosts"], title))
+            # A server of an earlier release sends no origins.
+            origins = decision.get("origins", {})
+            hosts = first_instance["top_hosts"]
+            console.print(tables.scores_table(hosts, title, origins=origins))
         console.print(tables.placed_table(decision))
     if decision["claims"]:
         console.print(tables.claims_table(decision["claims"]))

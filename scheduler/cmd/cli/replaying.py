@@ -328,7 +328,8 @@ def _show(screen: Console, answer: Answer) -> None:
         for instance in answer[title]["instances"][:1]:
             if any(host["parts"] for host in instance["top_hosts"]):
                 text = f"Scores, {title}: {safe(instance['host'])} was selected"
-                screen.print(scores_table(instance["top_hosts"], text))
+                origins = answer[title]["origins"]
+                screen.print(scores_table(instance["top_hosts"], text, origins=origins))
     if reason := replayed["reason"].strip():
         screen.print(f"Replayed: {safe(reason)}", markup=False)
     if answer["assumed_claims"]:

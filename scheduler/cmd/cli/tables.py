@@ -126,8 +126,20 @@ def funnel_table(record: Answer, title: str = "Hosts left after each step") -> T
     return table
 
 
-def scores_table(hosts: Sequence[Answer], title: str, *, n_shown: int = 5) -> Table:
-    """Return the table of the best hosts with each weigher's part of their weight."""
+def scores_table(
+    hosts: Sequence[Answer],
+    title: str,
+    *,
+    origins: Mapping[str, str],
+    n_shown: int = 5,
+) -> Table:
+    """Return the table of the best hosts with each weigher's part of their weight.
+
+    Parameters
+    ----------
+    origins : mapping
+        By weigher, where its multiplier comes from if not from its option.
+    """
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("weigher", no_wrap=True)
     # For further instances of a request, only the chosen host's parts are stored.
@@ -150,7 +162,11 @@ def scores_table(hosts: Sequence[Answer], title: str, *, n_shown: int = 5) -> Ta
     weights = (Text(number(host["weight"]), style="bold") for host in shown_hosts)
     table.add_row("weight", *weights)
     zeros = f"; {n_zero} more weigher(s) gave each of these hosts 0" if n_zero else ""
-    table.caption = Text(f"weighted part (raw weight){zeros}")
+    multipliers = "".join(
+        f"\n{names(n for n in origins if origins[n] == origin)}: {safe(origin)}"
+        for origin in dict.fromkeys(origins.values())
+    )
+    table.caption = Text(f"weighted part (raw weight){zeros}{multipliers}")
     table.caption_justify = "left"
     return table
 

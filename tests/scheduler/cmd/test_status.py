@@ -1024,6 +1024,16 @@ def test_service_record_needs_its_database(check: Check, files: Files) -> None:
     assert found.code == SUCCESS
 
 
+def test_preset_is_reported_with_what_outranks_it(check: Check, files: Files) -> None:
+    own = "[moorage]\npreset = balanced\n[filter_scheduler]\n"
+    found = check(files.text, own + "ram_weight_multiplier = 1\n")
+    details = found.checks["[moorage] preset"].details
+    assert "It sets [filter_scheduler] cpu_weight_multiplier = -1," in details
+    assert details.endswith(
+        "Set themselves: [filter_scheduler] ram_weight_multiplier = 1."
+    )
+
+
 @pytest.mark.parametrize(
     ("value", "code"), [("false", FAILURE), ("true", WARNING)], ids=["stop", "ffu"]
 )

@@ -39,6 +39,13 @@ def test_option_is_set_beside_those_of_the_decision(call: Call) -> None:
     assert "Identical to the last bit" in same
 
 
+def test_scores_say_which_multipliers_come_from_a_preset(call: Call) -> None:
+    text = call(SELECTED, "--set", "moorage.preset=pack").stdout
+    recorded, _, replayed = text.partition("Scores, replayed")
+    assert "by preset" not in recorded
+    assert "RAMWeigher: -1 by preset pack" in " ".join(replayed.split())
+
+
 def test_file_replaces_only_the_options_that_it_has(call: Call, tmp_path: Path) -> None:
     other = tmp_path / "other.conf"
     other.write_text(f"[filter_scheduler]\n{SPREAD} = -10\n")

@@ -49,6 +49,30 @@ def test_settings_are_compared_on_a_trace(call: Call, pack: Path) -> None:
     assert again == text
 
 
+def test_preset_is_a_setting_like_others(call: Call, tmp_path: Path) -> None:
+    by_hand = tmp_path / "by_hand.conf"
+    by_hand.write_text(
+        "[filter_scheduler]\ncpu_weight_multiplier = -1\nram_weight_multiplier = -1\n"
+        "disk_weight_multiplier = -1\nio_ops_weight_multiplier = -0.1\n"
+        "[moorage]\npreset = nova\n"
+    )
+    args = [str(TRACE), "--first", "300", "--hosts", "15", "--json"]
+    compared = call(
+        *args, "--set", "moorage.preset=pack", "--compare", str(by_hand)
+    ).stdout
+    preset, same = (run["summary"] for run in json.loads(compared)["runs"])
+    assert preset == same
+    nova = json.loads(call(*args).stdout)["runs"][0]["summary"]
+    assert nova["empty_hosts"] < preset["empty_hosts"]
+
+
+def test_preset_that_does_not_exist_gets_one_line(call: Call) -> None:
+    text = call(
+        "--synthetic", "5", "--hosts", "2", "--set", "moorage.preset=dense", status=1
+    ).output
+    assert re.fullmatch(r"Error: .*preset = dense: .*spread_zones.*\n", text), text
+
+
 def test_page_loads_nothing_else_and_is_the_same_again(
     call: Call, pack: Path, tmp_path: Path
 ) -> None:
