@@ -253,13 +253,19 @@ def _weigh_again(
         scores.append(WeigherScores(score.name, raw, low, high, multipliers))
     if not is_same_scale:
         return scores, _total(scores, len(hosts))
-    total, sums = without(earlier.total, dropped).copy(), np.zeros(len(indices))
+    total = without(earlier.total, dropped).copy()
+    total[indices] = _total_of(scores, indices)
+    return scores, total
+
+
+def _total_of(scores: Sequence[WeigherScores], indices: Rows) -> Weights:
+    """Return the same sums as `_total`, of some hosts, shape (n_indices,)."""
+    sums = np.zeros(len(indices))
     distinguishing = [score for score in scores if score.multipliers is not None]
     with np.errstate(over="ignore", invalid="ignore"):
         for weighted in parts_of(distinguishing, indices)[-1] if distinguishing else ():
             sums += weighted  # one by one, in the same order as in `_total`
-    total[indices] = _finite(sums)
-    return scores, total
+    return _finite(sums)
 
 
 def checked_weights(
