@@ -213,9 +213,9 @@ def _weigh_again(
         len(rowwise), len(changed)
     )
     # For all weighers at once: for a few hosts, calls take longer than arithmetic.
-    is_equal = [not len(dropped)] * len(rowwise)
-    if not len(dropped):
-        is_equal = (old == new).all(axis=1).tolist()
+    is_equal = (
+        [False] * len(rowwise) if len(dropped) else (old == new).all(axis=1).tolist()
+    )
     both = np.concatenate([old, new], axis=1)
     least, greatest = both.min(axis=1).tolist(), both.max(axis=1).tolist()
     changes = zip(new, is_equal, least, greatest, strict=True)
