@@ -62,9 +62,18 @@ def commands(cloud: DemoCloud, last: VirtualMachine) -> Iterator[MoorageCommand]
             *("--availability-zone", "zone1", "--count", "3"),
         ),
         "How are the hosts?": ("hosts", "--limit", "5"),
+        "Where could the instances of its host go?": (
+            *("plan", "drain", _host_of(cloud, last)),
+            *("--parallel", "4"),
+        ),
     }
     for purpose, arguments in lines.items():
         yield MoorageCommand(purpose, arguments, cloud.url)
+
+
+def _host_of(cloud: DemoCloud, machine: VirtualMachine) -> str:
+    [host] = cloud.scheduler.table.instances.hosts_of(machine.uuid)
+    return host
 
 
 def _arm_host(cloud: DemoCloud) -> str:

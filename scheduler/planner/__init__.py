@@ -17,7 +17,14 @@ from .checking import (
 )
 from .cloud import FindRequests, KnownRequest, PlannedCloud
 from .drain import MAX_INSTANCES, hosts_to_drain, plan_drain
-from .plan import FailureCheck, Plan, Step, StuckInstance, UnknownInstance
+from .plan import (
+    FailureCheck,
+    HostChange,
+    Plan,
+    Step,
+    StuckInstance,
+    UnknownInstance,
+)
 
 __all__ = [
     "MAX_INSTANCES",
@@ -25,6 +32,7 @@ __all__ = [
     "CheckedStep",
     "FailureCheck",
     "FindRequests",
+    "HostChange",
     "KnownRequest",
     "NewInstance",
     "Plan",

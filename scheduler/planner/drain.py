@@ -29,6 +29,7 @@ from .plan import (
     Step,
     StuckInstance,
     UnknownInstance,
+    changes_of,
     counted_step,
     in_waves,
     names_of_rules,
@@ -226,6 +227,7 @@ def plan_drain(
         memory_mb=sum(step.memory_mb for step in steps),
         n_waves=max((step.wave for step in steps), default=0),
         failure=_check_failure(best.cloud, drained, find_requests, known),
+        changes=tuple(changes_of(cloud.table, drained, steps)),
         notes=tuple(parts.source.unknowns()),
     )
 

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 from ...objects import RequestSpec
 from ..explain import FailedCheck
+from ..hosts import HostTable
 from ..request import set_field
 from .cloud import DecidedMove, PlannedCloud
 
@@ -148,6 +150,26 @@ class FailureCheck:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class HostChange:
+    """A host before and after a plan.
+
+    Attributes
+    ----------
+    capacity_mb : float
+        The memory that instances may use.
+    used_before_mb, used_after_mb : int
+        The memory that instances use, as the host reports it, and with the moves.
+    """
+
+    host: str
+    capacity_mb: float
+    used_before_mb: int
+    used_after_mb: int
+    n_before: int
+    n_after: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
     """Moves in order, and what they leave.
 
@@ -165,6 +187,8 @@ class Plan:
         Instances that fit on no host even before any move: no plan moves them.
     failure : FailureCheck or None
         None: no other host has instances.
+    changes : tuple of HostChange
+        The hosts that are emptied, then those that take instances.
     """
 
     version: int
@@ -180,6 +204,7 @@ class Plan:
     memory_mb: int
     n_waves: int
     failure: FailureCheck | None
+    changes: tuple[HostChange, ...]
     notes: tuple[str, ...]
 
 
@@ -221,6 +246,36 @@ def in_waves(steps: Iterable[Step], parallel: int) -> list[Step]:
         last_of_host |= dict.fromkeys(hosts, wave)
         in_wave.append(dataclasses.replace(step, wave=wave))
     return in_wave
+
+
+def changes_of(
+    table: HostTable, hosts: Iterable[str], steps: Iterable[Step]
+) -> list[HostChange]:
+    """Return the hosts of a plan before and after its steps; `table` is that before."""
+    moved_mb, n_moved = Counter[str](), Counter[str]()
+    names = dict.fromkeys(hosts)
+    for step in steps:
+        names[step.destination] = None
+        moved_mb[step.source] -= step.memory_mb
+        moved_mb[step.destination] += step.memory_mb
+        n_moved[step.source] -= 1
+        n_moved[step.destination] += 1
+    changes = []
+    for name in names:
+        nodes = table.batch(table.nodes_of(name))
+        used_mb = int((nodes.total_usable_ram_mb - nodes.free_ram_mb).sum())
+        capacity_mb = (nodes.total_usable_ram_mb * nodes.ram_allocation_ratio).sum()
+        n_instances = len(table.instances.of_host(name))
+        change = HostChange(
+            name,
+            round(float(capacity_mb), 3),
+            used_mb,
+            max(0, used_mb + moved_mb[name]),
+            n_instances,
+            n_instances + n_moved[name],
+        )
+        changes.append(change)
+    return changes
 
 
 def sizes_of(spec: RequestSpec) -> dict[str, Any]:

@@ -45,6 +45,7 @@ def test_demo_succeeds_and_is_quiet(demo: subprocess.CompletedProcess[str]) -> N
         pytest.param(">= 8000000   6002001", id="why-not"),
         pytest.param("$ moorage schedule --dry-run", id="dry-run"),
         pytest.param("and 206 more", id="hosts"),
+        pytest.param("1 host(s) to empty: ", id="drain"),
         pytest.param("RAMWeigher", id="weights"),
         pytest.param("moves: revert", id="moves"),
         pytest.param("cell2", id="usage"),

@@ -222,3 +222,28 @@ def _pairs(args: Args, name: str) -> list[tuple[str, str]]:
         if not key or not sign:
             raise InvalidRequest(f"{name}: {excerpt(line)} is not KEY=VALUE")
     return [(key.strip(), value.strip()) for key, _, value in parts]
+
+
+def drain_body(args: Args) -> dict[str, Any] | None:
+    """Return the body for a plan that empties hosts; None: the form is empty.
+
+    Raises
+    ------
+    InvalidRequest
+        More than one of host, place and aggregate is given, or a name is too long.
+    """
+    named = {
+        name: value
+        for name in ("host", "place", "aggregate")
+        if (value := text(args, name))
+    }
+    if not named:
+        return None
+    if len(named) > 1:
+        raise InvalidRequest(
+            "Pass a host, a place or an aggregate, and only one of them"
+        )
+    [(name, value)] = named.items()
+    check_name(name, value)
+    body: dict[str, Any] = {"hosts": [value]} if name == "host" else {name: value}
+    return {**body, "parallel": max(1, number(args, "parallel"))}

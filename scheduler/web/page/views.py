@@ -75,6 +75,7 @@ def make_page(answers: Answers) -> Blueprint:
     page.add_url_rule("/closest", view_func=views.closest)
     page.add_url_rule("/capacity", view_func=views.capacity)
     page.add_url_rule("/dry-run", view_func=views.dry_run)
+    page.add_url_rule("/drain", view_func=views.drain)
     return page
 
 
@@ -328,6 +329,15 @@ class _Views:
             return finite(self._answers.capacity(body))
 
         return self._asked("capacity.html", "/capacity", find)
+
+    def drain(self) -> tuple[str, int]:
+        """Show where the instances of hosts can go, and the hosts before and after."""
+
+        def find() -> Any:  # noqa: ANN401 - JSON
+            body = forms.drain_body(request.args)
+            return None if body is None else finite(self._answers.plan_drain(body))
+
+        return self._asked("drain.html", "/drain", find)
 
     def _asked(
         self, template: str, path: str, find: Callable[[], Any]

@@ -72,7 +72,7 @@ def make_cloud(tmp_path: Path) -> Iterator[Callable[..., _Cloud]]:
                 host(name, places={"rack": rack}, **(of_a if name == "a" else {}))
                 for name, rack in racks.items()
             ]
-            options = {
+            options: dict[str, dict[str, object]] = {
                 "locality": {"levels": ["rack"]},
                 "moorage": {"random_seed": 1, "driver": driver},
                 "filter_scheduler": {

@@ -55,6 +55,7 @@ PATHS = (
     f"/why-not?host={NAMES[0]}&request={FAILED}",
     f"/closest?request={FAILED}",
     "/capacity",
+    f"/drain?host={NAMES[0]}",
     "/dry-run?vcpus=x",
 )
 
@@ -126,6 +127,7 @@ def test_low_contrast_is_found(tab: WatchedPage) -> None:
         "/hosts",
         f"/hosts/{NAMES[0]}",
         "/capacity",
+        f"/drain?host={NAMES[0]}",
         "/search?q=h",
     ],
 )
