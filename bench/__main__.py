@@ -77,7 +77,6 @@ _WITHOUT_NOVA = frozenset(
         "filtering",
         "following",
         "ingest",
-        "instances",
         "kafka",
         "locality",
         "memory",
@@ -117,7 +116,7 @@ def main() -> int:
         bench = Bench(console, status, _sizes(options), nova)
         parts = {
             "decisions": bench.run_decisions,
-            "instances": bench.run_instances,
+            "instances": lambda: bench.run_instances(options.plot),
             "sustained": bench.run_sustained,
             "pauses": bench.run_pauses,
             "guests": bench.run_guests,
@@ -194,8 +193,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs", type=_positive, metavar="N", help="runs of Moorage")
     parser.add_argument(
         "--plot", type=Path, metavar="FILE",
-        help="write the results of the part filtering to an SVG file; it needs "
-        "matplotlib",
+        help="write the results of the part filtering or instances to an SVG file; it "
+        "needs matplotlib. The numbers of instances are in a CSV file beside it",
     )  # fmt: skip
     parser.add_argument("--no-nova", action="store_true", help="measure Moorage only")
     return parser.parse_args()

@@ -11,19 +11,26 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+import numpy as np
 from rich.console import Console
 
-from .clouds import make_cloud
-from .decisions import MeasuredScheduler
+from .clouds import Cloud, make_cloud
+from .decisions import MeasuredScheduler, filter_names, weigher_names
+from .nova import Nova
 from .requests import DECISIONS, plain
 from .tables import make_table
-from .timing import NONE, Percentiles, Plan, format_number
+from .timing import NONE, Percentiles, Plan, format_number, repeated
 
 _NUMBERS: Final = (1, 10, 100)
+#: nova is measured up to these sizes, where one request takes half a minute.
+MAX_NOVA_HOSTS: Final = 10_000
+_MAX_NOVA_INSTANCES: Final = 10
 
 #: Milliseconds in which the median is to be, by hosts, request and instances, on two
 #: idle cores.
@@ -55,37 +62,128 @@ _WORST_BUSY: Final = MappingProxyType({10_000: 30.0, 100_000: 100.0})
 _PER_S: Final = MappingProxyType({10_000: 800.0, 100_000: 200.0})
 
 
-def print_instances(
-    console: Console, sizes: Sequence[int], plan: Plan, say: Callable[[str], None]
-) -> None:
-    """Print the times of decisions by hosts, request and number of instances."""
-    table = make_table(
-        "Instances in one request, without Placement, ms",
-        "hosts|request|instances",
-        "target|median|p99|worst, target|worst|CPU",
-        "Targets hold on two idle cores. CPU: of the deciding thread, the median, with "
-        "the canned Placement and the decoding of the request.",
-    )
+@dataclass(frozen=True, slots=True)
+class InstancesRow:
+    """The times of one kind of request, milliseconds.
+
+    Attributes
+    ----------
+    own_ms : sequence of float
+        Of each decision, without the steps of Placement.
+    cpu : Percentiles
+        CPU time of the deciding thread, with the canned Placement.
+    floor, nova : Percentiles or None
+        CPU time of `numpy_ms` and of nova; None: it was not measured.
+    """
+
+    n_hosts: int
+    request: str
+    n_instances: int
+    own_ms: Sequence[float]
+    cpu: Percentiles
+    floor: Percentiles | None
+    nova: Percentiles | None
+
+    @property
+    def medians(self) -> dict[str, float]:
+        """The median CPU time of each way that was measured, by its name in a plot."""
+        ways = {"NumPy alone": self.floor, "Moorage": self.cpu, "nova 34": self.nova}
+        return {way: times.median for way, times in ways.items() if times}
+
+
+def instances_rows(
+    sizes: Sequence[int],
+    plan: Plan,
+    nova: Nova | None,
+    nova_plan: Plan,
+    say: Callable[[str], None],
+) -> Iterator[InstancesRow]:
+    """Measure by hosts, request and instances; nova up to 10, and plain requests."""
     for n_hosts in sizes:
         say(f"many instances in one request, {n_hosts:,} hosts")
         cloud = make_cloud(n_hosts)
         scheduler = MeasuredScheduler(cloud)
+        measured_nova = nova if n_hosts <= MAX_NOVA_HOSTS else None
+        if measured_nova:
+            measured_nova.load(cloud, filter_names(), weigher_names())
         for make_request in DECISIONS:
             for n_instances in _NUMBERS:
                 request = make_request(cloud, n_instances)
-                samples = scheduler.own_ms(request, plan)
-                times = Percentiles.of(samples)
-                cpu = scheduler.cpu_ms(request, plan)
-                key = n_hosts, request.name, n_instances
-                table.add_row(
-                    f"{n_hosts:,}",
+                floor = nova_cpu = None
+                if make_request is plain:
+                    floor = numpy_ms(cloud, n_instances, plan)
+                    if measured_nova and n_instances <= _MAX_NOVA_INSTANCES:
+                        nova_cpu = measured_nova.decisions(request, nova_plan).cpu
+                yield InstancesRow(
+                    n_hosts,
                     request.name,
-                    str(n_instances),
-                    _limit(_TARGETS.get(key)),
-                    *map(format_number, (times.median, times.p99)),
-                    _limit(_WORST.get(key)),
-                    *map(format_number, (max(samples), cpu.median)),
+                    n_instances,
+                    scheduler.own_ms(request, plan),
+                    scheduler.cpu_ms(request, plan),
+                    floor,
+                    nova_cpu,
                 )
+
+
+def numpy_ms(cloud: Cloud, n_instances: int, plan: Plan) -> Percentiles:
+    """Return the CPU time of the arithmetic alone, the floor of any scheduler in NumPy.
+
+    Three columns are compared with a flavor, normalized and summed once; each instance
+    gets the best host, whose row is computed again.
+    """
+    need = np.array([[2_048.0], [20_480.0], [1.0]])
+    free = np.array(
+        [
+            [float(record.free_ram_mb) for record in cloud.records],
+            [float(record.free_disk_mb) for record in cloud.records],
+            [float(record.vcpus_total - record.vcpus_used) for record in cloud.records],
+        ]
+    )
+
+    def place() -> float:
+        left = free.copy()
+        started = time.thread_time()
+        highest = left.max(axis=1, keepdims=True)
+        total = (left / highest).sum(axis=0)
+        total[(left < need).any(axis=0)] = -np.inf
+        for _ in range(n_instances):
+            best = int(total.argmax())
+            left[:, best] -= need[:, 0]
+            has_room = (left[:, best] >= need[:, 0]).all()
+            weight = (left[:, best] / highest[:, 0]).sum()
+            total[best] = weight if has_room else -np.inf
+        return (time.thread_time() - started) * 1000
+
+    return Percentiles.of(repeated(plan, place))
+
+
+def print_instances(console: Console, rows: Sequence[InstancesRow]) -> None:
+    """Print the times of decisions by hosts, request and number of instances."""
+    table = make_table(
+        "Instances in one request, without Placement, ms",
+        "hosts|request|instances",
+        "target|median|p99|worst, target|worst|CPU|NumPy alone|nova 34",
+        "Targets hold on two idle cores. CPU: of the deciding thread, the median, with "
+        "the canned Placement and the decoding of the request. NumPy alone: comparing, "
+        "normalizing and adding three columns once, and the best host for each "
+        "instance. Both it and nova 34: the median CPU time.",
+    )
+    for row in rows:
+        key = row.n_hosts, row.request, row.n_instances
+        times, medians = Percentiles.of(row.own_ms), row.medians
+        table.add_row(
+            f"{row.n_hosts:,}",
+            row.request,
+            str(row.n_instances),
+            _limit(_TARGETS.get(key)),
+            *map(format_number, (times.median, times.p99)),
+            _limit(_WORST.get(key)),
+            *map(format_number, (max(row.own_ms), row.cpu.median)),
+            *(
+                format_number(medians[way]) if way in medians else NONE
+                for way in ("NumPy alone", "nova 34")
+            ),
+        )
     console.print(table)
 
 

@@ -23,8 +23,12 @@ from .decisions import MeasuredScheduler, Times, filter_names, weigher_names
 from .embedded_placement import embedded_times
 from .explaining import ExplainingPlan, print_explaining
 from .filtering import filtering_rows, print_filtering
-from .filtering_plot import draw_filtering
-from .instances import print_instances, print_sustained
+from .instances import (
+    MAX_NOVA_HOSTS,
+    instances_rows,
+    print_instances,
+    print_sustained,
+)
 from .kafka_reports import kafka_table, kafka_times
 from .locality import print_locality
 from .memory_stream import memory_stream_rows, print_memory_stream
@@ -34,6 +38,7 @@ from .numa_pci import FitRow, fit_rows
 from .path import print_path
 from .pauses import print_pauses
 from .placement_database import print_following
+from .plots import draw_filtering, draw_instances
 from .providers import print_providers
 from .push_reports import ingest_table, ingest_times
 from .real_placement import Where
@@ -45,9 +50,6 @@ from .stream import StreamPlan, stream_times
 from .timing import Plan
 from .wire import wire_times
 from .workers import WorkersPlan, print_memory
-
-#: nova is measured up to this size, where one request takes half a minute.
-MAX_NOVA_HOSTS = 10_000
 
 _NUMBERS = (1, 10)  # instances in one request
 
@@ -185,11 +187,17 @@ class Bench:
         self._console.print(tables.decisions_table(rows))
         self._console.print(tables.plugins_table(self._sizes.plugin_hosts, plugins))
 
-    def run_instances(self) -> None:
+    def run_instances(self, plot: Path | None = None) -> None:
         """Measure requests for one and for many instances."""
-        print_instances(
-            self._console, self._sizes.hosts, self._sizes.moorage, self._say
+        sizes = self._sizes
+        rows = list(
+            instances_rows(
+                sizes.hosts, sizes.moorage, self._nova, sizes.nova_decision, self._say
+            )
         )
+        print_instances(self._console, rows)
+        if plot:
+            draw_instances(rows, plot)
 
     def run_sustained(self) -> None:
         """Measure decisions a second of one process."""

@@ -28,12 +28,14 @@ from .real_placement import CountedAdapter
 from .requests import CONTEXT, BenchRequest, of_flavor
 from .stream import LIMIT, Rate, nova_calls
 from .tables import make_table
-from .timing import Percentiles, elapsed_ms, format_percentiles
+from .timing import Percentiles, elapsed_ms, format_number, format_percentiles
 
 _HOSTS_PER_TENANT: Final = 156
 _N_FLAVORS: Final = 16
 #: Requests for which nova's calls are measured.
 _N_NOVA: Final = 16
+#: Milliseconds that a decision is to take without its claim, on two idle cores.
+_TARGET: Final = "≤ 3 / ≤ 6"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class MemoryStreamRow:
     ----------
     decisions : Rate
         Whole calls, with claims.
-    without_claim : Percentiles
+    without_claim : sequence of float
         Milliseconds of the decisions without the PUT or POST.
     n_matching : float
         Mean number of hosts with candidates.
@@ -53,7 +55,7 @@ class MemoryStreamRow:
     n_hosts: int
     requests: str
     decisions: Rate
-    without_claim: Percentiles
+    without_claim: Sequence[float]
     n_matching: float
     nova: Rate
 
@@ -150,7 +152,7 @@ def _measured(
     step = max(1, len(queries) // _N_NOVA)
     nova = nova_calls(adapter, queries[::step][:_N_NOVA])
     return MemoryStreamRow(
-        len(cloud), name, Rate(tuple(times), n_gets), Percentiles.of(without_claim),
+        len(cloud), name, Rate(tuple(times), n_gets), without_claim,
         float(np.mean(n_matching)), nova,
     )  # fmt: skip
 
@@ -187,7 +189,8 @@ def print_memory_stream(console: Console, rows: Sequence[MemoryStreamRow]) -> No
     table = make_table(
         "Requests that all differ, providers in memory, Placement on MariaDB, ms",
         "hosts|requests",
-        "n|candidates|decision|less its claim|GETs a request|nova's calls|runs|ratio",
+        "n|candidates|decision|target|less its claim|worst|GETs a request|nova's calls"
+        "|runs|ratio",
         "One after the other, one instance each; decoding the request and the "
         "claim are included, and polls of Placement's database run. less its claim: "
         "without PUT and decoding. nova: its calls to Placement for each request (GET "
@@ -200,7 +203,8 @@ def print_memory_stream(console: Console, rows: Sequence[MemoryStreamRow]) -> No
             f"{row.n_hosts:,}", row.requests, f"{own.n_requests:,}",
             f"{row.n_matching:,.0f}",
             format_percentiles(Percentiles.of(own.latencies_ms)),
-            format_percentiles(row.without_claim), f"{own.gets_per_request:.3g}",
+            _TARGET, format_percentiles(Percentiles.of(row.without_claim)),
+            format_number(max(row.without_claim)), f"{own.gets_per_request:.3g}",
             format_percentiles(Percentiles.of(nova.latencies_ms)),
             str(nova.n_requests), f"{own.per_s / nova.per_s:.1f} x",
         )  # fmt: skip

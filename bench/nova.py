@@ -37,6 +37,8 @@ class NovaDecision:
     ----------
     own : Percentiles
         Filters, weighers, the choice and selections, with existing host states.
+    cpu : Percentiles
+        The CPU time of the same.
     states : Percentiles
         Creating the host states from compute nodes that were read before.
     n_passed : int
@@ -44,6 +46,7 @@ class NovaDecision:
     """
 
     own: Percentiles
+    cpu: Percentiles
     states: Percentiles
     n_passed: int
 
@@ -78,6 +81,7 @@ class Nova(Peer):  # type: ignore[misc]  # mypy does not follow imports of tests
         runs: list[dict[str, float]] = self.ask("decide", **_measured(request, plan))
         return NovaDecision(
             own=Percentiles.of([run["own"] for run in runs]),
+            cpu=Percentiles.of([run["cpu"] for run in runs]),
             states=Percentiles.of([run["states"] for run in runs]),
             n_passed=int(runs[0]["n_passed"]),
         )

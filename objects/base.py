@@ -248,6 +248,14 @@ class WireObject(ovo.VersionedObject):
             if not isinstance(value, ref)
         }
 
+    def __copy__(self) -> Self:
+        """Share all values, but not the set of changed fields."""
+        copied = type(self).__new__(type(self))
+        copied.__dict__.update(
+            self.__getstate__(), _changed_fields=set(self._changed_fields)
+        )
+        return copied
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Copy all attributes except the context, which is shared."""
         copied = type(self).__new__(type(self))

@@ -34,8 +34,6 @@ def spec_of_instance(spec_obj: RequestSpec, uuid: str) -> RequestSpec:
     if "instance_uuid" in spec_obj and spec_obj.instance_uuid == uuid:
         return spec_obj
     copied = copy.copy(spec_obj)
-    # A copy shares its set of changes, which has no public name.
-    copied._changed_fields = set(spec_obj._changed_fields)  # noqa: SLF001
     copied.instance_uuid = uuid
     Request.share(spec_obj, copied)
     return copied

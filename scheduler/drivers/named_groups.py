@@ -17,10 +17,10 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Collection, Mapping
-from typing import Final, TypeVar
+from typing import Final
 
 from ...filters.locality import LocalityFilter
-from ...objects import InstanceGroup, RequestSpec
+from ...objects import RequestSpec
 from ...weighers.locality import LocalityWeigher
 from ..errors import NoValidHost
 from ..locality.hints import SOFT_HINTS, named_uuids
@@ -30,8 +30,6 @@ from ..sources.base import GroupsUnavailable
 from .parts import Parts
 
 LOG = logging.getLogger(__name__)
-
-_Object = TypeVar("_Object", InstanceGroup, RequestSpec)
 
 _GROUPS_UNREADABLE: Final = (
     "The server groups that {hint} may name cannot be read now; try again later."
@@ -81,9 +79,9 @@ def _without_deleted(parts: Parts, request: Request, group: ServerGroup) -> Requ
         return request
     instance_group = request.spec_obj.instance_group
     assert instance_group is not None  # it has members
-    current_group = _copy(instance_group)
+    current_group = copy.copy(instance_group)
     current_group.members = sorted(group.members - deleted)
-    spec_obj = _copy(request.spec_obj)
+    spec_obj = copy.copy(request.spec_obj)
     spec_obj.instance_group = current_group
     return Request.validated(spec_obj)
 
@@ -151,16 +149,9 @@ def _with_values(
     spec_obj: RequestSpec, added: Mapping[str, Collection[str]]
 ) -> RequestSpec:
     """Return a copy of a request whose hints have the added values, too."""
-    copied = _copy(spec_obj)
+    copied = copy.copy(spec_obj)
     hints = dict(spec_obj.scheduler_hints)
     for hint, values in added.items():
         hints[hint] = list(dict.fromkeys([*hints[hint], *values]))
     copied.scheduler_hints = hints
-    return copied
-
-
-def _copy(original: _Object) -> _Object:
-    copied = copy.copy(original)
-    # A copy shares its set of changes, which has no public name.
-    copied._changed_fields = set(original._changed_fields)  # noqa: SLF001
     return copied
