@@ -28,7 +28,7 @@ _MAX_REASONS: Final = 3
 
 @click.group()
 def plan() -> None:
-    """Plan moves of instances, and check a plan again; nothing is moved.
+    """Plan moves of instances, or check a plan; nothing is moved.
 
     A plan is computed from the hosts and providers as they are now. nova moves the
     instances, and decides and claims each move as usual.
