@@ -64,8 +64,8 @@ class BaseHostWeigher:
         instances of a request, the weigher is then called with the hosts that have
         changed, and `multipliers` is not called again.
     origin : str
-        Where the multiplier, or what the weigher has learned, comes from, if not from
-        the weigher's own options; decision records have it.
+        Where the multiplier comes from, if not from its option, and the version of what
+        else the weigher uses; decision records have it.
     """
 
     minval: ClassVar[float | None] = None

@@ -191,6 +191,26 @@ OPTS = (
         "Free PCI devices, negated: hosts that have few are used first.",
         min=0.0,
     ),
+    _multiplier(
+        "fragmentation",
+        0.0,
+        "Room that the instance strands for the flavors of fragmentation_flavors, "
+        "which must not be empty then: positive strands little.",
+    ),
+    cfg.ListOpt(
+        "fragmentation_flavors",
+        default=[],
+        mutable=True,
+        sample_default=["2:4096=0.6", "32:131072/2p+1x10de.20b0=0.1"],
+        help=(
+            "Flavors and their shares of all requests, for FragmentationWeigher: "
+            "VCPUS:MEMORY_MB=SHARE; with NUMA cells VCPUS:MEMORY_MB/CELLS=SHARE, and a "
+            "p after the number if their CPUs are pinned; with PCI devices "
+            "+COUNTxVENDOR.PRODUCT before the share, by ids. `moorage flavor-mix` "
+            "prints those of a trace or of the stored decisions. Related: "
+            "fragmentation_weight_multiplier."
+        ),
+    ),
     _multiplier("soft_affinity", 1.0, "Members of the server group.", min=0.0),
     _multiplier("soft_anti_affinity", 1.0, "Members of the server group.", min=0.0),
 )

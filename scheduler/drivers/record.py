@@ -257,8 +257,8 @@ class DecisionRecord:
     note : str
         How the driver chose the hosts, if the driver has noted it.
     origins : dict
-        By weigher, where its multiplier comes from if not from its option; weighers
-        whose multiplier is that of their option are not in it.
+        By weigher, where its multiplier comes from if not from its option, and which
+        version of flavors it used; weighers without either are not in it.
     replay : ReplayKey or None
         The values with which the decision can be replayed; None: no view is stored of
         the decision.

@@ -20,6 +20,7 @@ from moorage.scheduler.hosts import (
     HostRecord,
     properties_of_image,
 )
+from moorage.weighers.fragmentation import FragmentationWeigher
 from moorage.weighers.metrics import MetricsWeigher
 
 from ..conftest import (
@@ -43,6 +44,9 @@ WEIGHERS = {type(w).__name__: w for w in load_weighers(CONF, lambda: NOW)}
 CONF.set_override("weight_setting", ["m=2", "n=0.5"], group="metrics")
 CONF.set_override("required", False, group="metrics")
 WEIGHERS["MetricsWeigher"] = MetricsWeigher(CONF)
+FLAVORS = ["1:512=5", "4:4096/2p=1"]
+CONF.set_override("fragmentation_flavors", FLAVORS, group="filter_scheduler")
+WEIGHERS["FragmentationWeigher"] = FragmentationWeigher(CONF)
 IMAGE = image(hw_disk_bus="virtio", os_distro="ubuntu")
 UUIDS = [instance_uuid(i) for i in range(4)]
 AMOUNTS = st.integers(-(2**40), 2**40)
@@ -139,6 +143,7 @@ RANGES = {
     "CPUWeigher": (0, 1.0),
     "CrossCellWeigher": (None, 1000000.0),
     "DiskWeigher": (0, 1.0),
+    "FragmentationWeigher": (None, 0.0),  # nova has none
     "HypervisorVersionWeigher": (None, 1.0),
     "ImagePropertiesWeigher": (None, 0.0),
     "IoOpsWeigher": (0, -1.0),

@@ -107,6 +107,7 @@ for _command in (
     requesting.request,
     requesting.schedule,
     simulating.simulate,
+    simulating.flavor_mix,
     snapshotting.snapshot,
     locality,
 ):

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -193,6 +194,58 @@ def simulate(  # noqa: PLR0913 - one for each option
     answer = comparison.to_dict()
     answer["skipped"] = {trace.name: dict(trace.skipped) for trace in read}
     print_answer(as_json, answer, lambda console, a: _show(console, a, comparison))
+
+
+@click.command("flavor-mix")
+@click.argument("traces", nargs=-1, type=click.Path(path_type=Path), metavar="[TRACE]…")
+@click.option("--columns", metavar="NAME=COLUMN,…", help="As for simulate.")
+@click.option(
+    "--history", metavar="AGE", callback=age_s,
+    help="Count the stored decisions that are not older, such as 7d.",
+)  # fmt: skip
+@click.option(
+    "--first", "n_requests", type=click.IntRange(1), metavar="N",
+    help="Only the first N requests of each trace.",
+)  # fmt: skip
+@click.option(
+    "--flavors", "n_flavors", type=click.IntRange(1), default=24, show_default=True,
+    help="At most so many flavors, the most frequent ones.",
+)  # fmt: skip
+@click.pass_obj
+def flavor_mix(
+    session: CommandSession,
+    traces: Sequence[Path],
+    columns: str | None,
+    history: float | None,
+    n_requests: int | None,
+    n_flavors: int,
+) -> None:
+    """Print the flavors of requests, as [filter_scheduler] fragmentation_flavors.
+
+    Of traces, as simulate reads them, or of the stored decisions. Paste the lines into
+    the configuration, with a fragmentation_weight_multiplier above 0.
+    """
+    from ....simulator.traces import TraceError
+    from ....weighers.fragmentation import mix_of
+    from ...request import Request
+
+    if bool(traces) is (history is not None):
+        raise click.UsageError("Pass a trace or --history")
+    try:
+        read = (
+            [_trace(path, columns) for path in traces]
+            if history is None
+            else [_history(session, history)]
+        )
+    except (TraceError, SchedulerError) as e:
+        raise click.ClickException(safe(str(e), 400)) from e
+    requests = []
+    for trace in read:
+        part = trace if n_requests is None else trace.first(n_requests)
+        n_of_spec = Counter(part.spec_of.tolist())
+        requests += [(Request.of(part.specs[i]), n) for i, n in n_of_spec.items()]
+    mix = mix_of(requests, n_flavors)
+    click.echo(f"[filter_scheduler]\nfragmentation_flavors = {', '.join(mix)}")
 
 
 @contextlib.contextmanager

@@ -138,7 +138,7 @@ def scores_table(
     Parameters
     ----------
     origins : mapping
-        By weigher, where its multiplier comes from if not from its option.
+        By weigher; see `DecisionRecord`.
     """
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("weigher", no_wrap=True)

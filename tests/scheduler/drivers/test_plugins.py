@@ -36,6 +36,7 @@ ALL_WEIGHERS = [
     "CPUWeigher",
     "CrossCellWeigher",
     "DiskWeigher",
+    "FragmentationWeigher",
     "HypervisorVersionWeigher",
     "ImagePropertiesWeigher",
     "IoOpsWeigher",

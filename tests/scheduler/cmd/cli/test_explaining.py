@@ -55,7 +55,7 @@ def test_scores_say_which_multipliers_come_from_a_preset() -> None:
     console = Console(file=io.StringIO(), width=200)
     show(console, decision)
     printed = console.file.getvalue()  # type: ignore[attr-defined] # StringIO
-    assert "RAMWeigher: -1 by preset pack" in printed
+    assert "RAMWeigher: -1 by preset pack" in " ".join(printed.split())
     page = decision_file("req-1", [decision])
     assert "RAMWeigher -1 by preset pack" in page
     # A server of an earlier release sends no origins.

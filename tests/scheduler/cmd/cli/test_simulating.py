@@ -73,6 +73,41 @@ def test_preset_that_does_not_exist_gets_one_line(call: Call) -> None:
     assert re.fullmatch(r"Error: .*preset = dense: .*spread_zones.*\n", text), text
 
 
+def test_printed_flavors_keep_room_for_the_large_one(
+    call: Call, tmp_path: Path
+) -> None:
+    trace, columns = tmp_path / "trace.csv", "id=id,arrival_s=at,departure_s=end,"
+    columns += "vcpus=cpus,memory_mb=mb"
+    rows = [f"small{i},{i},,1,2048" for i in range(4)] + ["large,9,,8,16384"]
+    trace.write_text("\n".join(["id,at,end,cpus,mb", *rows]))
+    mix = CliRunner().invoke(cli, ["flavor-mix", str(trace), "--columns", columns])
+    assert mix.stdout == (
+        "[filter_scheduler]\nfragmentation_flavors = 1:2048=4, 8:16384=1\n"
+    )
+    path = tmp_path / "mix.conf"
+    path.write_text(mix.stdout + "fragmentation_weight_multiplier = 3\n")
+    args = [str(trace), "--columns", columns, "--hosts", "2", "--shape", "8:16"]
+    for driver in ("filter_scheduler", "solver"):
+        text = call(
+            *args, "--set", f"moorage.driver={driver}", "--compare", str(path), "--json"
+        ).stdout
+        refused = [run["summary"]["refused"] for run in json.loads(text)["runs"]]
+        assert refused == [1.0, 0.0]
+
+
+def test_multiplier_without_flavors_gets_one_line(call: Call) -> None:
+    setting = "filter_scheduler.fragmentation_weight_multiplier=1"
+    text = call("--synthetic", "5", "--hosts", "2", "--set", setting, status=1).output
+    assert re.fullmatch(r"Error: .*fragmentation_flavors is empty.*\n", text), text
+
+
+def test_flavor_mix_needs_requests() -> None:
+    for args in (["no-such-file"], [], [str(TRACE), "--history", "1d"]):
+        result = CliRunner().invoke(cli, ["flavor-mix", *args])
+        assert result.exit_code != 0
+        assert "Traceback" not in result.output
+
+
 def test_page_loads_nothing_else_and_is_the_same_again(
     call: Call, pack: Path, tmp_path: Path
 ) -> None:
