@@ -17,6 +17,7 @@ from rich.console import Console
 
 from .... import __version__
 from . import (
+    auditing,
     explaining,
     replaying,
     requesting,
@@ -105,6 +106,7 @@ for _command in (
     requesting.request,
     requesting.schedule,
     simulating.simulate,
+    auditing.audit,
     snapshotting.snapshot,
     locality,
 ):
