@@ -295,7 +295,7 @@ class ApiReader:
             f"Reading {len(listed):,} resource providers over Placement's API: "
             f"{n_gets:,} GETs, at {1 / self._pause_s:g} a second "
             f"{_duration(expected_s)} or more. With [placement_database] connection "
-            "the database is read, in seconds."
+            "the database is read, in less than a minute."
         )
         members = self._members(aggregates)
         providers: dict[str, AuditedProvider] = {}
