@@ -17,6 +17,7 @@ from rich.console import Console
 
 from .... import __version__
 from . import (
+    auditing,
     explaining,
     planning,
     replaying,
@@ -108,6 +109,7 @@ for _command in (
     requesting.schedule,
     simulating.simulate,
     simulating.flavor_mix,
+    auditing.audit,
     snapshotting.snapshot,
     locality,
 ):

@@ -30,6 +30,7 @@ resource_providers = sa.Table(
     sa.Column("updated_at", UtcMicroseconds),
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("uuid", sa.String(36), nullable=False),
+    sa.Column("name", sa.String(200)),
     sa.Column("generation", sa.Integer),
     sa.Column("root_provider_id", sa.Integer),
     sa.Column("parent_provider_id", sa.Integer),
@@ -38,6 +39,8 @@ resource_providers = sa.Table(
 inventories = sa.Table(
     "inventories",
     PLACEMENT,
+    sa.Column("created_at", UtcMicroseconds),
+    sa.Column("updated_at", UtcMicroseconds),
     sa.Column("resource_provider_id", sa.Integer, nullable=False),
     sa.Column("resource_class_id", sa.Integer, nullable=False),
     sa.Column("total", sa.Integer, nullable=False),
@@ -51,9 +54,21 @@ inventories = sa.Table(
 allocations = sa.Table(
     "allocations",
     PLACEMENT,
+    sa.Column("created_at", UtcMicroseconds),
+    sa.Column("updated_at", UtcMicroseconds),
     sa.Column("resource_provider_id", sa.Integer, nullable=False),
+    sa.Column("consumer_id", sa.String(36), nullable=False),
     sa.Column("resource_class_id", sa.Integer, nullable=False),
     sa.Column("used", sa.Integer, nullable=False),
+)
+
+consumers = sa.Table(
+    "consumers",
+    PLACEMENT,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("uuid", sa.String(36), nullable=False),
+    sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("consumer_type_id", sa.Integer),
 )
 
 resource_provider_traits = sa.Table(
@@ -84,6 +99,7 @@ def _names(table: str, name: str) -> sa.Table:
 traits = _names("traits", "name")
 resource_classes = _names("resource_classes", "name")
 placement_aggregates = _names("placement_aggregates", "uuid")
+consumer_types = _names("consumer_types", "name")
 
 
 def check_version(connection: sa.Connection) -> None:

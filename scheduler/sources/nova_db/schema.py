@@ -191,6 +191,12 @@ instances = sa.Table(
     sa.Column("vm_state", sa.String(255)),
     sa.Column("task_state", sa.String(255)),
     sa.Column("hidden", sa.Boolean, default=False),
+    sa.Column("created_at", UtcMicroseconds),
+    sa.Column("deleted_at", UtcMicroseconds),
+    sa.Column("vcpus", sa.Integer),
+    sa.Column("memory_mb", sa.Integer),
+    sa.Column("root_gb", sa.Integer),
+    sa.Column("ephemeral_gb", sa.Integer),
     sa.Index("instances_updated_at_idx", "updated_at"),
     sa.Index("instances_host_node_deleted_idx", "host", "node", "deleted"),
 )
@@ -204,4 +210,29 @@ instance_system_metadata = sa.Table(
     sa.Column("value", sa.String(255)),
     sa.Column("instance_uuid", sa.String(36), nullable=False),
     sa.Index("instance_system_metadata_uuid_idx", "instance_uuid"),
+)
+
+instance_extra = sa.Table(
+    "instance_extra",
+    CELL,
+    sa.Column("deleted", sa.Integer, nullable=False, default=0),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("instance_uuid", sa.String(36), nullable=False),
+    sa.Column("flavor", sa.Text),
+    sa.Index("instance_extra_idx", "instance_uuid"),
+)
+
+migrations = sa.Table(
+    "migrations",
+    CELL,
+    sa.Column("created_at", UtcMicroseconds),
+    sa.Column("updated_at", UtcMicroseconds),
+    sa.Column("deleted", sa.Integer, nullable=False, default=0),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("uuid", sa.String(36), unique=True),
+    sa.Column("instance_uuid", sa.String(36)),
+    sa.Column("status", sa.String(255)),
+    sa.Column("migration_type", sa.String(16)),
+    sa.Column("source_compute", sa.String(255)),
+    sa.Column("source_node", sa.String(255)),
 )

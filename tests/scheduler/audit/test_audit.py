@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An audit finds every planted fault, and nothing else, also while requests run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from moorage.scheduler.audit import AuditReport, Kind
+from moorage.scheduler.waiting import SystemWaiter
+
+from ...fixtures.audited_clouds import audited_cloud
+from ...fixtures.waiting import wait_until
+
+
+def _found(report: AuditReport) -> set[tuple[Kind, str]]:
+    return {(finding.kind, finding.subject) for finding in report.findings}
+
+
+@pytest.mark.parametrize("follows", [True, False], ids=["database", "api"])
+def test_cloud_that_agrees_has_no_findings(tmp_path: Path, follows: bool) -> None:
+    with audited_cloud(tmp_path, 1, follows=follows) as cloud:
+        report = cloud.audit()
+        assert report.findings == []
+        assert report.n_hosts == len(cloud.hosts) + 1
+
+
+class _UntilDecided(SystemWaiter):
+    """Makes the pause between two looks last until requests have changed something."""
+
+    def __init__(self, decided: list[str]) -> None:
+        self._decided = decided
+        self.n_pauses = 0
+
+    def sleep(self, seconds: float) -> None:
+        if seconds < 1:
+            super().sleep(seconds)
+            return
+        self.n_pauses += 1
+        n_before = len(self._decided)
+        wait_until(lambda: len(self._decided) > n_before + 2)
+
+
+def _check(folder: Path, seed: int, *, follows: bool = True) -> None:
+    with audited_cloud(folder, seed, follows=follows) as cloud:
+        faults = cloud.plant()
+        assert _found(cloud.audit()) == faults
+        with cloud.requests_running() as decided:
+            waiter = _UntilDecided(decided)
+            assert _found(cloud.audit(pause_s=1, waiter=waiter)) == faults
+            assert waiter.n_pauses == 1
+
+
+@pytest.mark.parametrize("follows", [True, False], ids=["database", "api"])
+def test_all_faults_are_found_and_nothing_else(tmp_path: Path, follows: bool) -> None:
+    _check(tmp_path, 0, follows=follows)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(1, 101))
+def test_all_faults_of_many_clouds_are_found(tmp_path: Path, seed: int) -> None:
+    _check(tmp_path, seed, follows=seed % 4 != 0)
