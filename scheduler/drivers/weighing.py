@@ -110,20 +110,27 @@ def _raw(weigher: BaseHostWeigher, hosts: HostBatch, spec_obj: RequestSpec) -> W
         return checked_weights(f"weigher {name}", hosts, compute)
 
 
-def _raw_of_all(
-    weighers: Sequence[BaseHostWeigher], hosts: HostBatch, spec_obj: RequestSpec
-) -> npt.NDArray[np.float64]:
-    """Return the raw weights of a few hosts, shape (n_weighers, n_hosts)."""
-    shape = (len(weighers), len(hosts))
+def _raw_of_each(
+    weighers: Sequence[BaseHostWeigher],
+    batches: Sequence[HostBatch],
+    spec_obj: RequestSpec,
+) -> list[Weights]:
+    """Return the raw weights by each weigher of its batch of hosts."""
+    pairs = list(zip(weighers, batches, strict=True))
     if not tracing.is_recorded():
         with contextlib.suppress(Exception):
-            answers = [weigher.weigh_all(hosts, spec_obj) for weigher in weighers]
-            raw = np.array(answers, np.float64)
-            if raw.shape == shape and np.isfinite(raw).all():
-                return raw
+            answers = [
+                np.asarray(weigher.weigh_all(hosts, spec_obj), np.float64)
+                for weigher, hosts in pairs
+            ]
+            # One check for all: for a few hosts, calls take longer than arithmetic.
+            if all(
+                answer.shape == (len(hosts),)
+                for answer, hosts in zip(answers, batches, strict=True)
+            ) and bool(np.isfinite(np.concatenate(answers)).all()):
+                return answers
     # One by one: the span, or the error, names the weigher.
-    raw = np.array([_raw(weigher, hosts, spec_obj) for weigher in weighers])
-    return raw.reshape(shape)
+    return [_raw(weigher, hosts, spec_obj) for weigher, hosts in pairs]
 
 
 def _score(weigher: BaseHostWeigher, hosts: HostBatch, raw: Weights) -> WeigherScores:
@@ -193,28 +200,34 @@ def _weigh_again(
         if len(hosts) + len(dropped) != len(earlier.hosts):
             # A filter without ROWWISE has rejected hosts that have not changed.
             return _weigh(weighers, hosts, spec_obj)
-    rowwise = [weigher for weigher in weighers if weigher.ROWWISE]
-    kept_scores = [
-        score
-        for weigher, score in zip(weighers, earlier.scores, strict=True)
-        if weigher.ROWWISE
-    ]
-    new = _raw_of_all(rowwise, hosts.take(indices), spec_obj)
-    old = np.array([score.raw[changed] for score in kept_scores]).reshape(
-        len(rowwise), len(changed)
+    n_rowwise = sum(weigher.ROWWISE for weigher in weighers)
+    if not n_rowwise:
+        return _weigh(weighers, hosts, spec_obj)
+    few_hosts = hosts.take(indices)
+    batches = [few_hosts if weigher.ROWWISE else hosts for weigher in weighers]
+    answers = list(
+        zip(
+            weighers,
+            earlier.scores,
+            _raw_of_each(weighers, batches, spec_obj),
+            strict=True,
+        )
     )
+    new = np.array([raw for weigher, _, raw in answers if weigher.ROWWISE])
+    old = np.array([s.raw[changed] for weigher, s, _ in answers if weigher.ROWWISE])
     # For all weighers at once: for a few hosts, calls take longer than arithmetic.
-    is_equal = [not len(dropped)] * len(rowwise)
+    is_equal = [False] * n_rowwise
     if not len(dropped):
         is_equal = (old == new).all(axis=1).tolist()
     both = np.concatenate([old, new], axis=1)
-    least, greatest = both.min(axis=1).tolist(), both.max(axis=1).tolist()
+    least = both.min(axis=1, initial=np.inf).tolist()
+    greatest = both.max(axis=1, initial=-np.inf).tolist()
     changes = zip(new, is_equal, least, greatest, strict=True)
     scores: list[WeigherScores] = []
-    is_same_scale = len(rowwise) == len(weighers)
-    for weigher, score in zip(weighers, earlier.scores, strict=True):
+    is_same_scale = n_rowwise == len(weighers)
+    for weigher, score, answer in answers:
         if not weigher.ROWWISE:
-            scores.append(_score(weigher, hosts, _raw(weigher, hosts, spec_obj)))
+            scores.append(_score(weigher, hosts, answer))
             continue
         new_raw, is_unchanged, least_raw, greatest_raw = next(changes)
         if is_unchanged:
