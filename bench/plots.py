@@ -51,7 +51,7 @@ def draw_instances(rows: Sequence[InstancesRow], path: Path) -> None:
         writer.writerow(["hosts", "instances", "way", "median_cpu_ms"])
         for row in plain:
             for way, ms in row.medians.items():
-                writer.writerow([row.n_hosts, row.n_instances, way, f"{ms:.3g}"])
+                writer.writerow([row.n_hosts, row.n_instances, way, f"{ms:.3f}"])
     # A size that nova has, too, if there is one.
     n_hosts = max(plain, key=lambda row: (len(row.medians), row.n_hosts)).n_hosts
     figure, panels = _two_panels()

@@ -217,7 +217,8 @@ def _weigh_again(
         [False] * len(rowwise) if len(dropped) else (old == new).all(axis=1).tolist()
     )
     both = np.concatenate([old, new], axis=1)
-    least, greatest = both.min(axis=1).tolist(), both.max(axis=1).tolist()
+    least = both.min(axis=1, initial=np.inf).tolist()
+    greatest = both.max(axis=1, initial=-np.inf).tolist()
     changes = zip(new, is_equal, least, greatest, strict=True)
     scores: list[WeigherScores] = []
     is_same_scale = len(rowwise) + sum(is_off) == len(weighers)
