@@ -58,7 +58,7 @@ class _CouldNotLook(click.ClickException):
 def audit(
     context: click.Context, pause_s: float, min_age_s: float, rate: float, output: str
 ) -> None:
-    """Compare Placement's allocations and providers with the source's hosts.
+    """Compare Placement with the hosts and instances.
 
     It lists allocations that no instance uses, instances without an allocation or with
     a wrong one, and providers, inventories and aggregates that differ, each with the

@@ -220,10 +220,11 @@ def flavor_mix(
     n_requests: int | None,
     n_flavors: int,
 ) -> None:
-    """Print the flavors of requests, as [filter_scheduler] fragmentation_flavors.
+    """Print the flavors of requests for fragmentation_flavors.
 
-    Of traces, as simulate reads them, or of the stored decisions. Paste the lines into
-    the configuration, with a fragmentation_weight_multiplier above 0.
+    Of traces, as simulate reads them, or of the stored decisions. Paste the lines, an
+    option of [filter_scheduler], into the configuration, with a
+    fragmentation_weight_multiplier above 0.
     """
     from ....simulator.traces import TraceError
     from ....weighers.fragmentation import mix_of

@@ -215,11 +215,7 @@ def test_decisions_are_those_of_asking_about_all_hosts(
 ) -> None:
     kept = _decided(parts, seed, has_devices=has_devices)
     with pytest.MonkeyPatch.context() as patch:
-<<<<<<< HEAD
         for plugin in (*PLUGINS, ChangesOfOtherRequests):
-=======
-        for plugin in [*PLUGINS, ChangesOfOtherRequests]:
->>>>>>> s36
             patch.setattr(plugin, "ROWWISE", False)
         in_full = _decided(parts, seed, has_devices=has_devices)
     assert kept == in_full
