@@ -44,6 +44,11 @@ from ..views.offline import ViewCandidates
 
 #: The hints that nova's conductor removes before it moves an instance.
 _INTERNAL_HINT: Final = "_nova_check_type"
+#: Why an instance fits on no host that is named.
+SHARED: Final = (
+    "it uses a provider that hosts share, such as storage: nova finds no candidate for "
+    "it on a host that is named; migrate it without --host"
+)
 
 
 class GrantedClaims(RecordedClaims):
@@ -289,8 +294,15 @@ class PlannedCloud:
             self._members[uuid] = found.get(uuid)
         return self._members[uuid]
 
-    def decide(self, spec: RequestSpec) -> DecidedMove:
+    def decide(self, spec: RequestSpec, *, is_named: bool = True) -> DecidedMove:
         """Decide a request of `request_of_move`; nothing is counted.
+
+        Parameters
+        ----------
+        is_named : bool
+            Whether nova will be asked for the destination by name. It then queries
+            Placement for the tree of that host (``in_tree``), and a provider that hosts
+            share serves nothing of the group without a suffix.
 
         Raises
         ------
@@ -318,7 +330,34 @@ class PlannedCloud:
         except (NoValidHost, InvalidRequest) as e:
             record.reason = record.reason or str(e)
             return DecidedMove(spec, record, None, None)
-        return DecidedMove(spec, record, *claims.granted[uuid])
+        move = DecidedMove(spec, record, *claims.granted[uuid])
+        if not is_named or not self._uses_shared(move):
+            return move
+        destination = set_field(spec, "requested_destination")
+        if destination is not None and destination.host:
+            return move
+        assert move.assignment is not None
+        named = copy.deepcopy(spec)
+        named.requested_destination = Destination(
+            host=move.assignment.value("host"),
+            node=None,
+            cell=None if destination is None else destination.cell,
+        )
+        decided = self.decide(named)
+        if decided.assignment is None:
+            record.reason = SHARED
+            return DecidedMove(spec, record, None, None)
+        return DecidedMove(spec, record, decided.assignment, decided.request)
+
+    def _uses_shared(self, move: DecidedMove) -> bool:
+        """Return whether a move claims a provider outside the destination's tree."""
+        assert move.assignment is not None
+        assert move.request is not None
+        trees = self.provider_view().state.trees
+        node = trees.find(move.assignment.value("uuid"))
+        return any(
+            trees.roots[trees.find(uuid)] != node for uuid in resources_of(move.request)
+        )
 
     def count(self, move: DecidedMove, source: str) -> None:
         """Count a move that is over: its claim, and that it left its source.

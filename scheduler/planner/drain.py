@@ -21,7 +21,7 @@ from ..explain.explainer import similar_names
 from ..explain.host_search import find_hosts
 from ..placement.providers import ProviderView
 from ..request import set_field
-from .cloud import DecidedMove, FindRequests, KnownRequest, PlannedCloud
+from .cloud import SHARED, DecidedMove, FindRequests, KnownRequest, PlannedCloud
 from .plan import (
     VERSION,
     FailureCheck,
@@ -331,7 +331,9 @@ class _Attempt:
         stuck = []
         for instance, move in zip(self.left, self._refused, strict=True):
             key = _key(move.spec)
-            if key not in reasons_of and len(reasons_of) < _MAX_EXPLAINED:
+            if move.record.reason == SHARED:
+                reasons_of[key] = ()
+            elif key not in reasons_of and len(reasons_of) < _MAX_EXPLAINED:
                 context = {"project_id": set_field(move.spec, "project_id")}
                 reasons_of[key] = tuple(explainer.failing_checks(context, move.spec))
             stuck.append(
@@ -376,7 +378,8 @@ def _check_failure(
     unplaced = []
     for uuid in sorted(specs, key=lambda uuid: (-specs[uuid].flavor.memory_mb, uuid)):
         spec, _ = tried.request_of_move(specs[uuid], uuid, failed, [*drained, failed])
-        move = tried.decide(spec)
+        # Evacuations need no name.
+        move = tried.decide(spec, is_named=False)
         if move.assignment is None:
             unplaced.append(uuid)
         else:
