@@ -112,7 +112,7 @@ def with_named_groups(parts: Parts, request: Request) -> Request:
         hint = next((hint for hint in uuids_by_hint if hint not in SOFT_HINTS), None)
         if hint is not None:
             raise NoValidHost(_GROUPS_UNREADABLE.format(hint=hint)) from e
-        LOG.warning("%s; the hints near and far are followed without", e)
+        LOG.warning("%s; the hints near and far count without the members of groups", e)
         return request
     members_by_hint = {
         hint: _members_of(uuids, members_by_group)

@@ -159,41 +159,43 @@ class GroupCheck(ClaimCheck):
             return is_kept
         if self._has_hosts or self._kept_on & providers:
             return True
-        strangers = dict.fromkeys(self._other_members, frozenset[str]())
+        members_to_read = dict.fromkeys(self._other_members, frozenset[str]())
 
-        def elsewhere() -> Set[str]:
+        def members_on_other_hosts() -> Set[str]:
             # Members that are claimed later see this member: read again only those that
             # were elsewhere at the last reading.
-            providers_of_member = self._read_allocations(strangers)
+            providers_of_member = self._read_allocations(members_to_read)
             members_elsewhere = {
                 u: used
                 for u, used in providers_of_member.items()
                 if not used & providers
             }
-            strangers.clear()
-            strangers.update(members_elsewhere)
-            return strangers.keys()
+            members_to_read.clear()
+            members_to_read.update(members_elsewhere)
+            return members_to_read.keys()
 
-        if self._is_unopposed(uuid, elsewhere):
+        if self._is_unopposed(uuid, members_on_other_hosts):
             self._kept_on = providers
             return True
-        self._allowed_nodes = self._nodes_of_lowest(strangers)
+        self._allowed_nodes = self._nodes_of_lowest(members_to_read)
         return False
 
-    def _is_unopposed(self, uuid: str, strangers: Callable[[], Set[str]]) -> bool:
+    def _is_unopposed(
+        self, uuid: str, read_conflicting: Callable[[], Set[str]]
+    ) -> bool:
         """Return whether no member is in conflict with an instance.
 
         Only if the instance has the lowest UUID, wait until the others are released.
 
         Parameters
         ----------
-        strangers : callable
+        read_conflicting : callable
             Reads and returns the members that are in conflict with the instance.
         """
         for number in range(GROUP_MAX_READS):
             if number:
                 self._waiter.sleep(GROUP_PAUSE_S)
-            members = strangers()
+            members = read_conflicting()
             if not members:
                 return True
             if uuid > min(members):
@@ -225,8 +227,8 @@ class GroupCheck(ClaimCheck):
         else:
             for provider in providers:
                 members_on_host |= self._consumers_of(provider) & members
-        strangers = members_on_host - known
-        return strangers if len(members_on_host) > self._max_per_host else frozenset()
+        uncounted = members_on_host - known
+        return uncounted if len(members_on_host) > self._max_per_host else frozenset()
 
     def _consumers_of(self, provider: str) -> Set[str]:
         body: Any = self._placement.read(

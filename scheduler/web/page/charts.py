@@ -17,7 +17,7 @@ N_COLORS: Final = 8
 _WIDTH: Final = 320
 _HEIGHT: Final = 14
 #: The share of a decision's time from which on a step is shown separately.
-_SEEN: Final = 0.01
+_MIN_SHOWN: Final = 0.01
 #: Steps of a decision that contain others, or are its sum.
 _SUMS: Final = frozenset({"total"})
 
@@ -42,7 +42,7 @@ def _rect(name: str, x: float, width: float, title: str = "") -> Markup:
     )
 
 
-def _least(width: float) -> float:
+def _visible(width: float) -> float:
     """Return a width that is large enough to be visible, or 0."""
     return max(width, 1.5) if width > 0 else 0.0
 
@@ -50,15 +50,15 @@ def _least(width: float) -> float:
 def funnel_bar(n_in: int | None, n_out: int, n_most: int) -> Markup:
     """Return a bar of the hosts that a step left, in front of those that entered."""
     scale = _WIDTH / max(1, n_most)
-    entered = _rect("lost", 0, _least((n_in or 0) * scale))
-    remaining = _rect("left", 0, _least(n_out * scale))
+    entered = _rect("lost", 0, _visible((n_in or 0) * scale))
+    remaining = _rect("left", 0, _visible(n_out * scale))
     return _svg(entered + remaining, _WIDTH, _HEIGHT, "")
 
 
 def share_bar(share: float | None, width: int = 120) -> Markup:
     """Return a bar that is filled to a share."""
     filled = min(1.0, max(0.0, share or 0.0)) * width
-    content = _rect("lost", 0, width) + _rect("left", 0, _least(filled))
+    content = _rect("lost", 0, width) + _rect("left", 0, _visible(filled))
     return _svg(content, width, _HEIGHT, "")
 
 
@@ -161,9 +161,9 @@ def times_bar(times_ms: Mapping[str, float]) -> TimesBar:
     """Return the picture of the times of a decision."""
     step_times = {name: ms for name, ms in times_ms.items() if name not in _SUMS}
     total = max(times_ms.get("total", 0.0), sum(step_times.values()))
-    largest = [(name, ms) for name, ms in step_times.items() if ms >= total * _SEEN][
-        : N_COLORS - 1
-    ]
+    largest = [
+        (name, ms) for name, ms in step_times.items() if ms >= total * _MIN_SHOWN
+    ][: N_COLORS - 1]
     steps = [(name, f"w{color}", ms) for color, (name, ms) in enumerate(largest)]
     other_ms = total - sum(ms for _, ms in largest)
     if other_ms > 0:
@@ -214,7 +214,7 @@ def minutes_bars(counts: Sequence[tuple[int, int]]) -> Markup:
     for minute, (n_selected, n_refused) in enumerate(counts):
         y = height - 1.0
         for name, count in (("left", n_selected), ("refused", n_refused)):
-            bar_height = _least(count / most * (height - 3))
+            bar_height = _visible(count / most * (height - 3))
             y -= bar_height
             if bar_height:
                 content += Markup(
