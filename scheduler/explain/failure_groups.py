@@ -28,9 +28,10 @@ class FailureGroup:
         What was requested; see `request_shape`.
     projects : list of str
     newest, oldest : float
-        When the first and the last of the decisions began, seconds since the epoch.
+        When the last and the first of the decisions began, seconds since the epoch.
     example : str or None
-        The request id of the newest decision.
+        The request id of the newest decision or, without one, the UUID of an instance
+        of it.
     """
 
     cause: str

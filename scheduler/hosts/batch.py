@@ -142,7 +142,8 @@ class HostBatch:
 
     Columns of numbers are read-only arrays of int64, float64 or bool; the others are
     arrays of objects, for which `map_distinct` is faster. Attributes have the names of
-    nova's HostState; `HostRecord` has their units.
+    nova's HostState; `HostRecord` has their units. The columns never change. Instances
+    are not among them: a batch reads those that the table has now.
 
     Attributes
     ----------
@@ -345,7 +346,7 @@ class HostBatch:
 
     @property
     def instances_revision(self) -> int:
-        """The number of the last change of instances, which a batch reads as it is."""
+        """The number of the last change of the table's instances."""
         return self._view.instances.revision
 
     def changed_for(self, uuids: Collection[str], since: int) -> Rows | None:

@@ -190,7 +190,8 @@ def _is_http_url(url: str) -> bool:
     except ValueError:  # a malformed IPv6 address or port
         return False
     has_host = parts.scheme in ("http", "https") and bool(parts.hostname)
-    return has_host and not (has_port_0 or parts.query or parts.fragment)
+    has_more = "@" in parts.netloc or "?" in url or "#" in url
+    return has_host and not (has_port_0 or has_more)
 
 
 def read_options(config_files: Sequence[str]) -> Any:

@@ -37,6 +37,10 @@ class JournalEntry:
         What the consumer held before, where the claim is added to it (evacuation).
     boot_id : str
         The boot of the machine at which the entry was written; "": it is not known.
+    is_suspected : bool
+        Whether the claim is reported as a suspected orphan.
+    is_watched : bool
+        Whether only a late write of the claim remains to be watched for; see `Orphan`.
     """
 
     number: int
@@ -54,17 +58,22 @@ class JournalEntry:
     def survive(self, boot_id: str) -> None:
         """Keep what is certain after the entry's process has ended.
 
-        `boot_id` is the machine's present boot. At an earlier one, a crash may have
-        lost the line that resolved the claim because an answer named it, and have kept
-        the line of the grant: the grant is doubted. An entry without a boot counts as
-        one of an earlier boot.
+        If the machine has booted since, the newest lines of the file may be lost. One
+        of them may have resolved the entry because the conductor was answered with the
+        claim, so that an instance uses it: the grant is doubted. The same holds if
+        either boot is not known.
+
+        Parameters
+        ----------
+        boot_id : str
+            The machine's present boot.
         """
         if not boot_id or self.boot_id != boot_id:
             self.doubt_grant()
         self.boot_id = boot_id
 
     def doubt_grant(self) -> None:
-        """Forget that we were granted the claim: an answer may have named it since."""
+        """Forget the grant: the conductor may have got the claim as an answer since."""
         if self.granted_generation is not None and not self.is_watched:
             self.written_generation = self.granted_generation
             self.granted_generation = None

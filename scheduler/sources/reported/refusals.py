@@ -14,7 +14,8 @@ from ..report_columns import RefusedReport
 
 LOG = logging.getLogger(__name__)
 
-#: Hosts whose refusal is remembered, to log it once; further ones are only counted.
+#: Hosts whose refusal is remembered, to log it once; further ones are neither logged
+#: nor noted.
 _MAX_REFUSED: Final = 10_000
 #: Seconds for which the refusal of a message of no known host is reported.
 _UNKNOWN_S: Final = 60.0
@@ -97,4 +98,5 @@ class Refusals:
             return []
         since = utc_text(min(refusal.since for refusal in refused))
         n_hosts = len(refused)
-        return [f"reports of {n_hosts} hosts cannot be used, the first since {since}"]
+        hosts = "1 host" if n_hosts == 1 else f"{n_hosts} hosts"
+        return [f"reports of {hosts} cannot be used, the first since {since}"]

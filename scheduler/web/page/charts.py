@@ -161,11 +161,14 @@ def times_bar(times_ms: Mapping[str, float]) -> TimesBar:
     """Return the picture of the times of a decision."""
     step_times = {name: ms for name, ms in times_ms.items() if name not in _SUMS}
     total = max(times_ms.get("total", 0.0), sum(step_times.values()))
-    largest = [
-        (name, ms) for name, ms in step_times.items() if ms >= total * _MIN_SHOWN
-    ][: N_COLORS - 1]
-    steps = [(name, f"w{color}", ms) for color, (name, ms) in enumerate(largest)]
-    other_ms = total - sum(ms for _, ms in largest)
+    by_ms = sorted(step_times, key=lambda name: -step_times[name])
+    longest = {
+        name for name in by_ms[: N_COLORS - 1]
+        if step_times[name] >= max(total * _MIN_SHOWN, 1e-9)
+    }  # fmt: skip
+    shown = [(name, ms) for name, ms in step_times.items() if name in longest]
+    steps = [(name, f"w{color}", ms) for color, (name, ms) in enumerate(shown)]
+    other_ms = total - sum(ms for _, ms in shown)
     if other_ms > 0:
         steps.append(("other steps", f"w{N_COLORS - 1}", other_ms))
     content, x = Markup(""), 0.0

@@ -242,6 +242,8 @@ def test_without_an_api_one_line_says_so(tmp_path: Path) -> None:
         (["--url", "http://h:99999", "hosts"], "is no http or https URL"),
         (["--url", "http://h:8790/?x=1", "hosts"], "is no http or https URL"),
         (["--url", "http://h:8790#x", "hosts"], "is no http or https URL"),
+        (["--url", "http://h:8790?", "hosts"], "is no http or https URL"),
+        (["--url", "http://u:s@h:8790", "hosts"], "is no http or https URL"),
         (["--url", "http://h", "--token-file", "/no", "hosts"], "cannot be read"),
         (["--config-file", "/nowhere.conf", "hosts"], "The configuration cannot be"),
     ],

@@ -310,7 +310,7 @@ def test_refusal_is_logged_once_until_it_is_mended(
     scheduler.receive(bad)
     assert caplog.text.count("is refused") == 1
     (_, note) = scheduler.source.notes()
-    assert "1 hosts cannot be used" in note
+    assert "1 host cannot be used" in note
     scheduler.receive(good)
     assert caplog.text.count("are accepted again") == 1
     assert scheduler.source.notes() == list(scheduler.source.unknowns())
@@ -350,7 +350,7 @@ def test_refusal_of_no_known_host_ends_once_no_more_such_messages_come(
     clock.now += 70
     scheduler.hosts.forget_lost()
     (_, note) = scheduler.source.notes()
-    assert "1 hosts cannot be used" in note
+    assert "1 host cannot be used" in note
     scheduler.receive(_with(good, revision=10))
     assert scheduler.source.notes() == list(scheduler.source.unknowns())
 

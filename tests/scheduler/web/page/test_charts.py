@@ -55,6 +55,12 @@ def test_without_parts_there_is_no_picture_of_scores() -> None:
     assert charts.score_bars([_host("a")]) is None
 
 
+def test_the_longest_of_many_steps_are_shown_in_their_order() -> None:
+    times = charts.times_bar({**dict.fromkeys("abcdefg", 2.0), "claim": 90.0})
+    assert [name for name, _, _ in times.steps] == [*"abcdef", "claim", "other steps"]
+    assert times.steps[-1][2] == pytest.approx(2.0)
+
+
 def test_times_add_up_to_the_whole() -> None:
     times = charts.times_bar({"filters": 30.0, "claim": 60.0, "x": 0.1, "total": 100.0})
     assert [(n, ms) for n, _, ms in times.steps] == [
