@@ -166,9 +166,9 @@ def test_every_worker_receives_every_report(cloud: Cloud) -> None:
         assert scheduler.stop() == 0
 
 
-def _stored(path: Path) -> int:
+def _stored(path: Path, name: str = "hosts") -> int:
     with sqlite3.connect(path) as connection:
-        (count,) = connection.execute("SELECT count(*) FROM hosts").fetchone()
+        (count,) = connection.execute(f"SELECT count(*) FROM {name}").fetchone()
     connection.close()
     return int(count)
 
@@ -236,7 +236,9 @@ def test_zone_and_isolation_are_those_of_before_a_restart(cloud: Cloud) -> None:
         wait_until(lambda: _selected(cloud, **own))
         assert not _selected(cloud)
         wait_until(lambda: _page(cloud.telemetry_port, "/readyz") == "Ready.\n")
-        wait_until(lambda: _stored(cloud.store))
+        wait_until(
+            lambda: _stored(cloud.store) and _stored(cloud.store, "host_aggregates")
+        )
         scheduler.send(signal.SIGKILL)
         scheduler.wait(WAIT_S)
     request = {"flavor": {"vcpus": 1, "memory_mb": 16, "root_gb": 0}}

@@ -46,6 +46,8 @@ def _check(folder: Path, seed: int, *, follows: bool = True) -> None:
     with audited_cloud(folder, seed, follows=follows) as cloud:
         faults = cloud.plant()
         assert _found(cloud.audit()) == faults
+        if not follows:
+            return  # providers are read one after the other, while instances move
         with cloud.requests_running() as decided:
             waiter = _UntilDecided(decided)
             assert _found(cloud.audit(pause_s=1, waiter=waiter)) == faults
