@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -87,7 +88,8 @@ def audit(
     pause_s : float
         Seconds between the two looks. There is no second one after a clean first one.
     min_age_s : float
-        What is known to have begun later than so many seconds ago is not reported.
+        What is known to have begun later than so many seconds ago is not reported. 0
+        reports all: the database's clock may be ahead of this one.
     rate : float
         GETs a second, where Placement's database is not read.
     note : callable
@@ -123,11 +125,12 @@ def audit(
                 uuids,
             )
             held = {finding.identity for finding in again}
+            newest = began_at - min_age_s if min_age_s else math.inf
             findings = [
                 finding
                 for finding in findings
                 if finding.identity in held
-                and (finding.since is None or finding.since <= began_at - min_age_s)
+                and (finding.since is None or finding.since <= newest)
             ]
     if not is_fate_known:
         n_unplaced = len(unplaced_consumers(cloud, state))

@@ -56,7 +56,8 @@ def _in_postgresql(element: microseconds, compiler: SQLCompiler, **kw: object) -
 @compiles(microseconds, "sqlite")
 def _in_sqlite(element: microseconds, compiler: SQLCompiler, **kw: object) -> str:
     column = compiler.process(element.clauses, **kw)
+    # Without the fraction, as strftime rounds 10.9995 to the eleventh second.
     return (
-        f"(CAST(strftime('%s', {column}) AS INTEGER) * {_US_PER_S}"
+        f"(CAST(strftime('%s', substr({column}, 1, 19)) AS INTEGER) * {_US_PER_S}"
         f" + CAST(substr({column} || '.000000', 21, 6) AS INTEGER))"
     )

@@ -42,7 +42,7 @@ class _CouldNotLook(click.ClickException):
 @click.option(
     "--older-than", "min_age_s", metavar="AGE", callback=age_s, default="60s",
     show_default=True,
-    help="Report only what began before that, where the time is known.",
+    help="Report only what began before that, where the time is known; 0s: report all.",
 )  # fmt: skip
 @click.option(
     "--rate", type=click.FloatRange(0, min_open=True), default=20.0, show_default=True,

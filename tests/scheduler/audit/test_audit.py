@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,22 @@ def test_cloud_that_agrees_has_no_findings(tmp_path: Path, follows: bool) -> Non
         report = cloud.audit()
         assert report.findings == []
         assert report.n_hosts == len(cloud.hosts) + 1
+
+
+def test_fault_that_a_faster_clock_wrote_is_found(tmp_path: Path) -> None:
+    with audited_cloud(tmp_path, 1, follows=True) as cloud:
+        consumer = cloud.uuid()
+        cloud.hold(consumer, {cloud.hosts["node0"]: {"VCPU": 1}})
+        with contextlib.closing(sqlite3.connect(tmp_path / "placement.sqlite")) as db:
+            ahead = "strftime('%Y-%m-%d %H:%M:%f000', 'now', '5 seconds')"
+            written = f"created_at = {ahead}, updated_at = {ahead}"
+            db.execute(
+                f"UPDATE allocations SET {written} WHERE consumer_id = ?",
+                [consumer],
+            )
+            db.commit()
+        assert _found(cloud.audit()) == {(Kind.LEFTOVER, consumer)}
+        assert _found(cloud.audit(min_age_s=0.001)) == set()
 
 
 class _UntilDecided(SystemWaiter):
