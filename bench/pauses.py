@@ -6,7 +6,7 @@ the source push, which writes its store, and the garbage collector runs. A watch
 sleeps a millisecond at a time wakes late if another thread holds the interpreter, as
 happens in code in C that does not release it. A hold is as long as the watcher was
 late, without the time for which the watcher waited for a CPU, and at most as long as
-the thread ran meanwhile: what other processes of a busy machine take does not count.
+the thread ran in that time: what other processes of a busy machine take does not count.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Hold:
     Attributes
     ----------
     collected : str
-        The oldest generation that was collected meanwhile; or `NONE`.
+        The oldest generation that was collected in that time; or `NONE`.
     stack : str
         Where the thread was right after it, the innermost call first.
     """

@@ -72,14 +72,7 @@ def _lazily(value: msgspec.Raw) -> Any:  # noqa: ANN401 - JSON's own types
         case b"{":
             return _LazyMembers(_decode_members(value))
         case _:
-            return _decode_raw(value)
-
-
-def _decode_raw(value: msgspec.Raw) -> Any:  # noqa: ANN401 - JSON's own types
-    try:
-        return _decode(value)
-    except (msgspec.MsgspecError, UnicodeError):
-        return json.loads(bytes(value))
+            return loads(bytes(value))
 
 
 class _LazyItems(Sequence[Any]):
@@ -99,11 +92,11 @@ class _LazyItems(Sequence[Any]):
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            return list(map(_decode_raw, self._items[index]))
-        return _decode_raw(self._items[index])
+            return [loads(bytes(item)) for item in self._items[index]]
+        return loads(bytes(self._items[index]))
 
     def __iter__(self) -> Iterator[Any]:
-        return map(_decode_raw, self._items)
+        return (loads(bytes(item)) for item in self._items)
 
 
 class _LazyMembers(Mapping[str, Any]):
@@ -116,7 +109,7 @@ class _LazyMembers(Mapping[str, Any]):
         return len(self._members)
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - JSON's own types
-        return _decode_raw(self._members[name])
+        return loads(bytes(self._members[name]))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._members)

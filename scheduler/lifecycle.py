@@ -134,10 +134,8 @@ class Lifecycle:
         ):
             return
         usable_mb = hosts.total_usable_ram_mb * hosts.ram_allocation_ratio
-        memory_mb, vcpus = (
-            float(usable_mb.max()),
-            float((hosts.vcpus_total * hosts.cpu_allocation_ratio).max()),
-        )
+        memory_mb = float(usable_mb.max())
+        vcpus = float((hosts.vcpus_total * hosts.cpu_allocation_ratio).max())
         large_flavors = sorted(
             {
                 flavor.name or "(no name)"

@@ -17,15 +17,12 @@ import os_resource_classes as orc
 from oslo_config import cfg
 
 from ..objects import InstanceGroup, RequestSpec
-from ..scheduler.candidates import AllocationRequest
-from ..scheduler.drivers.decision import Decision
+from ..scheduler.candidates import AllocationRequest, amounts_by_class
 from ..scheduler.drivers.decision_log import DecisionLog
 from ..scheduler.drivers.instances import Assignment
 from ..scheduler.drivers.parts import Parts
 from ..scheduler.drivers.plugins import load_plugin_set
-from ..scheduler.drivers.prepared import Caller
 from ..scheduler.drivers.record import DecisionRecord
-from ..scheduler.errors import InvalidRequest, NoValidHost
 from ..scheduler.hosts import HostRecord, HostTable
 from ..scheduler.placement.allocations.journal import Journal
 from ..scheduler.placement.allocations.orphans import Orphans
@@ -36,7 +33,7 @@ from ..scheduler.placement.providers import (
     ProviderTable,
     ProviderView,
 )
-from ..scheduler.planner.cloud import GrantedClaims, TableCandidates, amounts_of
+from ..scheduler.planner.cloud import TableCandidates, decide_granted
 from ..scheduler.seeding import providers as providers_of
 from ..scheduler.sources.base import BaseHostSource
 from ..scheduler.sources.inventory import Inventory, InventoryHost
@@ -226,31 +223,11 @@ class SimulatedCloud:
         if spec.instance_group is not None:
             group_uuid = str(spec.instance_group.uuid)
             spec = self._with_members(spec, spec.instance_group, group_uuid)
-        record = DecisionRecord(
-            request_id=None,
-            instance_uuids=tuple(uuids),
-            n_instances=len(uuids),
-            started_at=self.now,
-            project_id=spec.project_id,
-            n_known_hosts=len(self.table),
-        )
-        claims = GrantedClaims()
-        decision = Decision(
-            self._parts,
-            Caller(request_id=None, project_id=spec.project_id),
-            spec,
-            uuids,
-            record,
-            return_alternates=False,
-            recorded=claims,
-        )
-        try:
-            with decision.concluding():
-                decision.run()
-        except (NoValidHost, InvalidRequest):
+        record, granted = decide_granted(self._parts, spec, uuids)
+        if not granted:
             return record
         for instance_uuid in uuids:
-            self._count(instance_uuid, *claims.granted[instance_uuid])
+            self._count(instance_uuid, *granted[instance_uuid])
         if group_uuid:
             self._members[group_uuid].update(uuids)
         return record
@@ -269,7 +246,7 @@ class SimulatedCloud:
     def _count(
         self, instance_uuid: str, assignment: Assignment, request: AllocationRequest
     ) -> None:
-        amounts = amounts_of(request)
+        amounts = amounts_by_class(request)
         self._providers.add_used(amounts)
         node_uuid = assignment.value("uuid")
         self.table.claims.consume(node_uuid, instance_uuid, assignment.consumption)

@@ -5,8 +5,8 @@
     Placement ─▶ PlacementState: providers, consumers ────────────────┼─▶ findings
     source ─▶ fates of the consumers that are on no host ─────────────┘
 
-Both are read twice, some seconds apart: only what both looks find is reported, so that
-requests in progress are no findings. Nothing is written.
+Both are read twice, some seconds apart: only what both comparisons find is reported, so
+that requests in progress are no findings. Nothing is written.
 """
 
 from .auditing import AuditReport, audit

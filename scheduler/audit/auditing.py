@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An audit: two looks at the source and at Placement, and what both find."""
+"""An audit: the source and Placement, compared twice, and what both times differs."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def audit(
     Parameters
     ----------
     pause_s : float
-        Seconds between the two looks. There is no second one after a clean first one.
+        Seconds between the two comparisons. One without a difference is the only one.
     min_age_s : float
         What is known to have begun later than so many seconds ago is not reported. 0
         reports all: the database's clock may be ahead of this one.
@@ -108,17 +108,17 @@ def audit(
         stack.callback(cloud_reader.close)
         reader = _placement_reader(conf, stack, waiter, rate, note)
         suspected, notes = _suspected(conf)
-        cloud, state, findings, is_fate_known = _look(
+        cloud, state, findings, is_fate_known = _compare_once(
             cloud_reader, reader.read, suspected
         )
         if findings:
             note(
-                f"{len(findings):,} differences at the first look; the second one, in "
-                f"{pause_s:g} s, shows which of them stay"
+                f"{len(findings):,} differences in the first comparison; the second "
+                f"one, in {pause_s:g} s, shows which of them stay"
             )
             waiter.sleep(pause_s)
             before, uuids = state, {finding.subject for finding in findings}
-            _, _, again, _ = _look(
+            _, _, again, _ = _compare_once(
                 cloud_reader,
                 lambda aggregates: reader.reread(before, uuids, aggregates),
                 suspected,
@@ -159,7 +159,7 @@ def audit(
     )
 
 
-def _look(
+def _compare_once(
     cloud_reader: CloudReader,
     read_placement: Callable[[Collection[str]], PlacementState],
     suspected: Mapping[str, Collection[str]],
@@ -173,7 +173,7 @@ def _look(
     Parameters
     ----------
     subjects : collection of str, optional
-        The only subjects that the second look has to judge.
+        The only subjects that the second comparison has to judge.
     """
     cloud = cloud_reader.read()
     if not cloud.hosts:

@@ -67,7 +67,7 @@ class Finding:
     name : str
         The host of the subject; empty if it has none.
     evidence : str
-        What was compared; equal in two looks only if nothing changed between them.
+        What was compared; equal in two comparisons only if nothing changed in between.
     repair : tuple of str
         Commands in their order, and comments that begin with ``#``.
     since : float or None
@@ -86,7 +86,7 @@ class Finding:
 
     @property
     def identity(self) -> tuple[Kind, str, str, int | None]:
-        """What two looks must agree in: a consumer was not written between them."""
+        """What is equal in two comparisons if its consumer was not written between."""
         return self.kind, self.subject, self.evidence, self.generation
 
 

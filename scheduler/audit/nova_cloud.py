@@ -18,11 +18,13 @@ from ..clock import now_s
 from ..decoding import loads
 from ..errors import ConfigurationError, DatabaseUnavailable
 from ..failures import Failure
-from ..polling.polled_table import chunks
-from ..polling.times import microseconds
+from ..polling.polled_table import chunks, pages
+from ..polling.times import microseconds, seconds
 from ..sources.nova_db import schema
+from ..sources.nova_db.database_lookups import ON_NO_HOST
 from ..sources.nova_db.directory import DirectoryReader, fill_template
 from ..sources.nova_db.engines import Engines
+from ..sources.nova_db.polled_databases import API_OPTION, AS_API_DATABASE
 from .cloud import (
     Cloud,
     Fate,
@@ -33,16 +35,11 @@ from .cloud import (
     reported_totals,
 )
 
-_US_PER_S: Final = 1e6
-#: Rows that one statement reads, so that none exceeds [moorage] cell_timeout.
-_PAGE: Final = 20_000
 #: The states of migrations that have ended; "finished" waits for the user's
 #: confirmation (nova's migration_get_in_progress_by_host_and_node).
 _ENDED: Final = (
     "confirmed", "reverted", "error", "failed", "completed", "cancelled", "done"
 )  # fmt: skip
-#: The states of instances that, without a host and a task, use no allocation.
-_ON_NO_HOST: Final = ("error", "shelved_offloaded")
 
 _I: Final = schema.instances.c
 _M: Final = schema.migrations.c
@@ -145,7 +142,7 @@ class NovaReader:
         for cell in self._cells:
             with self._connected_to(cell) as connection:
                 node_of: dict[tuple[str, str], str] = {}
-                for row in _pages(connection, _NODES, _N.id):
+                for row in pages(connection, _NODES, _N.id):
                     totals = reported_totals(
                         row.hypervisor_type, row.vcpus, row.memory_mb, row.local_gb
                     )
@@ -154,14 +151,14 @@ class NovaReader:
                         row.uuid, row.host or "", row.hypervisor_hostname or "", totals
                     )
                 evacuated: dict[str, frozenset[str]] = {}
-                for row in _pages(connection, _MOVES, _M.id):
+                for row in pages(connection, _MOVES, _M.id):
                     if row.status != "done":
                         moving.update(filter(None, (row.uuid, row.instance_uuid)))
                         continue
                     left = node_of.get((row.source_compute, row.source_node))
                     before = evacuated.get(row.instance_uuid, frozenset())
                     evacuated[row.instance_uuid] = before | ({left} if left else set())
-                for row in _pages(connection, _ON_HOSTS, _I.id):
+                for row in pages(connection, _ON_HOSTS, _I.id):
                     node = node_of.get((row.host, row.node))
                     n_without_node += node is None
                     if row.task_state:
@@ -196,7 +193,7 @@ class NovaReader:
         )
 
     def fates(self, consumer_uuids: Collection[str]) -> Mapping[str, Fate]:
-        """Look up consumers among all rows, deleted ones included."""
+        """Return the fates of consumers, from all rows, deleted ones included."""
         fates: dict[str, Fate] = {}
         for cell in self._cells:
             with self._connected_to(cell) as connection:
@@ -207,7 +204,7 @@ class NovaReader:
                     fates[row.uuid] = Fate(
                         FateState.GONE if is_gone else FateState.IN_USE,
                         f"{of} {verb} as {row.status!r}",
-                        _seconds(row.changed_us),
+                        seconds(row.changed_us),
                     )
                 for row in _some(connection, _INSTANCES_OF, consumer_uuids):
                     known = fates.get(row.uuid)
@@ -262,8 +259,7 @@ class NovaReader:
             with self._engines.api().connect() as connection:
                 yield connection
         except Exception as e:  # oslo.db has exceptions of its own
-            advice = "It has to be that of nova's API database"
-            failure = Failure.of("[api_database] connection", url, e, advice)
+            failure = Failure.of(API_OPTION, url, e, AS_API_DATABASE)
             raise DatabaseUnavailable(f"{failure}") from e
 
     @contextlib.contextmanager
@@ -278,28 +274,14 @@ class NovaReader:
 
 def _fate_of_instance(row: Any, cell_name: str) -> Fate:  # noqa: ANN401 - a row
     """Return the fate of an instance that was not on a host when the cloud was read."""
-    since = _seconds(row.changed_us)
+    since = seconds(row.changed_us)
     if row.deleted:
         text = f"instance was deleted in cell {cell_name}"
         return Fate(FateState.GONE, text, since)
-    if not row.host and not row.task_state and row.vm_state in _ON_NO_HOST:
+    if not row.host and not row.task_state and row.vm_state in ON_NO_HOST:
         text = f"instance is {row.vm_state} and on no host, in cell {cell_name}"
         return Fate(FateState.GONE, text, since)
     return Fate(FateState.IN_USE, f"instance is {row.vm_state} in cell {cell_name}")
-
-
-def _pages(
-    connection: sa.Connection, query: sa.Select[Any], row_id: sa.Column[int]
-) -> Iterator[Any]:
-    """Yield a query's rows by ascending id, read page by page."""
-    last = -1
-    ordered = query.order_by(row_id).limit(_PAGE)
-    while True:
-        rows = connection.execute(ordered.where(row_id > last)).all()
-        yield from rows
-        if len(rows) < _PAGE:
-            return
-        last = rows[-1].id
 
 
 def _some(
@@ -307,7 +289,3 @@ def _some(
 ) -> Iterator[Any]:
     for chunk in chunks(uuids):
         yield from connection.execute(query, {"uuids": chunk})
-
-
-def _seconds(changed_us: int | None) -> float | None:
-    return None if changed_us is None else changed_us / _US_PER_S

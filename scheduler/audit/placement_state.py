@@ -22,13 +22,12 @@ from ..placement.client import PlacementClient
 from ..placement.database import schema
 from ..placement.database.engines import OPTION
 from ..placement.members import read_as
-from ..polling.times import microseconds
+from ..polling.polled_table import pages
+from ..polling.times import microseconds, seconds
 from ..waiting import Waiter
 
-_US_PER_S: Final = 1e6
 #: Providers whose rows one statement reads.
 _RANGE: Final = 500
-_PAGE: Final = 20_000
 #: The microversion from which a GET of a consumer has its type.
 _TYPED: Final = "1.38"
 #: GETs for each provider: inventories and allocations.
@@ -144,15 +143,12 @@ _HELD: Final = sa.select(
 _MEMBERS: Final = sa.select(_M.resource_provider_id, _G.uuid).where(
     _M.aggregate_id == _G.id
 )
-_CONSUMERS: Final = (
-    sa.select(_C.id, _C.uuid, _C.generation, schema.consumer_types.c.name)
-    .select_from(
-        schema.consumers.outerjoin(
-            schema.consumer_types, _C.consumer_type_id == schema.consumer_types.c.id
-        )
+_CONSUMERS: Final = sa.select(
+    _C.id, _C.uuid, _C.generation, schema.consumer_types.c.name
+).select_from(
+    schema.consumers.outerjoin(
+        schema.consumer_types, _C.consumer_type_id == schema.consumer_types.c.id
     )
-    .order_by(_C.id)
-    .limit(_PAGE)
 )
 
 
@@ -227,13 +223,8 @@ def _read(connection: sa.Connection) -> PlacementState:
     for provider_id, aggregate in connection.execute(_MEMBERS):
         members[provider_id].add(aggregate)
     details: dict[str, tuple[int, str | None]] = {}
-    last = -1
-    while True:
-        page = connection.execute(_CONSUMERS.where(_C.id > last)).all()
-        details.update((row.uuid, (row.generation, row.name)) for row in page)
-        if len(page) < _PAGE:
-            break
-        last = page[-1].id
+    for row in pages(connection, _CONSUMERS, _C.id):
+        details[row.uuid] = row.generation, row.name
     providers = {}
     for row_id, row in rows.items():
         parent, root = rows.get(row.parent_provider_id), rows.get(row.root_provider_id)
@@ -244,19 +235,15 @@ def _read(connection: sa.Connection) -> PlacementState:
             row.uuid if root is None else root.uuid,
             totals.get(row_id, {}),
             frozenset(members.get(row_id, ())),
-            _seconds(changed_us.get(row_id)),
+            seconds(changed_us.get(row_id)),
         )
     consumers = {}
     for uuid, resources in held.items():
         generation, consumer_type = details.get(uuid, (None, None))
         consumers[uuid] = HeldAllocations(
-            resources, generation, consumer_type, _seconds(written_us[uuid])
+            resources, generation, consumer_type, seconds(written_us[uuid])
         )
     return PlacementState(providers, consumers)
-
-
-def _seconds(at_us: int | None) -> float | None:
-    return at_us / _US_PER_S if at_us else None
 
 
 # -- over the API ----------------------------------------------------------------------

@@ -15,6 +15,7 @@ from .offer import (
     DerivedData,
     Offer,
     QueryOffer,
+    amounts_by_class,
     resources_of,
 )
 from .rows import (
@@ -50,6 +51,7 @@ __all__ = [
     "ProviderCoder",
     "QueryOffer",
     "Rows",
+    "amounts_by_class",
     "empty_candidates",
     "indices_within",
     "resources_of",

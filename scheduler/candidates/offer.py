@@ -16,7 +16,7 @@ import functools
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -153,6 +153,15 @@ def resources_of(request: AllocationRequest) -> dict[str, Mapping[str, int]]:
     """Return {provider UUID: {resource class: amount}} of an allocation request."""
     allocations = request["allocations"]
     return {uuid: part["resources"] for uuid, part in allocations.items()}
+
+
+def amounts_by_class(request: AllocationRequest) -> dict[str, dict[str, int]]:
+    """Return {resource class: {provider UUID: amount}} of an allocation request."""
+    amounts = defaultdict[str, dict[str, int]](dict)
+    for provider, resources in resources_of(request).items():
+        for name, amount in resources.items():
+            amounts[name][provider] = amount
+    return amounts
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -84,7 +84,7 @@ class DecisionLog:
         record.request = None
         level = logging.WARNING if record.outcome is Outcome.FAILED else logging.INFO
         if LOG.isEnabledFor(level):
-            # The logging module formats the record, and catches any error meanwhile.
+            # The logging module formats the record, and catches any error of it.
             as_data = {"decision": _Data(record)}
             LOG.log(level, "Decision %s", _Line(record), extra={"extra": as_data})
 

@@ -57,8 +57,8 @@ _SPLIT: Final = (
 )
 #: Why nothing is counted without a copy of the providers.
 NO_PROVIDERS: Final = (
-    "The capacity is computed from Placement's providers in memory, which this process "
-    "does not have: set [placement_database] connection"
+    "It is computed from Placement's providers in memory, which this process does not "
+    "have: set [placement_database] connection"
 )
 
 

@@ -314,9 +314,9 @@ def _count_after(
     n_later = np.zeros(n_rows, np.int64)
     n_later[later_matches.roots] = _MANY
     for slot in later_matches.matches.slots:
-        # Which of several providers the earlier claims took from is not known: then
-        # nothing is subtracted from one of them, but the claims from all together if
-        # each claim had to take from one of them.
+        # Where the slot has one provider, the first claims took their amounts from it.
+        # Where it has several, it is unknown which of them a claim used: no provider's
+        # room is reduced, but the grants of all of them are, by one for each claim.
         is_single = slot.n_options(n_rows) == 1
         n_before = counts.n_claims * is_single
         taken = [

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..candidates import CandidatesQuery, DerivedData, Offer, resources_of
+from ..candidates import CandidatesQuery, DerivedData, Offer, amounts_by_class
 from ..drivers.filter_chain import collect_limits, filter_hosts
 from ..drivers.instances import consumption_of, consumption_on_host
 from ..drivers.parts import Parts
@@ -109,11 +109,7 @@ class ClaimLoop:
             return None
         limits = collect_limits(self._filters, passed, 0, spec_obj, is_rebuild=False)
         request = offer.request(candidate)
-        amounts: dict[str, dict[str, int]] = {}
-        for provider, resources in resources_of(request).items():
-            for name, amount in resources.items():
-                amounts.setdefault(name, {})[provider] = amount
-        table.add_used(amounts)
+        table.add_used(amounts_by_class(request))
         consumption = consumption_on_host(
             self._consumption, limits, request["mappings"]
         )

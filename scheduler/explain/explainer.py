@@ -120,7 +120,7 @@ class Explainer:
         parts, view = self._parts(), self._providers()
         parts.source.refresh_if_stale(parts.table)
         if view is None:
-            raise NoProviders(NO_PROVIDERS.replace("The capacity is", "Plans are", 1))
+            raise NoProviders(NO_PROVIDERS)
         return parts, view
 
     def now(self) -> float:

@@ -315,19 +315,6 @@ class HostBatch:
             results[code] = function(values[code])
         return results[codes]
 
-    def any_value_in_table(
-        self, name: str, function: Callable[[Any], bool], *, cache_key: Hashable
-    ) -> bool:
-        """Return whether `function` is true for any value of an interned column.
-
-        The value may be that of any host, in this batch or not, or of a former host. So
-        only False is conclusive: no host has such a value. See `map_distinct` for
-        `cache_key`.
-        """
-        return bool(
-            self._view.interners[name].map_values(cache_key, function, bool).any()
-        )
-
     def matches(self, name: str, values: Collection[Any]) -> Mask:
         """Return where an interned column has one of these values, shape (n,)."""
         interner = self._view.interners[name]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
@@ -17,6 +16,7 @@ from ..candidates import (
     CandidatesQuery,
     DerivedData,
     QueryOffer,
+    amounts_by_class,
     resources_of,
 )
 from ..drivers.claims.checks import Refusal
@@ -85,13 +85,50 @@ class GrantedClaims(RecordedClaims):
         return super().after(assignment, answer, eligible)
 
 
-def amounts_of(request: AllocationRequest) -> Mapping[str, Mapping[str, int]]:
-    """Return what an allocation request uses, by resource class and provider."""
-    amounts = defaultdict[str, dict[str, int]](dict)
-    for provider, resources in resources_of(request).items():
-        for name, amount in resources.items():
-            amounts[name][provider] = amount
-    return amounts
+def decide_granted(
+    parts: Parts, spec: RequestSpec, uuids: Sequence[str]
+) -> tuple[DecisionRecord, Mapping[str, tuple[Assignment, AllocationRequest]]]:
+    """Decide a request whose claims are all granted; nothing is counted.
+
+    Returns
+    -------
+    record : DecisionRecord
+        With the outcome `SELECTED` or `NO_VALID_HOST`, and the reason of the latter.
+    granted : mapping
+        By instance: its host with what it consumes there, and the allocation request;
+        empty: no host was found.
+
+    Raises
+    ------
+    SchedulerError
+        A component failed.
+    """
+    project_id = set_field(spec, "project_id")
+    record = DecisionRecord(
+        request_id=None,
+        instance_uuids=tuple(uuids),
+        n_instances=len(uuids),
+        started_at=parts.clock(),
+        project_id=project_id,
+        n_known_hosts=len(parts.table),
+    )
+    claims = GrantedClaims()
+    decision = Decision(
+        parts,
+        Caller(request_id=None, project_id=project_id),
+        spec,
+        uuids,
+        record,
+        return_alternates=False,
+        recorded=claims,
+    )
+    try:
+        with decision.concluding():
+            decision.run()
+    except (NoValidHost, InvalidRequest) as e:
+        record.reason = record.reason or str(e)
+        return record, {}
+    return record, claims.granted
 
 
 class TableCandidates(ViewCandidates):
@@ -310,27 +347,10 @@ class PlannedCloud:
             A component failed.
         """
         uuid = str(spec.instance_uuid)
-        caller = Caller(request_id=None, project_id=set_field(spec, "project_id"))
-        record = DecisionRecord(
-            None, (uuid,), 1, self.parts.clock(), n_known_hosts=len(self.table)
-        )
-        claims = GrantedClaims()
-        decision = Decision(
-            self.parts,
-            caller,
-            spec,
-            [uuid],
-            record,
-            return_alternates=False,
-            recorded=claims,
-        )
-        try:
-            with decision.concluding():
-                decision.run()
-        except (NoValidHost, InvalidRequest) as e:
-            record.reason = record.reason or str(e)
+        record, granted = decide_granted(self.parts, spec, [uuid])
+        if not granted:
             return DecidedMove(spec, record, None, None)
-        move = DecidedMove(spec, record, *claims.granted[uuid])
+        move = DecidedMove(spec, record, *granted[uuid])
         if not is_named or not self._uses_shared(move):
             return move
         destination = set_field(spec, "requested_destination")
@@ -368,7 +388,7 @@ class PlannedCloud:
         assignment = move.assignment
         assert assignment is not None
         assert move.request is not None
-        self._providers.add_used(amounts_of(move.request))
+        self._providers.add_used(amounts_by_class(move.request))
         claims, uuid = self.table.claims, assignment.instance_uuid
         claims.consume(assignment.value("uuid"), uuid, assignment.consumption)
         claims.end_builds(assignment.value("host"), [uuid])

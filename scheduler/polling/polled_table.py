@@ -24,9 +24,8 @@ from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
-from .times import UtcMicroseconds, microseconds
+from .times import US_PER_S, UtcMicroseconds, microseconds
 
-US_PER_S: Final = 1_000_000
 #: Seconds in which a row may change again with the same time: times may be whole
 #: seconds, and the row is committed later.
 _HOT_S: Final = 3.0
@@ -34,6 +33,8 @@ _HOT_S: Final = 3.0
 _SKEW_S: Final = 7.0
 #: Parameters of one statement; SQLite takes at most 32,766.
 _CHUNK: Final = 1000
+#: Rows that one statement reads, so that none exceeds [moorage] cell_timeout.
+_PAGE: Final = 20_000
 #: A prime, and the number of different weights of ids: sums of checksums are int64.
 _MODULUS: Final = 2**31 - 1
 _WEIGHTS: Final = 1009
@@ -287,3 +288,23 @@ def chunks(values: Iterable[T]) -> Iterator[list[T]]:
     iterator = iter(values)
     while chunk := list(itertools.islice(iterator, _CHUNK)):
         yield chunk
+
+
+def pages(
+    connection: sa.Connection, query: sa.Select[Any], row_id: sa.Column[int]
+) -> Iterator[Any]:
+    """Yield a query's rows by ascending id, read page by page.
+
+    Parameters
+    ----------
+    row_id
+        The column ``id``, which the query selects.
+    """
+    last = -1
+    ordered = query.order_by(row_id).limit(_PAGE)
+    while True:
+        rows = connection.execute(ordered.where(row_id > last)).all()
+        yield from rows
+        if len(rows) < _PAGE:
+            return
+        last = rows[-1].id

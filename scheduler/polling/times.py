@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
@@ -13,7 +14,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 _MICROSECOND = datetime.timedelta(microseconds=1)
-_US_PER_S = 1_000_000
+US_PER_S: Final = 1_000_000
 
 
 class UtcMicroseconds(sa.types.TypeDecorator[int]):
@@ -38,6 +39,11 @@ class microseconds(functions.GenericFunction[int]):
     inherit_cache = True
 
 
+def seconds(at_us: int | None) -> float | None:
+    """Return a time of `microseconds` in seconds; None: it is unknown, or zero."""
+    return at_us / US_PER_S if at_us else None
+
+
 @compiles(microseconds, "mysql")
 @compiles(microseconds, "mariadb")
 def _in_mysql(element: microseconds, compiler: SQLCompiler, **kw: object) -> str:
@@ -50,7 +56,7 @@ def _in_mysql(element: microseconds, compiler: SQLCompiler, **kw: object) -> str
 @compiles(microseconds, "postgresql")
 def _in_postgresql(element: microseconds, compiler: SQLCompiler, **kw: object) -> str:
     column = compiler.process(element.clauses, **kw)
-    return f"CAST(EXTRACT(EPOCH FROM {column}) * {_US_PER_S} AS BIGINT)"
+    return f"CAST(EXTRACT(EPOCH FROM {column}) * {US_PER_S} AS BIGINT)"
 
 
 @compiles(microseconds, "sqlite")
@@ -58,6 +64,6 @@ def _in_sqlite(element: microseconds, compiler: SQLCompiler, **kw: object) -> st
     column = compiler.process(element.clauses, **kw)
     # Without the fraction, as strftime rounds 10.9995 to the eleventh second.
     return (
-        f"(CAST(strftime('%s', substr({column}, 1, 19)) AS INTEGER) * {_US_PER_S}"
+        f"(CAST(strftime('%s', substr({column}, 1, 19)) AS INTEGER) * {US_PER_S}"
         f" + CAST(substr({column} || '.000000', 21, 6) AS INTEGER))"
     )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MAX_SHOWN: Final = 20
 
 
-class _CouldNotLook(click.ClickException):
+class _AuditFailed(click.ClickException):
     """Raised when the source or Placement cannot be read."""
 
     exit_code = 2
@@ -37,7 +37,7 @@ class _CouldNotLook(click.ClickException):
 @click.option(
     "--pause", "pause_s", type=click.FloatRange(0), default=10.0, show_default=True,
     metavar="SECONDS",
-    help="The time between the two looks: what only one of them finds is not reported.",
+    help="The time between two comparisons: what only one finds is not reported.",
 )  # fmt: skip
 @click.option(
     "--older-than", "min_age_s", metavar="AGE", callback=age_s, default="60s",
@@ -111,11 +111,11 @@ def _audited(
             note=lambda text: click.echo(text, err=True),
         )
     except (SchedulerError, OSError) as e:
-        _fail(f"The audit could not look: {e}")
+        _fail(f"The audit failed: {e}")
 
 
 def _fail(text: str) -> NoReturn:
-    raise _CouldNotLook(safe(one_line(text), 600))
+    raise _AuditFailed(safe(one_line(text), 600))
 
 
 def _to_dict(report: AuditReport) -> dict[str, Any]:

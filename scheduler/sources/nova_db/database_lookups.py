@@ -6,7 +6,6 @@ Server groups, flavors, build requests, and where instances and services are.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 from collections import defaultdict
@@ -23,6 +22,7 @@ from ...decoding import loads
 from ...errors import InvalidRequest
 from ...failures import Failure, cause_of
 from ...instances import InstanceLocation, InstanceState
+from ...polling.polled_table import chunks
 from ..base import (
     BaseHostSource,
     BuildRequestUnavailable,
@@ -82,8 +82,6 @@ def _boot_volumes(primitive: Any) -> Iterator[str]:  # noqa: ANN401 - JSON's own
 #: Longest request spec that is read: one with many networks and devices has some dozens
 #: of kilobytes.
 _MAX_SPEC: Final = 1 << 20
-#: Instances whose request specs are read by one query.
-_N_SPECS: Final = 500
 _REQUESTS: Final = schema.request_specs.c
 _REQUESTS_OF: Final = sa.select(_REQUESTS.instance_uuid, _REQUESTS.spec).where(
     _REQUESTS.instance_uuid.in_(sa.bindparam("uuids", expanding=True)),
@@ -99,8 +97,7 @@ def read_requests(
     One that cannot be read is logged and left out.
     """
     requests: dict[str, RequestSpec] = {}
-    remaining = iter(instance_uuids)
-    while uuids := list(itertools.islice(remaining, _N_SPECS)):
+    for uuids in chunks(instance_uuids):
         for row in connection.execute(_REQUESTS_OF, {"uuids": uuids}):
             try:
                 spec = Serializer().deserialize_entity(None, loads(row.spec))
@@ -249,7 +246,7 @@ class GroupReader:
 
 #: The vm_states in which an instance without a host and without a task gets a host only
 #: by a new request.
-_ON_NO_HOST: Final = ("error", "shelved_offloaded")
+ON_NO_HOST: Final = ("error", "shelved_offloaded")
 
 
 class DatabaseLookups(BaseHostSource):
@@ -325,7 +322,7 @@ class DatabaseLookups(BaseHostSource):
                 return InstanceLocation(InstanceState.GONE)
             if row.host:
                 return InstanceLocation(InstanceState.ON_HOST, row.host, has_no_task)
-            if has_no_task and row.vm_state in _ON_NO_HOST:
+            if has_no_task and row.vm_state in ON_NO_HOST:
                 return InstanceLocation(InstanceState.GONE)
         if state is InstanceState.PENDING:
             state = self._state_without_host(instance_uuid)

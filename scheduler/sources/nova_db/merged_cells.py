@@ -11,6 +11,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, Final, Generic, TypeVar
 
 from ...hosts import COLUMNS, HostTable
+from ...polling.times import US_PER_S
 from .changes import CellChanges
 from .nodes import Node
 from .services import SERVICE_COLUMNS, ComputeService
@@ -22,7 +23,6 @@ _SKEW_S: Final = 5.0
 #: Seconds in which a compute writes its usage after it accepted an instance: it writes
 #: its usage next, under the same lock.
 _WRITTEN_S: Final = 5.0
-_US_PER_S: Final = 1e6
 
 _NO_INSTANCES: Final[frozenset[str]] = frozenset()
 
@@ -291,7 +291,7 @@ class MergedCells:
             written_us = node.version_us
             if (
                 written_us is None
-                or written_us / _US_PER_S < claim.claimed_at - _SKEW_S
+                or written_us / US_PER_S < claim.claimed_at - _SKEW_S
                 or node.seen_at < claim.claimed_at
             ):
                 continue

@@ -20,7 +20,6 @@ from ...hosts.pci import NO_POOLS
 from ...hosts.record import NO_STATS
 
 _MIB_PER_GIB: Final = 1024
-_US_PER_S: Final = 1e6
 #: Amounts from this one on are rejected, so that sums of amounts fit an int64.
 _MAX_AMOUNT: Final = 2**53
 #: Maximum texts in each cache: many hosts report equal texts.

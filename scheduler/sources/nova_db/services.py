@@ -11,13 +11,12 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 
 from ...polling.polled_table import (
-    US_PER_S,
     ChangedRows,
     PolledTable,
     TableQueries,
     chunks,
 )
-from ...polling.times import microseconds
+from ...polling.times import US_PER_S, microseconds
 from ..base import ServiceState
 from .schema import services
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import heapq
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -161,12 +162,12 @@ def times_bar(times_ms: Mapping[str, float]) -> TimesBar:
     """Return the picture of the times of a decision."""
     step_times = {name: ms for name, ms in times_ms.items() if name not in _SUMS}
     total = max(times_ms.get("total", 0.0), sum(step_times.values()))
-    by_ms = sorted(step_times, key=lambda name: -step_times[name])
-    longest = {
-        name for name in by_ms[: N_COLORS - 1]
-        if step_times[name] >= max(total * _MIN_SHOWN, 1e-9)
-    }  # fmt: skip
-    shown = [(name, ms) for name, ms in step_times.items() if name in longest]
+    longest = heapq.nlargest(N_COLORS - 1, step_times, key=step_times.__getitem__)
+    shown = [
+        (name, ms)
+        for name, ms in step_times.items()
+        if name in longest and ms > total * _MIN_SHOWN
+    ]
     steps = [(name, f"w{color}", ms) for color, (name, ms) in enumerate(shown)]
     other_ms = total - sum(ms for _, ms in shown)
     if other_ms > 0:

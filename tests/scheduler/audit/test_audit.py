@@ -45,7 +45,7 @@ def test_fault_that_a_faster_clock_wrote_is_found(tmp_path: Path) -> None:
 
 
 class _UntilDecided(SystemWaiter):
-    """Makes the pause between two looks last until requests have changed something."""
+    """Pauses between two comparisons until requests have changed something."""
 
     def __init__(self, decided: list[str]) -> None:
         self._decided = decided

@@ -71,7 +71,7 @@ def test_cell_that_does_not_answer_is_no_finding(
     broken.write_text(text.replace(cloud.nova.connections["api"], "sqlite:////no/api"))
     result = _run(broken, status=2)
     [line] = result.stderr.splitlines()
-    assert line.startswith("Error: The audit could not look: [api_database] connection")
+    assert line.startswith("Error: The audit failed: [api_database] connection")
     assert result.stdout == ""
 
 

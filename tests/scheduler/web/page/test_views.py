@@ -339,7 +339,7 @@ def test_host_without_providers_in_memory_says_what_is_unknown(
     parts = api.scheduler.parts
     client = Client(make_app(Answers(Explainer(lambda: parts), api.store)))
     text = _elements(client.get(f"/hosts/{NAMES[1]}")).text
-    assert "recent flavors fit is unknown: The capacity is computed from" in text
+    assert "recent flavors fit is unknown: It is computed from" in text
     assert "MEMORY_MB" in text  # read from Placement
 
 
