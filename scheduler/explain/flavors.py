@@ -108,8 +108,8 @@ def requests_of_decisions(stored: Iterable[RequestSpec]) -> list[FlavorRequest]:
     """Return a request for each distinct flavor of stored requests.
 
     Volume-backed boots of a flavor, which need no root disk, have a separate request. A
-    returned request has the flavor, the NUMA cells and the flavor's PCI devices of a
-    stored request, without the image, ports, hints, server groups, zones and hosts. A
+    returned request has the flavor, its NUMA cells, and its PCI devices as a stored
+    request has them, without the image, ports, hints, server groups, zones and hosts. A
     stored request whose flavor lacks a field was refused, and is omitted here.
     """
     requests: dict[Hashable, FlavorRequest] = {}
@@ -136,7 +136,6 @@ def _identity(flavor: Flavor) -> Hashable:
 def _request_anywhere(flavor: Flavor, spec_obj: RequestSpec) -> RequestSpec:
     request = request_of_flavor(flavor).spec_obj
     request.is_bfv = bool(set_field(spec_obj, "is_bfv"))
-    request.numa_topology = set_field(spec_obj, "numa_topology")
     pci_requests = set_field(set_field(spec_obj, "pci_requests"), "requests") or ()
     aliases = [
         pci_request

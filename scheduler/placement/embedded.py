@@ -138,7 +138,6 @@ class EmbeddedPlacement:
 
     def __init__(self, database: str = MEMORY, *, is_reader: bool = False) -> None:
         """Open the database: 2 s the first time in a process (imports), then 0.05 s."""
-        _require_placement()
         if not _process_lock.acquire(blocking=False):
             raise ConfigurationError(
                 "An embedded Placement is open in this process already, and Placement "
@@ -147,6 +146,8 @@ class EmbeddedPlacement:
         self._undo: list[Callable[[], object]] = [_process_lock.release]
         self._guard = threading.Lock()
         try:
+            self._quiet_loggers()  # alembic logs each plugin when it is imported
+            _require_placement()
             self._open(database, is_reader=is_reader)
         except BaseException:
             self.close()
@@ -187,7 +188,6 @@ class EmbeddedPlacement:
             database = os.path.realpath(database)
             self._undo.append(files.lock(database).close)
             connection = files.connection_url(database, files.SingleConnection)
-        self._quiet_loggers()
         conf = files.make_conf(connection)
         manager = files.patch_database(conf, self._undo)
         remedy = files.READER_REMEDY if is_reader else files.WRITER_REMEDY
@@ -211,9 +211,6 @@ class EmbeddedPlacement:
 
 
 def _require_placement() -> None:
-    logger = logging.getLogger("alembic")  # it logs each plugin when imported
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.WARNING)
     try:
         import placement.deploy  # noqa: F401 -- imported for a clear error message
     except ImportError as e:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -58,8 +59,10 @@ class ApiClient:
         self.now = now
         self._url = url.rstrip("/")
         self._session = requests.Session()
-        # A proxy cannot reach the loopback interface of this machine.
-        self._session.trust_env = urlsplit(url).hostname not in _LOCAL
+        if urlsplit(url).hostname in _LOCAL:
+            # A proxy cannot reach this machine's loopback interface.
+            self._session.trust_env = False
+            self._session.verify = os.environ.get("REQUESTS_CA_BUNDLE") or True
         if token:
             self._session.headers["X-Auth-Token"] = token
 

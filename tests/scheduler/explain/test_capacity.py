@@ -142,6 +142,18 @@ def test_a_stored_request_whose_flavor_lacks_fields_is_left_out() -> None:
     assert found.spec_obj.flavor.name == whole.flavor.name
 
 
+def test_cells_of_an_image_are_not_those_of_the_flavor() -> None:
+    pinned = request(vcpus=2, root_gb=0).flavor
+    pinned.extra_specs = {"hw:cpu_policy": "dedicated", "hw:numa_nodes": "1"}
+    stored = request(vcpus=2, root_gb=0)
+    stored.numa_topology = request_of_flavor(pinned).spec_obj.numa_topology
+    [plain] = requests_of_decisions([stored])
+    assert plain.spec_obj.numa_topology is None
+    stored.flavor = pinned
+    [with_cells] = requests_of_decisions([stored])
+    assert len(with_cells.spec_obj.numa_topology.cells) == 1
+
+
 def test_volume_backed_boots_of_a_flavor_need_no_root_disk() -> None:
     boots = [request(root_gb=1000, is_bfv=is_bfv) for is_bfv in (False, True, True)]
     with packed_cloud(0) as scheduler:
