@@ -88,7 +88,7 @@ class GroupCheck(ClaimCheck):
         self._has_released = False
         #: The nodes of the hosts on which a claim was released in the current round.
         self._avoided_nodes: frozenset[str] = frozenset()
-        #: The providers of the host on which a member of this request keeps its claim.
+        #: The nodes of the host on which a member of this request keeps its claim.
         self._kept_on: frozenset[str] = frozenset()
 
     def may_try(self, assignment: Assignment) -> bool:
@@ -128,54 +128,45 @@ class GroupCheck(ClaimCheck):
         with self._record.timed("group"):
             if not self._other_members:
                 return None
-            granted = self._offer.request(assignment.candidate)["allocations"].keys()
-            if self._may_keep(assignment, granted):
+            if self._may_keep(assignment):
                 return None
         return Refusal(RELEASED, [MEMBER_CLAIMED_FIRST], Excluded.NOTHING)
 
-    def _may_keep(self, assignment: Assignment, granted: Set[str]) -> bool:
-        """Return whether an instance may keep its claim.
-
-        Parameters
-        ----------
-        granted : set of str
-            The UUIDs of the providers that have the allocations of the instance.
-        """
+    def _may_keep(self, assignment: Assignment) -> bool:
+        """Return whether an instance may keep its claim."""
         uuid, node_uuid = assignment.instance_uuid, assignment.value("uuid")
         host = assignment.value("host")
         # Resources of other providers, such as shared storage, do not identify a host.
-        providers = self._nodes_beside([node_uuid])
-        if node_uuid not in granted:
-            providers = frozenset(granted)
+        nodes = self._nodes_beside([node_uuid])
         if self._policy == ANTI_AFFINITY:
             members_on_host = {
                 u for u, hosts in self._known_hosts.items() if host in hosts
             }
             counted_members = members_on_host | self._requested
+            granted = self._offer.request(assignment.candidate)["allocations"]
+            uses_node = node_uuid in granted
             is_kept = self._is_unopposed(
-                uuid, lambda: self._too_many_on(providers, counted_members)
+                uuid, lambda: self._too_many_on(nodes, counted_members, uses_node)
             )
-            self._avoided_nodes |= frozenset() if is_kept else providers
+            self._avoided_nodes |= frozenset() if is_kept else nodes
             return is_kept
-        if self._has_hosts or self._kept_on & providers:
+        if self._has_hosts or self._kept_on & nodes:
             return True
         members_to_read = dict.fromkeys(self._other_members, frozenset[str]())
 
         def members_on_other_hosts() -> Set[str]:
             # Members that are claimed later see this member: read again only those that
             # were elsewhere at the last reading.
-            providers_of_member = self._read_allocations(members_to_read)
+            roots_of_member = self._read_roots(members_to_read)
             members_elsewhere = {
-                u: used
-                for u, used in providers_of_member.items()
-                if not used & providers
+                u: roots for u, roots in roots_of_member.items() if not roots & nodes
             }
             members_to_read.clear()
             members_to_read.update(members_elsewhere)
             return members_to_read.keys()
 
         if self._is_unopposed(uuid, members_on_other_hosts):
-            self._kept_on = providers
+            self._kept_on = nodes
             return True
         self._allowed_nodes = self._nodes_of_lowest(members_to_read)
         return False
@@ -203,30 +194,35 @@ class GroupCheck(ClaimCheck):
         self._has_released = True
         return False
 
-    def _too_many_on(self, providers: Collection[str], known: Set[str]) -> Set[str]:
+    def _too_many_on(
+        self, nodes: Collection[str], known: Set[str], uses_node: bool
+    ) -> Set[str]:
         """Return the members on a host that filters did not count.
 
         Return no members if the group does not exceed its limit on the host.
 
         Parameters
         ----------
-        providers : collection of str
-            The UUIDs of the providers of the host.
+        nodes : collection of str
+            The UUIDs of the nodes of the host.
         known : set of str
             The members that the filters have counted on the host.
+        uses_node : bool
+            Whether the instance uses the provider of its node; otherwise it uses
+            children of it only, as the other members may.
         """
         members = self._other_members | self._requested
         members_on_host: set[str] = set()
-        if len(providers) > len(members):
-            providers_of_member = self._read_allocations(members)
+        if uses_node and len(nodes) <= len(members):
+            for node in nodes:
+                members_on_host |= self._consumers_of(node) & members
+        else:
+            roots_of_member = self._read_roots(members)
             members_on_host = {
                 uuid
-                for uuid, used in providers_of_member.items()
-                if not used.isdisjoint(providers)
+                for uuid, roots in roots_of_member.items()
+                if not roots.isdisjoint(nodes)
             }
-        else:
-            for provider in providers:
-                members_on_host |= self._consumers_of(provider) & members
         uncounted = members_on_host - known
         return uncounted if len(members_on_host) > self._max_per_host else frozenset()
 
@@ -243,16 +239,23 @@ class GroupCheck(ClaimCheck):
             )
         return allocations.keys()
 
-    def _read_allocations(self, members: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Return the providers of each member that has allocations, by member."""
-        providers_of_member = {}
+    def _read_roots(self, members: Iterable[str]) -> dict[str, frozenset[str]]:
+        """Return the root providers of each member's allocations, if it has any.
+
+        The root of a host's child is the node. A provider that the candidates do not
+        have counts as a root: no host of its tree can be selected.
+        """
+        roots_of_member = {}
         for uuid in sorted(members):
             allocations = self._placement.allocations(
                 uuid, global_request_id=self._global_request_id
             )
             if allocations.resources:
-                providers_of_member[uuid] = frozenset(allocations.resources)
-        return providers_of_member
+                roots_of_member[uuid] = frozenset(
+                    self._offer.root_of(provider) or provider
+                    for provider in allocations.resources
+                )
+        return roots_of_member
 
     def _host_of_others(self) -> frozenset[str]:
         """Wait until all other members are on one host; return the nodes of the host.
@@ -260,9 +263,9 @@ class GroupCheck(ClaimCheck):
         If they stay on several hosts, set `_is_split`, and return no nodes.
         """
         while True:
-            providers_of_member = self._read_allocations(self._other_members)
-            nodes = self._nodes_of_lowest(providers_of_member)
-            if all(not nodes.isdisjoint(used) for used in providers_of_member.values()):
+            roots_of_member = self._read_roots(self._other_members)
+            nodes = self._nodes_of_lowest(roots_of_member)
+            if all(not nodes.isdisjoint(roots) for roots in roots_of_member.values()):
                 return nodes
             pause_s = next(self._split_pauses, None)
             if pause_s is None:

@@ -393,3 +393,30 @@ def test_shared_storage_does_not_make_two_hosts_one(make: MakeScheduler) -> None
     assert refusal.details == [MEMBER_CLAIMED_FIRST]
     assert check.may_try(on_other)
     assert not check.may_try(on_node)
+
+
+@pytest.mark.parametrize(
+    ("policy", "n_hosts", "total"), [("anti-affinity", 4, 1), ("affinity", 1, 2)]
+)
+def test_members_that_use_child_providers_only_keep_the_policy(
+    make: MakeScheduler, placement: EmbeddedPlacementFixture, inventory_file: Path,
+    policy: str, n_hosts: int, total: int,
+) -> None:  # fmt: skip
+    seed(placement.client, [
+        Provider(
+            str(uuid4()), f"{root.name}-{number}", {"CUSTOM_FPGA": {"total": total}},
+            parent_uuid=root.uuid,
+        )
+        for root in providers(read_inventory(inventory_file)) for number in range(2)
+    ])  # fmt: skip
+    specs = dict.fromkeys(["resources:VCPU", "resources:MEMORY_MB"], "0")
+    specs |= {"resources:DISK_GB": "0", "resources:CUSTOM_FPGA": "1"}
+    members = new_uuids(4)
+    found = set()
+    for member in members:
+        group = _group(members, policy)
+        [selected] = _selected(make(1), [member], group, extra_specs=specs)
+        held = placement.client.allocations(member).resources
+        assert selected.compute_node_uuid not in held
+        found.add(selected.service_host)
+    assert len(found) == n_hosts
