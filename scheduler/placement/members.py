@@ -78,7 +78,12 @@ def change_aggregates(
             raise rejected(Verb.PUT, url, answer.status, answer.detail)
 
 
-def read_as(client: PlacementClient, url: str, read: Callable[[Any], _T]) -> _T:
+def read_as(
+    client: PlacementClient,
+    url: str,
+    read: Callable[[Any], _T],
+    global_request_id: str | None = None,
+) -> _T:
     """GET a URL, and return what `read` finds in the body.
 
     Raises
@@ -86,7 +91,7 @@ def read_as(client: PlacementClient, url: str, read: Callable[[Any], _T]) -> _T:
     PlacementError
         Placement could not be queried, or the body has another shape.
     """
-    body: Any = client.read(url)
+    body: Any = client.read(url, global_request_id=global_request_id)
     try:
         return read(body)
     except (AttributeError, KeyError, TypeError) as e:

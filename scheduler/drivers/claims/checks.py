@@ -20,6 +20,7 @@ from ...hosts import HostBatch
 from ...placement.allocations.claims import ClaimAnswer
 from ...placement.allocations.limits import MAX_COLLISIONS
 from ...placement.conditions import ProviderReader, conditions_of
+from ...placement.members import read_as
 from ...sources.base import ServiceHost, ServiceState
 from ..filtering import explain_rejections
 from ..instances import Assignment
@@ -106,6 +107,36 @@ class ClaimCheck:
         Called once after each round over all hosts. None: the check refused no host for
         a temporary reason.
         """
+
+
+def read_roots(
+    prepared: PreparedRequest, offer: Offer, instance_uuid: str
+) -> frozenset[str]:
+    """Return the root providers of an instance's allocations, as Placement has them.
+
+    They are the compute nodes also where the allocations are on their children only,
+    and other roots, such as shared storage.
+
+    Raises
+    ------
+    PlacementError
+        Placement could not be read.
+    """
+    placement, table = prepared.parts.placement, prepared.parts.table
+    request_id = prepared.caller.global_request_id
+    held = placement.allocations(instance_uuid, global_request_id=request_id)
+    roots = set()
+    for provider in held.resources:
+        root = provider if table.has_node(provider) else offer.root_of(provider)
+        if root is None:  # its host has no candidate: it may be full
+            root = read_as(
+                placement,
+                f"/resource_providers/{provider}",
+                lambda body: str(body["root_provider_uuid"]),
+                request_id,
+            )
+        roots.add(root)
+    return frozenset(roots)
 
 
 #: The age in seconds up to which an answer of Placement counts as current.

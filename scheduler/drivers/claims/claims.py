@@ -67,7 +67,7 @@ def checks_of(
     if group is not None and FILTER_OF_POLICY.get(group.policy or "") in names:
         checks.append(GroupCheck(prepared, offer, group))
     checks += [
-        LevelCheck(prepared, filter_)
+        LevelCheck(prepared, offer, filter_)
         for filter_ in filters
         if isinstance(filter_, LocalityFilter)
     ]

@@ -22,10 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from ...candidates import Offer
-from ...errors import PlacementUnavailable
 from ...hosts import HostBatch
 from ...placement.allocations.claims import ClaimAnswer
 from ...placement.allocations.limits import (
@@ -35,11 +34,12 @@ from ...placement.allocations.limits import (
     GROUP_PAUSE_S,
     GROUP_SPLIT_PAUSES_S,
 )
+from ...placement.members import read_as
 from ...request.server_group import AFFINITY, ANTI_AFFINITY, ServerGroup
 from ..instances import Assignment
 from ..prepared import PreparedRequest
 from ..record import MEMBER_CLAIMED_FIRST, RELEASED
-from .checks import ClaimCheck, Excluded, Refusal
+from .checks import ClaimCheck, Excluded, Refusal, read_roots
 
 #: The filters that enforce the policies that are checked.
 FILTER_OF_POLICY: Final = MappingProxyType(
@@ -60,13 +60,11 @@ class GroupCheck(ClaimCheck):
     def __init__(
         self, prepared: PreparedRequest, offer: Offer, group: ServerGroup
     ) -> None:
-        parts = prepared.parts
-        self._placement = parts.placement
-        self._waiter = parts.waiter
-        self._global_request_id = prepared.caller.global_request_id
+        self._prepared = prepared
+        self._waiter = prepared.parts.waiter
         self._record = prepared.record
         self._offer = offer
-        table = parts.table
+        table = prepared.parts.table
         self._nodes_beside = table.nodes_beside
         self._policy = group.policy
         self._max_per_host = group.max_per_host
@@ -227,34 +225,20 @@ class GroupCheck(ClaimCheck):
         return uncounted if len(members_on_host) > self._max_per_host else frozenset()
 
     def _consumers_of(self, provider: str) -> Set[str]:
-        body: Any = self._placement.read(
+        consumers: Set[str] = read_as(
+            self._prepared.parts.placement,
             f"/resource_providers/{provider}/allocations",
-            global_request_id=self._global_request_id,
+            lambda body: body["allocations"].keys(),
+            self._prepared.caller.global_request_id,
         )
-        allocations = body.get("allocations") if isinstance(body, dict) else None
-        if not isinstance(allocations, dict):
-            raise PlacementUnavailable(
-                f"GET /resource_providers/{provider}/allocations: the answer has no "
-                "allocations by consumer, as Placement's has"
-            )
-        return allocations.keys()
+        return consumers
 
     def _read_roots(self, members: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Return the root providers of each member's allocations, if it has any.
-
-        The root of a host's child is the node. A provider that the candidates do not
-        have counts as a root: no host of its tree can be selected.
-        """
+        """Return the root providers of each member's allocations, if it has any."""
         roots_of_member = {}
         for uuid in sorted(members):
-            allocations = self._placement.allocations(
-                uuid, global_request_id=self._global_request_id
-            )
-            if allocations.resources:
-                roots_of_member[uuid] = frozenset(
-                    self._offer.root_of(provider) or provider
-                    for provider in allocations.resources
-                )
+            if roots := read_roots(self._prepared, self._offer, uuid):
+                roots_of_member[uuid] = roots
         return roots_of_member
 
     def _host_of_others(self) -> frozenset[str]:

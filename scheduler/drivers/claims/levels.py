@@ -25,6 +25,7 @@ host is selected for it.
 from __future__ import annotations
 
 from ....filters.locality import LocalityFilter
+from ...candidates import Offer
 from ...hosts import HostBatch
 from ...locality import Resolution
 from ...placement.allocations.claims import ClaimAnswer
@@ -38,17 +39,20 @@ from ...placement.allocations.limits import (
 from ..instances import Assignment, spec_of_instance
 from ..prepared import PreparedRequest
 from ..record import OTHER_CLAIMED_FIRST, RELEASED
-from .checks import ClaimCheck, Excluded, Refusal
+from .checks import ClaimCheck, Excluded, Refusal, read_roots
 
 
 class LevelCheck(ClaimCheck):
     """Ensures that a granted claim conforms to the request's rules about places."""
 
-    def __init__(self, prepared: PreparedRequest, rules: LocalityFilter) -> None:
+    def __init__(
+        self, prepared: PreparedRequest, offer: Offer, rules: LocalityFilter
+    ) -> None:
         self._parts = parts = prepared.parts
         self._spec = prepared.request.spec_obj
         self._record = prepared.record
-        self._global_request_id = prepared.caller.global_request_id
+        self._prepared = prepared
+        self._offer = offer
         self._filter = rules
         # The filter checks the instances of this request against each other.
         instances = rules.instances - {*prepared.instance_uuids}
@@ -156,11 +160,9 @@ class LevelCheck(ClaimCheck):
         self._filter.locate(nodes, answered)
 
     def _nodes_of(self, uuid: str) -> frozenset[str]:
-        """Return the compute nodes on which an instance holds allocations.
+        """Return the compute nodes of the providers that an instance uses.
 
         An evacuated instance has two until its old host is up again.
         """
-        allocations = self._parts.placement.allocations(
-            uuid, global_request_id=self._global_request_id
-        )
-        return frozenset(filter(self._parts.table.has_node, allocations.resources))
+        roots = read_roots(self._prepared, self._offer, uuid)
+        return frozenset(filter(self._parts.table.has_node, roots))

@@ -22,7 +22,7 @@ from moorage.scheduler.placement.allocations.limits import (
     GROUP_MAX_ROUNDS,
     GROUP_PAUSE_S,
 )
-from moorage.scheduler.placement.seed import seed
+from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.inventory import read_inventory
@@ -53,7 +53,13 @@ def make(inventory_file: Path) -> Iterator[MakeScheduler]:
     """Make schedulers of one cloud, each with its own table, and one Placement."""
     made: list[Scheduler] = []
     with EmbeddedPlacementFixture() as placement:
-        seed(placement.client, providers(read_inventory(inventory_file)))
+        hosts = list(providers(read_inventory(inventory_file)))
+        child = {"CUSTOM_FPGA": {"total": 2}, "CUSTOM_GPU": {"total": 1}}
+        children = [
+            Provider(uuid, f"{root.name}_fpga", child, parent_uuid=root.uuid)
+            for uuid, root in zip(new_uuids(len(hosts)), hosts, strict=True)
+        ]
+        seed(placement.client, [*hosts, *children])
 
         def make(
             waiter: Any = None, wrap: Callable[[Any], Any] = lambda adapter: adapter
@@ -82,12 +88,14 @@ def _racks(
     uuids: list[str],
     hints: dict[str, list[str]],
     group: InstanceGroup | None = None,
+    **more: Any,
 ) -> list[str]:
     spec = request(
         instance_group=group,
         num_instances=len(uuids),
         instance_uuid=uuids[0],
         scheduler_hints=hints,
+        **more,
     )
     answer: Any = scheduler.select_destinations(
         CONTEXT, spec, uuids, return_objects=True, return_alternates=True
@@ -96,20 +104,46 @@ def _racks(
     return [RACK_OF[str(each.service_host)] for each in chosen]
 
 
+#: The extra specs of a flavor that uses nothing of a compute node.
+NO_SIZES = {
+    "resources:VCPU": "0", "resources:MEMORY_MB": "0", "resources:DISK_GB": "0"
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "extra_specs",
+    [{}, {**NO_SIZES, "resources:CUSTOM_FPGA": "1"}],
+    ids=["node", "child"],
+)
 def test_member_that_another_scheduler_placed_is_kept_away_from(
-    make: MakeScheduler,
+    make: MakeScheduler, extra_specs: dict[str, str]
 ) -> None:
     members = new_uuids(3)
     hints = {"max_server_per_rack": ["1"]}
     one, two = make(), make(waiter=HandTime())
-    [first] = _racks(one, members[:1], hints, _group(members))
-    [second] = _racks(two, members[1:2], hints, _group(members))
+    more = {"extra_specs": extra_specs}
+    [first] = _racks(one, members[:1], hints, _group(members), **more)
+    [second] = _racks(two, members[1:2], hints, _group(members), **more)
     assert first != second
     claims = two.decisions.newest()[0].claims
     assert [c.result for c in claims] == ["claimed", "released", "claimed"]
     assert claims[1].detail == (
         f"another instance claimed first: rack {first} has 1 of 1 members"
     )
+
+
+def test_member_on_the_child_of_a_full_host_counts(make: MakeScheduler) -> None:
+    members, hints = new_uuids(2), {"max_server_per_rack": ["1"]}
+    specs = {**NO_SIZES, "resources:CUSTOM_GPU": "1"}
+    one, two = make(), make(waiter=HandTime())
+    [rack] = _racks(one, members[:1], hints, _group(members), extra_specs=specs)
+    elsewhere = [name for name, other in RACK_OF.items() if other != rack]
+    with pytest.raises(NoValidHost):
+        _racks(
+            two, members[1:], hints, _group(members),
+            extra_specs=specs, ignore_hosts=elsewhere,
+        )  # fmt: skip
+    assert two.placement.allocations(members[1]).resources == {}
 
 
 def _announce(
