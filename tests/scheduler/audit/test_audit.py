@@ -60,24 +60,25 @@ class _UntilDecided(SystemWaiter):
         wait_until(lambda: len(self._decided) > n_before + 2)
 
 
-def _check(folder: Path, seed: int, *, follows: bool = True) -> None:
-    with audited_cloud(folder, seed, follows=follows) as cloud:
-        faults = cloud.plant()
-        assert _found(cloud.audit()) == faults
-        if not follows:
-            return  # providers are read one after the other, while instances move
-        with cloud.requests_running() as decided:
-            waiter = _UntilDecided(decided)
-            assert _found(cloud.audit(pause_s=1, waiter=waiter)) == faults
-            assert waiter.n_pauses == 1
-
-
 @pytest.mark.parametrize("follows", [True, False], ids=["database", "api"])
 def test_all_faults_are_found_and_nothing_else(tmp_path: Path, follows: bool) -> None:
-    _check(tmp_path, 0, follows=follows)
+    with audited_cloud(tmp_path, 0, follows=follows) as cloud:
+        faults = cloud.plant()
+        assert _found(cloud.audit()) == faults
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("seed", range(1, 101))
 def test_all_faults_of_many_clouds_are_found(tmp_path: Path, seed: int) -> None:
-    _check(tmp_path, seed, follows=seed % 4 != 0)
+    # Requests run beside each second audit. Over the API, providers are read one after
+    # the other, while instances move: there, none run.
+    follows = seed % 4 != 0
+    with audited_cloud(tmp_path, seed, follows=follows) as cloud:
+        faults = cloud.plant()
+        if seed % 2 == 0:
+            assert _found(cloud.audit()) == faults
+            return
+        with cloud.requests_running() as decided:
+            waiter = _UntilDecided(decided)
+            assert _found(cloud.audit(pause_s=1, waiter=waiter)) == faults
+            assert waiter.n_pauses == 1

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import json
+import sqlite3
 import uuid
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,20 @@ class Clock:
         return self.now
 
 
+@functools.cache
+def _empty_file(tables: sa.MetaData) -> bytes:
+    """The content of a file of SQLite with these tables, which takes long to create."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as memory:
+        engine = sa.create_engine("sqlite://", creator=lambda: memory)
+        tables.create_all(engine)
+        return memory.serialize()
+
+
+def _write_without_waiting(connection: sqlite3.Connection, _record: object) -> None:
+    """Leave it to the operating system when a commit is written to the disk."""
+    connection.execute("PRAGMA synchronous = OFF")
+
+
 class Nova(fixtures.Fixture):
     """An API database, and one for each cell.
 
@@ -95,20 +111,24 @@ class Nova(fixtures.Fixture):
 
     def _database(self, name: str, tables: sa.MetaData) -> sa.Engine:
         if self._server is None:
-            url, is_new = f"sqlite:///{self._folder}/{name}.sqlite", True
+            file = self._folder / f"{name}.sqlite"
+            file.write_bytes(_empty_file(tables))
+            url = f"sqlite:///{file}"
+            engine = sa.create_engine(url)
+            sa.event.listen(engine, "connect", _write_without_waiting)
         else:
             unused = _unused_databases(self._server, tables)
             is_new = not unused
             url = new_database(self._server) if is_new else unused.pop()
             self.addCleanup(unused.append, url)
-        engine = sa.create_engine(url)
+            engine = sa.create_engine(url)
+            if is_new:
+                tables.create_all(engine)
+            else:
+                with engine.begin() as connection:
+                    for table in reversed(tables.sorted_tables):
+                        connection.execute(table.delete())
         self.addCleanup(engine.dispose)
-        if is_new:
-            tables.create_all(engine)
-        else:
-            with engine.begin() as connection:
-                for table in reversed(tables.sorted_tables):
-                    connection.execute(table.delete())
         self.connections[name] = url
         self.engines[url] = engine
         return engine
