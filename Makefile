@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 PEER   := .venv-nova
+RELEASE := .venv-release
+comma  := ,
 BIN    := $(VENV)/bin
 # mypy refuses a checkout whose folder is no identifier: it sees it as "moorage".
 TYPES  := $(VENV)/types
@@ -29,7 +31,7 @@ done; \
 echo "$(1): installed in $$(($$(date +%s) - start)) s"
 endef
 
-.PHONY: venv peer demo demo-page quick test test-deep test-all faults coverage check lint types bench docs screenshots clean
+.PHONY: venv peer demo demo-page quick test test-deep test-all faults coverage check lint types bench docs man release screenshots clean
 
 venv: $(VENV)/.done
 $(VENV)/.done: setup.cfg pyproject.toml
@@ -94,14 +96,28 @@ types: venv
 bench: venv peer
 	$(BIN)/python -m bench
 
+# oslo.service warns of eventlet, which is not used.
+SPHINX := $(BIN)/python -W ignore -m sphinx -q -W -d doc/_build/doctrees
 docs: venv
-	$(BIN)/python -m sphinx -q -W -b html doc doc/_build/html
+	$(SPHINX) -b html doc doc/_build/html
+
+# Man pages, where setup.cfg has them installed from; `make release` builds them.
+man: venv
+	$(SPHINX) -b man doc etc/man
+
+# Sdist and wheel of the commit at HEAD, with release notes, SBOM and licences, in dist/.
+# It ends with `make test` in the sdist; SDIST_TESTS selects some of those tests.
+release: $(RELEASE)/.done
+	.ci/release $(RELEASE)
+$(RELEASE)/.done: setup.cfg pyproject.toml
+	$(call install,$(RELEASE),the tools of a release,-e .[docs$(comma)release])
+	@touch $@
 
 # Needs Chromium.
 screenshots: venv
 	$(BIN)/python -m examples.demo.screenshots doc/images
 
 clean:
-	rm -rf $(VENV) $(PEER) build dist doc/_build *.egg-info
+	rm -rf $(VENV) $(PEER) $(RELEASE) build dist doc/_build etc/man *.egg-info
 	rm -rf .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

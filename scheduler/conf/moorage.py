@@ -152,7 +152,7 @@ OPTS = (
             "Multipliers of weighers that go together. A multiplier that is set "
             "itself, also to its default, and one in the metadata of an aggregate take "
             "precedence. The documentation lists the multipliers and what simulations "
-            "measured. Related: the options *_weight_multiplier in [filter_scheduler], "
+            "measured. Related: the multipliers of weighers in [filter_scheduler], "
             "[locality] weight_multiplier."
         ),
     ),
