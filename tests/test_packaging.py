@@ -7,6 +7,7 @@ import configparser
 import importlib
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from moorage.weighers import BaseHostWeigher
 ROOT = Path(__file__).parents[1]
 #: Folders of Python that are no part of the package.
 BESIDE = {"bench", "build", "dist", "doc", "etc", "examples", "tests"}
+#: Where a wheel installs files below the prefix.
+FOLDERS_OF_DATA = ("etc", "share/man/man1", "share/man/man8", "share/moorage")
 
 
 def _setup_cfg() -> configparser.ConfigParser:
@@ -113,6 +116,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         ".*", "__pycache__", "*.egg-info", "build", "dist", "data", "_build"
     )
     shutil.copytree(ROOT, copy, ignore=skipped)
+    # As `make man` builds it, which takes ten seconds.
+    page = copy / "etc/man/man8/moorage-scheduler.8"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.touch()
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-q"]
     command = [*pip, "-w", str(folder), str(copy)]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
@@ -130,10 +137,14 @@ def test_wheel_has_moorage_and_nothing_else(wheel: list[str]) -> None:
         name
         for name in wheel
         if name.startswith(f"{data}/")
-        and not name.startswith((f"{data}/data/etc/", f"{data}/data/share/moorage/"))
+        and not name.startswith(
+            tuple(f"{data}/data/{folder}/" for folder in FOLDERS_OF_DATA)
+        )
     }
     assert beyond == set()
     assert f"{data}/data/share/moorage/systemd/moorage-scheduler.service" in wheel
+    assert f"{data}/data/share/moorage/sysusers.d/moorage.conf" in wheel
+    assert f"{data}/data/share/man/man8/moorage-scheduler.8" in wheel
     inside = {
         PurePosixPath(name).parts[1] for name in wheel if name.startswith("moora")
     }
@@ -163,6 +174,14 @@ def test_wheel_has_every_file_of_the_page(wheel: list[str]) -> None:
 
 def test_wheel_has_the_sample_configuration(wheel: list[str]) -> None:
     assert any(name.endswith("etc/moorage/moorage.conf.sample") for name in wheel)
+
+
+def test_each_command_has_a_man_page() -> None:
+    pages = runpy.run_path(str(ROOT / "doc/conf.py"))["man_pages"]
+    commands = _setup_cfg()["options.entry_points"]["console_scripts"]
+    names = {line.split()[0] for line in commands.strip().splitlines()}
+    assert {name for _, name, *_ in pages} == names
+    assert [page for page, *_ in pages if not (ROOT / f"doc/{page}.rst").exists()] == []
 
 
 def test_tests_of_make_quick_exist() -> None:

@@ -276,7 +276,7 @@ def _output_closes(seconds: float) -> bool:
 def completion(shell: str) -> None:
     """Print the script with which a shell completes this command.
 
-    For bash: moorage completion bash > /etc/bash_completion.d/moorage
+    For fish: moorage completion fish > ~/.config/fish/completions/moorage.fish
     """
     completion_class = get_completion_class(shell)
     assert completion_class is not None
