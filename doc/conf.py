@@ -33,6 +33,8 @@ html_static_path = ["_static"]
 html_css_files = ["moorage.css"]
 exclude_patterns = ["_build"]
 nitpicky = True
+# Without dashes: help texts name options, such as --failed.
+smartquotes_action = "qe"
 
 # Built into etc/man, from where the wheel installs them: `make man`.
 man_pages = [
