@@ -15,14 +15,18 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from ..fixtures.faulty_placement import FaultKind
 from ..fixtures.placement_model import PlacementModel
 from ..fixtures.placement_servers import EmbeddedPlacementFixture
+from .events import Kind
+from .nemesis import RATES
 from .simulation import Outcome, simulate
 
 _FOLDER: Final = Path(__file__).parent
@@ -30,6 +34,8 @@ _FOLDER: Final = Path(__file__).parent
 #: so that a commit does not fail for what it did not change.
 _SECONDS: Final = float(os.environ.get("MOORAGE_FAULTS_SECONDS", "0"))
 _FIXED: Final = range(100)
+#: The number of seeds in which everything happens that can.
+_ALL_HAPPEN_IN: Final = 25
 #: The number of shares, which workers run at once.
 _SHARES: Final = os.cpu_count() or 1
 #: Seeds that are run on both; with none, those of the file and new ones.
@@ -90,14 +96,20 @@ def test_seeds_of_the_model_hold(share: int, tmp_path: Path) -> None:
     if _SECONDS:
         seeds = itertools.count(_first_new_seed() + share, _SHARES)
     began, n_seeds, n_requests = time.monotonic(), 0, 0
+    n_of: Counter[Kind | FaultKind] = Counter()
     for seed in seeds:
         if _SECONDS and time.monotonic() - began > _SECONDS:
             break
         outcome = simulate(seed, PlacementModel(), tmp_path / f"{seed}")
         n_seeds, n_requests = n_seeds + 1, n_requests + outcome.counts.requests
+        n_of += outcome.n_of
         _check(outcome)
     elapsed_s = time.monotonic() - began
     print(f"{n_seeds} seeds, {n_requests} requests, {n_requests / elapsed_s:.0f}/s")
+    for kind, number in n_of.most_common():
+        print(f"{number:7}  {kind.name} {kind.value if isinstance(kind, Kind) else ''}")
+    missing = {*Kind, *RATES} - n_of.keys()
+    assert not missing or n_seeds < _ALL_HAPPEN_IN, missing
     assert n_seeds
 
 
