@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Break one rule of the product at a time, and show that seeds find each.
+
+python -m tests.simulation.mutations             all; as many at once as there are cores
+python -m tests.simulation.mutations NAME …      some of them
+
+A line has the first seed that fails, after how many seconds of processor time, and why.
+Each mutation runs in a process of its own, in which one piece of a module's text is
+replaced as the module is imported. Nothing on the disk changes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, Final
+
+#: Seconds of processor time within which seeds have to find a mutation.
+_LIMIT_S: Final = float(os.environ.get("MOORAGE_MUTATION_SECONDS", "120"))
+_CHILD: Final = "--run"
+_ALLOCATIONS: Final = "moorage.scheduler.placement.allocations"
+_CLAIMS: Final = "moorage.scheduler.drivers.claims"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One rule of the product that is broken.
+
+    Attributes
+    ----------
+    rule : str
+        What holds without the mutation.
+    module : str
+    old, new : str
+        The text of the module that is replaced, which it has once, and the text in its
+        place.
+    """
+
+    name: str
+    rule: str
+    module: str
+    old: str
+    new: str
+
+    def applied(self, source: str) -> str:
+        """Return the text of a module with the rule broken.
+
+        Raises
+        ------
+        ValueError
+            The module has the text never, or several times.
+        """
+        if source.count(self.old) != 1:
+            raise ValueError(
+                f"{self.module} has {self.old!r} {source.count(self.old)} times: "
+                f"correct the mutation {self.name}"
+            )
+        return source.replace(self.old, self.new)
+
+
+MUTATIONS: Final = (
+    Mutation(
+        "final-at-any-generation",
+        "an allocation in use is at an odd generation",
+        f"{_ALLOCATIONS}.engine",
+        "self.n_done and generation % 2 == 1 and generation >= lowest_final",
+        "self.n_done and generation >= lowest_final",
+    ),
+    Mutation(
+        "release-at-any-generation",
+        "a release is sent at an even generation only",
+        f"{_ALLOCATIONS}.releases",
+        "if generation % 2 == 0 or not self.may_bump:",
+        "if True:",
+    ),
+    Mutation(
+        "found-claim-not-rewritten",
+        "a claim that is found is written again before it is answered",
+        f"{_ALLOCATIONS}.engine",
+        "if not self.n_done and not self.takes_over:",
+        "if not self.n_done:",
+    ),
+    Mutation(
+        "release-of-a-claim-taken-over",
+        "a claim that another request has taken over is not released",
+        f"{_ALLOCATIONS}.claims",
+        "return generation <= self.max_generation or is_next",
+        "return True",
+    ),
+    Mutation(
+        "unanswered-writes-forgotten",
+        "a write without an answer is watched for",
+        f"{_ALLOCATIONS}.engine",
+        "if e.is_in_flight:",
+        "if False:",
+    ),
+    Mutation(
+        "lost-answer-is-a-refusal",
+        "a write without an answer is in doubt until the consumer is read",
+        f"{_ALLOCATIONS}.engine",
+        "if self.is_in_doubt or (is_held and not is_done):",
+        "if False:",
+    ),
+    Mutation(
+        "no-fence",
+        "late copies of a refused write are refused",
+        f"{_ALLOCATIONS}.engine",
+        "if self.unanswered and not is_done:",
+        "if False:",
+    ),
+    Mutation(
+        "release-without-evidence",
+        "an allocation of unknown ownership is released with evidence only",
+        f"{_ALLOCATIONS}.orphans",
+        "if not is_ours and state not in _NOT_IN_USE:",
+        "if False:",
+    ),
+    Mutation(
+        "late-writes-not-watched",
+        "a late write is watched for ten minutes",
+        f"{_ALLOCATIONS}.orphans",
+        "return self._age_s(orphan) >= LATE_WRITE_S",
+        "return True",
+    ),
+    Mutation(
+        "late-writes-of-answers-not-watched",
+        "an answered claim is watched for writes that arrive late",
+        f"{_CLAIMS}.placement_backend",
+        "            if claimed.is_in_flight:\n",
+        "            if False:\n",
+    ),
+    Mutation(
+        "released-claims-not-watched",
+        "a released claim is watched for writes that arrive late",
+        f"{_CLAIMS}.placement_backend",
+        "if released.is_in_flight or not was_held:",
+        "if False:",
+    ),
+    Mutation(
+        "failed-request-keeps-its-claims",
+        "the claims of a request that failed are released",
+        f"{_CLAIMS}.placement_backend",
+        "for uuid in list(self._claimed):",
+        "for uuid in ():",
+    ),
+    Mutation(
+        "claims-not-recorded",
+        "a claim is recorded before it is sent",
+        f"{_ALLOCATIONS}.journal",
+        "        self.write(entries.values())\n        if (answer",
+        "        if (answer",
+    ),
+    Mutation(
+        "answers-not-recorded",
+        "a record says that an answer is about to be sent",
+        f"{_ALLOCATIONS}.journal",
+        "self.journal.resolve(self.entries.values(), keep_in_answer=True)",
+        "pass",
+    ),
+    Mutation(
+        "journals-not-taken-over",
+        "the journal of a killed process is taken over",
+        f"{_ALLOCATIONS}.journal",
+        "                    self._take_over(path)",
+        "                    pass",
+    ),
+    Mutation(
+        "journals-of-running-processes-taken-over",
+        "the journal of a process that runs is left alone",
+        f"{_ALLOCATIONS}.journal",
+        "if not try_lock(fd, path):",
+        "if False:",
+    ),
+    Mutation(
+        "torn-line-is-malformed",
+        "an incomplete last line of a journal is not read",
+        f"{_ALLOCATIONS}.journal_entry",
+        'content.split(b"\\n")[:-1]',
+        'content.split(b"\\n")',
+    ),
+    Mutation(
+        "grants-survive-a-crash",
+        "after a crash of the machine, no record proves that a claim is not in use",
+        f"{_ALLOCATIONS}.journal_entry",
+        "if not boot_id or self.boot_id != boot_id:",
+        "if False:",
+    ),
+    Mutation(
+        "partial-writes-not-noticed",
+        "a journal on a full disk is emptied, and written anew later",
+        f"{_ALLOCATIONS}.journal_file",
+        "if n_written < len(lines):",
+        "if False:",
+    ),
+    Mutation(
+        "groups-not-checked-after-the-claim",
+        "the policy of a server group holds after concurrent claims",
+        f"{_CLAIMS}.groups",
+        "if self._may_keep(assignment):",
+        "if True:",
+    ),
+)
+
+
+class _MutatedLoader(SourceFileLoader):
+    """Load one module with a mutation."""
+
+    def __init__(self, mutation: Mutation, path: str) -> None:
+        super().__init__(mutation.module, path)
+        self._mutation = mutation
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the mutated text; no compiled file is read."""
+        source = self._mutation.applied(Path(self.path).read_text())
+        code: CodeType = compile(source, self.path, "exec", dont_inherit=True)
+        return code
+
+
+class _MutatedFinder:
+    """Find the module of a mutation before others do."""
+
+    def __init__(self, mutation: Mutation) -> None:
+        self._mutation = mutation
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """Return the specification of the module, with its own loader."""
+        if fullname != self._mutation.module:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.origin is not None:
+            spec.loader = _MutatedLoader(self._mutation, spec.origin)
+        return spec
+
+
+def find(mutation: Mutation, limit_s: float) -> str:
+    """Run seeds in this process, which is mutated for good; return what fails first.
+
+    Returns
+    -------
+    str
+        "": no seed has failed within `limit_s` seconds of processor time.
+    """
+    sys.meta_path.insert(0, _MutatedFinder(mutation))
+    # After the finder is there: both import the module of the mutation.
+    simulation: Any = importlib.import_module(".simulation", __package__)
+    model: Any = importlib.import_module("..fixtures.placement_model", __package__)
+    began, seed = time.process_time(), 0
+    while time.process_time() - began < limit_s:
+        with tempfile.TemporaryDirectory() as folder:
+            outcome = simulation.simulate(seed, model.PlacementModel(), Path(folder))
+        if outcome.violations:
+            elapsed_s = time.process_time() - began
+            return f"seed {seed}, {elapsed_s:.0f} s: {outcome.violations[0]}"
+        seed += 1
+    return ""
+
+
+def _find_in_process(mutation: Mutation) -> str:
+    """Run `find` in a process of its own, and print its result."""
+    done = subprocess.run(
+        [sys.executable, "-m", __spec__.name, _CHILD, mutation.name],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{mutation.name} cannot be run: {done.stderr[-2000:]}")
+    found = done.stdout.strip()
+    print(f"{mutation.name:42} {found or 'NOT FOUND'}", flush=True)
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Find the named mutations, or all; return how many are not found."""
+    by_name = {each.name: each for each in MUTATIONS}
+    if arguments[:1] == [_CHILD]:
+        logging.getLogger("moorage").addHandler(logging.NullHandler())
+        print(find(by_name[arguments[1]], _LIMIT_S))
+        return 0
+    if unknown := set(arguments) - by_name.keys():
+        print(f"no such mutation: {', '.join(unknown)}; one of {', '.join(by_name)}")
+        return 2
+    chosen = [by_name[name] for name in arguments] or list(MUTATIONS)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = list(pool.map(_find_in_process, chosen))
+    print(f"{sum(map(bool, found))} of {len(found)} found within {_LIMIT_S:.0f} s each")
+    return found.count("")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
