@@ -109,8 +109,8 @@ MUTATIONS: Final = (
         "lost-answer-is-a-refusal",
         "a write without an answer is in doubt until the consumer is read",
         f"{_ALLOCATIONS}.engine",
-        "if self.is_in_doubt or (is_held and not is_done):",
-        "if False:",
+        "                self._mark_in_doubt()\n                continue\n",
+        "                raise\n",
     ),
     Mutation(
         "no-fence",
@@ -151,8 +151,8 @@ MUTATIONS: Final = (
         "failed-request-keeps-its-claims",
         "the claims of a request that failed are released",
         f"{_CLAIMS}.placement_backend",
-        "for uuid in list(self._claimed):",
-        "for uuid in ():",
+        "                    self.release(uuid)\n                except",
+        "                    del self._claimed[uuid]\n                except",
     ),
     Mutation(
         "claims-not-recorded",
