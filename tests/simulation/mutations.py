@@ -152,7 +152,8 @@ MUTATIONS: Final = (
         "the claims of a request that failed are released",
         f"{_CLAIMS}.placement_backend",
         "                    self.release(uuid)\n                except",
-        "                    del self._claimed[uuid]\n                except",
+        "                    del self._claimed[uuid]\n"
+        "                    self._remove_from_journal([uuid])\n                except",
     ),
     Mutation(
         "claims-not-recorded",
