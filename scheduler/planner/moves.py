@@ -170,8 +170,9 @@ class Attempt:
         attempt = copy.copy(self)
         attempt.cloud = self.cloud.copied()
         attempt.steps, attempt.left = self.steps.copy(), self.left.copy()
-        attempt._refused = self._refused.copy()
-        attempt._names_of = self._names_of.copy()
+        # No other code has a reference to this attempt yet.
+        attempt._refused = self._refused.copy()  # noqa: SLF001
+        attempt._names_of = self._names_of.copy()  # noqa: SLF001
         return attempt
 
     def move(
@@ -332,4 +333,3 @@ def plan_of(  # noqa: PLR0913 - eight by name, the fields of the plan
         notes=tuple(cloud.parts.source.unknowns()),
         goal=goal,
     )
-
