@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import heapq
 import itertools
+import math
 import time
 import uuid
 from collections import Counter, defaultdict
@@ -116,12 +117,15 @@ class _Search:
         self._instances = Instances(self._cloud, find_requests)
         self._n_decisions = 0
         self._is_cut_short = False
+        #: All sets of so many instances of a host are considered.
+        self._n_complete = _MAX_SETS
 
     def plan(self, count: int, parallel: int) -> Plan:
         """Search, and return the plan; without steps if none was found."""
         n_before = min(count, self._room(self._cloud))
         n_missing = count - n_before
-        reserved = self._cloud if self._host else self._reserved(n_before)
+        is_reserved = n_missing and not self._host
+        reserved = self._reserved(n_before) if is_reserved else self._cloud
         best: Attempt | None = None
         least, n_searched = 0, 0
         if n_missing:
@@ -130,6 +134,7 @@ class _Search:
             for number, chosen in enumerate(_sets(options, n_missing)):
                 if not number:
                     least = sum(option.n_moves for option in chosen)
+                    least = min(least, self._n_complete + 1)
                 if number == _MAX_TRIED or self._is_over():
                     self._is_cut_short = True
                     break
@@ -214,6 +219,8 @@ class _Search:
                 self._is_cut_short = True
                 break
             found = [i for i in self._instances.read([name]) if i.n_choices]
+            if (n_complete := _n_complete(len(found))) < len(found):
+                self._n_complete = min(self._n_complete, n_complete)
             options.append(_options_of(name, found, free_of[name], amounts))
         return [each for each in options if each]
 
@@ -279,6 +286,17 @@ def _fitting(free: Int64s, wanted: Int64s) -> int:
     return int(np.min(np.maximum(free, 0) // wanted)) if len(wanted) else 0
 
 
+def _n_complete(n_instances: int) -> int:
+    """Return up to which size all sets of so many instances are considered."""
+    n_sets = size = 0
+    while size < n_instances:
+        n_sets += math.comb(n_instances, size + 1)
+        if n_sets > _MAX_SETS:
+            break
+        size += 1
+    return size
+
+
 def _options_of(
     host: str,
     instances: Sequence[KnownInstance],
@@ -290,6 +308,8 @@ def _options_of(
     Of equal instances the first ones stand for all, and no set has an instance without
     which it gives as much room.
     """
+    if not instances:
+        return []
     wanted = np.array(list(amounts.values()), np.int64)
     n_before = _fitting(free, wanted)
     equal = defaultdict[int, list[KnownInstance]](list)
@@ -311,10 +331,14 @@ def _options_of(
         return _fitting(total, wanted) - n_before
 
     options = []
-    subsets = itertools.chain.from_iterable(
-        itertools.combinations(flat, size) for size in range(1, len(flat) + 1)
-    )
-    for subset in itertools.islice(subsets, _MAX_SETS):
+    subsets: list[tuple[tuple[int, int], ...]] = []
+    for size in range(1, _n_complete(len(flat)) + 1):
+        subsets += itertools.combinations(flat, size)
+    # Beyond these, the largest instances go first.
+    largest = sorted(flat, key=lambda one: (-one[0], one[1]))
+    sizes = range(len(subsets[-1]) + 1, len(flat) + 1)
+    subsets += [tuple(largest[:size]) for size in sizes]
+    for subset in subsets:
         kinds = Counter(kind for kind, _ in subset)
         if any(number >= kinds[kind] for kind, number in subset):
             continue

@@ -73,7 +73,7 @@ def test_no_plan_has_fewer_moves_or_less_memory(tmp_path: Path) -> None:
     rng = random.Random(39)
     n_moves = []
     with started_scheduler(tmp_path, *hosts) as scheduler:
-        for _ in range(30):
+        for _ in range(20):
             cloud = DrainedCloud(scheduler)
             placed = {}
             for _ in range(rng.randint(4, 7)):
