@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from ..drivers.parts import Parts
+from ..explain import HostCondition, host_conditions
 from ..placement.providers import ProviderView
 from .cloud import FindRequests, PlannedCloud
 from .moves import Attempt, Instances, check_failure, plan_of, used_mb_of
@@ -40,7 +41,8 @@ def plan_defragment(
     """Return the moves that empty the most hosts, for the least memory moved.
 
     A host is emptied or none of its instances moves; the instances go to no host that
-    is empty. The same state of the cloud gives the same plan unless the time ends it.
+    is empty. Hosts that are down are not emptied: nothing can be moved from them. The
+    same state of the cloud gives the same plan unless the time ends it.
 
     Parameters
     ----------
@@ -58,8 +60,13 @@ def plan_defragment(
     cloud = PlannedCloud(parts, view)
     max_mb = np.inf if max_gib is None else max_gib * _MIB_PER_GIB
     used_mb, instances_of = used_mb_of(cloud), cloud.table.instances.of_host
-    with_instances = [host for host in used_mb if instances_of(host)]
-    empty = sorted(used_mb.keys() - set(with_instances))
+    hosts = cloud.table.batch()
+    down_time = parts.conf.service_down_time
+    conditions = host_conditions(hosts, parts.clock(), down_time)
+    is_down = np.isin(conditions, [HostCondition.DOWN, HostCondition.FORCED_DOWN])
+    down = set(hosts.host[is_down].tolist())
+    empty = sorted(host for host in used_mb if not instances_of(host))
+    with_instances = [h for h in used_mb if instances_of(h) and h not in down]
     order = sorted(
         with_instances, key=lambda host: (used_mb[host], len(instances_of(host)), host)
     )
