@@ -146,12 +146,7 @@ class QueryChecks:
 
     @cached_property
     def _roomy(self) -> ProviderView:
-        """The providers with unlimited inventories, to check traits without amounts."""
-        state = self._view.state
-        inventories = {
-            name: _with_room(column) for name, column in state.inventories.items()
-        }
-        return replace(self._view, state=replace(state, inventories=inventories))
+        return with_unlimited_room(self._view)
 
     # -- parts -------------------------------------------------------------------------
 
@@ -353,6 +348,15 @@ def _names_of(query: ProviderQuery) -> Mapping[str, frozenset[str]]:
         traits = traits.union(group.forbidden, *group.required)
         classes |= group.amounts.keys()
     return {"traits": traits, "classes": classes}
+
+
+def with_unlimited_room(view: ProviderView) -> ProviderView:
+    """Return providers with unlimited inventories, to check traits without amounts."""
+    state = view.state
+    inventories = {
+        name: _with_room(column) for name, column in state.inventories.items()
+    }
+    return replace(view, state=replace(state, inventories=inventories))
 
 
 def _with_room(column: InventoryColumn) -> InventoryColumn:

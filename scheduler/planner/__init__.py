@@ -16,9 +16,12 @@ from .checking import (
     moves_of,
 )
 from .cloud import FindRequests, KnownRequest, PlannedCloud
+from .defragment import plan_defragment
 from .drain import MAX_INSTANCES, hosts_to_drain, plan_drain
+from .make_room import plan_make_room
 from .plan import (
     FailureCheck,
+    Goal,
     HostChange,
     Plan,
     Step,
@@ -32,6 +35,7 @@ __all__ = [
     "CheckedStep",
     "FailureCheck",
     "FindRequests",
+    "Goal",
     "HostChange",
     "KnownRequest",
     "NewInstance",
@@ -45,5 +49,7 @@ __all__ = [
     "check_plan",
     "hosts_to_drain",
     "moves_of",
+    "plan_defragment",
     "plan_drain",
+    "plan_make_room",
 ]

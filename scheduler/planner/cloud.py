@@ -226,6 +226,12 @@ class DecidedMove:
         steps = self.record.steps
         return steps[-1].n_out if steps else self.record.n_hosts
 
+    def root_amounts(self) -> dict[str, int]:
+        """Return what is claimed of the compute node's own provider, by class."""
+        if self.assignment is None or self.request is None:
+            return {}
+        return dict(resources_of(self.request).get(self.assignment.value("uuid"), {}))
+
 
 class PlannedCloud:
     """The cloud as it is after the moves that were planned so far.
@@ -264,7 +270,9 @@ class PlannedCloud:
 
     def copied(self) -> PlannedCloud:
         """Return a copy, in which further moves can be tried."""
-        return PlannedCloud(self.parts, self.provider_view())
+        cloud = PlannedCloud(self.parts, self.provider_view())
+        cloud._members = self._members
+        return cloud
 
     def request_of_move(
         self,
@@ -379,11 +387,17 @@ class PlannedCloud:
             trees.roots[trees.find(uuid)] != node for uuid in resources_of(move.request)
         )
 
-    def count(self, move: DecidedMove, source: str) -> None:
-        """Count a move that is over: its claim, and that it left its source.
+    def count(
+        self, move: DecidedMove, source: str = "", *, is_freed: bool = False
+    ) -> None:
+        """Count a move that is over: its claim, and that it left its source, if any.
 
-        What the instance held on its source is not counted as free: which devices and
-        CPUs it had there is known to its compute service only.
+        Parameters
+        ----------
+        is_freed : bool
+            Whether what it claims of the destination's root provider becomes free on
+            the source, too. NUMA cells, devices and nested providers do not: which of
+            them the instance had is known to its compute service only.
         """
         assignment = move.assignment
         assert assignment is not None
@@ -392,4 +406,27 @@ class PlannedCloud:
         claims, uuid = self.table.claims, assignment.instance_uuid
         claims.consume(assignment.value("uuid"), uuid, assignment.consumption)
         claims.end_builds(assignment.value("host"), [uuid])
-        claims.release(source, uuid)
+        nodes = self.table.nodes_of(source) if source else ()
+        if is_freed and len(nodes) == 1:
+            self._free(move, nodes[0])
+        if source:
+            claims.release(source, uuid)
+
+    def _free(self, move: DecidedMove, node_uuid: str) -> None:
+        assignment, record = move.assignment, self.table.as_reported(node_uuid)
+        assert assignment is not None
+        amounts = move.root_amounts()
+        self._providers.add_used(
+            {name: {node_uuid: -amount} for name, amount in amounts.items()}
+        )
+        # A claim that is not reported yet is reverted as it is released.
+        if record is None or self.table.claims.is_granted(
+            node_uuid, assignment.instance_uuid
+        ):
+            return
+        changes = {
+            name: getattr(record, name) - delta
+            for name, delta in assignment.consumption.deltas()
+            if name != "num_io_ops"
+        }
+        self.table.change_many({node_uuid: changes})

@@ -170,6 +170,37 @@ class HostChange:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Goal:
+    """What a plan is to reach, and how far it is from the best that any could do.
+
+    Attributes
+    ----------
+    flavor : str
+        Of which room is made; "": hosts are emptied.
+    n_wanted : int
+        How many instances are to fit; the most hosts that can be empty after any plan
+        within the limits.
+    n_before, n_after : int
+        How many of them fit, or how many hosts are empty, before and after the plan;
+        instances are not counted beyond those that are wanted.
+    n_least_moves : int
+        No plan has fewer moves, if only the hosts that were searched have to give room.
+    n_searched : int
+        The hosts whose instances were considered.
+    is_cut_short : bool
+        Whether the time ended, or the limit of decisions, before the search.
+    """
+
+    flavor: str
+    n_wanted: int
+    n_before: int
+    n_after: int
+    n_least_moves: int
+    n_searched: int
+    is_cut_short: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
     """Moves in order, and what they leave.
 
@@ -186,9 +217,11 @@ class Plan:
     n_never_fit : int
         Instances that fit on no host even before any move: no plan moves them.
     failure : FailureCheck or None
-        None: no other host has instances.
+        None: no other host has instances, or the plan empties none.
     changes : tuple of HostChange
-        The hosts that are emptied, then those that take instances.
+        The hosts that instances leave, then those that take instances.
+    goal : Goal or None
+        None: the plan empties the hosts that were named.
     """
 
     version: int
@@ -206,6 +239,7 @@ class Plan:
     failure: FailureCheck | None
     changes: tuple[HostChange, ...]
     notes: tuple[str, ...]
+    goal: Goal | None = None
 
 
 def names_of_rules(spec: RequestSpec) -> frozenset[str]:
@@ -289,7 +323,7 @@ def sizes_of(spec: RequestSpec) -> dict[str, Any]:
     }
 
 
-def counted_step(  # noqa: PLR0913 - six by name, the fields of the step
+def counted_step(  # noqa: PLR0913 - seven by name, the fields of the step
     cloud: PlannedCloud,
     move: DecidedMove,
     *,
@@ -299,9 +333,10 @@ def counted_step(  # noqa: PLR0913 - six by name, the fields of the step
     request_from: str,
     after: Sequence[int],
     notes: Collection[str],
+    is_freed: bool,
 ) -> Step:
     """Count a decided move in the cloud, and return it as a step of a plan."""
-    cloud.count(move, source)
+    cloud.count(move, source, is_freed=is_freed)
     assert move.assignment is not None
     node_uuid = move.assignment.value("uuid")
     return Step(

@@ -38,7 +38,9 @@ from ..planner import (
     check_plan,
     hosts_to_drain,
     moves_of,
+    plan_defragment,
     plan_drain,
+    plan_make_room,
 )
 from ..sources.base import NoFlavors
 from ..status import ComponentState
@@ -347,6 +349,27 @@ class Answers:
             ``project``, if any, is the project that asks; ``hosts`` is the maximum
             number of hosts that are listed for each flavor.
         """
+        matching = self._flavors(body)
+        project_id, notes = body.get("project"), []
+        if project_id is not None:
+            matching = [flavor.for_project(project_id) for flavor in matching]
+            notes = [_NO_QUOTAS]
+        report = self.explainer.capacity(matching, n_listed=body.get("hosts", 0))
+        names = {flavor.name for flavor in matching if flavor.name}
+        demand, problem = self._demand(names, project_id)
+        answer = dataclasses.asdict(report)
+        for flavor in answer["flavors"]:
+            flavor["demand"] = demand.get(flavor["flavor"])
+        return {**answer, "notes": [*notes, *problem, *self.explainer.unknowns()]}
+
+    def _flavors(self, body: Mapping[str, Any]) -> list[FlavorRequest]:
+        """Return the flavors that a body names.
+
+        Raises
+        ------
+        NotFound
+            There is none.
+        """
         name = body.get("name")
         if "flavors" in body:
             flavors = [
@@ -366,17 +389,7 @@ class Answers:
                     f" in the {MAX_DECISIONS} newest stored decisions: pass flavors"
                 )
             raise NotFound(f"There is no flavor{among}")
-        project_id, notes = body.get("project"), []
-        if project_id is not None:
-            matching = [flavor.for_project(project_id) for flavor in matching]
-            notes = [_NO_QUOTAS]
-        report = self.explainer.capacity(matching, n_listed=body.get("hosts", 0))
-        names = {flavor.name for flavor in matching if flavor.name}
-        demand, problem = self._demand(names, project_id)
-        answer = dataclasses.asdict(report)
-        for flavor in answer["flavors"]:
-            flavor["demand"] = demand.get(flavor["flavor"])
-        return {**answer, "notes": [*notes, *problem, *self.explainer.unknowns()]}
+        return matching
 
     def _demand(
         self, names: Collection[str], project_id: str | None
@@ -412,6 +425,37 @@ class Answers:
             parallel=body.get("parallel", 1),
         )
         return dataclasses.asdict(plan)
+
+    def plan_make_room(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fewest moves that make room; see `planner.plan_make_room`.
+
+        Parameters
+        ----------
+        body : mapping
+            With ``flavor``, and ``from`` as in `capacity`, if any.
+        """
+        named = {"from": body.get("from", "decisions"), "name": body["flavor"]}
+        [flavor, *_] = self._flavors(named)
+        parts, view = self.explainer.state()
+        if "host" in body:
+            [host] = hosts_to_drain(parts, hosts=[body["host"]])
+        options = {k: body[k] for k in ("count", "seconds", "parallel") if k in body}
+        plan = plan_make_room(
+            parts,
+            view,
+            flavor,
+            self._find_requests,
+            host=host if "host" in body else "",
+            **options,
+        )
+        return dataclasses.asdict(plan)
+
+    def plan_defragment(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the moves that empty the most hosts; see `planner.plan_defragment`."""
+        parts, view = self.explainer.state()
+        return dataclasses.asdict(
+            plan_defragment(parts, view, self._find_requests, **body)
+        )
 
     def check_plan(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return which steps of a plan still hold; see `planner.check_plan`."""

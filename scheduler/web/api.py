@@ -99,6 +99,14 @@ def _add_questions(app: Flask, answers: Answers) -> None:
     def plan_drain() -> Response:
         return _answer(answers.plan_drain(_body("/v1/plans/drain")))
 
+    @app.post("/v1/plans/make-room")
+    def plan_make_room() -> Response:
+        return _answer(answers.plan_make_room(_body("/v1/plans/make-room")))
+
+    @app.post("/v1/plans/defragment")
+    def plan_defragment() -> Response:
+        return _answer(answers.plan_defragment(_body("/v1/plans/defragment")))
+
     @app.post("/v1/plans/check")
     def check_plan() -> Response:
         return _answer(answers.check_plan(_body("/v1/plans/check")))

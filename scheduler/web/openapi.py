@@ -192,6 +192,53 @@ BODIES["/v1/plans/drain"] = {
         {"required": ["aggregate"]},
     ],
 }
+_PARALLEL: Final = BODIES["/v1/plans/drain"]["properties"]["parallel"]
+_SECONDS: Final[Schema] = {
+    "type": "number",
+    "minimum": 0,
+    "maximum": 600,
+    "default": 60,
+    "description": "When the search ends; the best plan so far is returned.",
+}
+BODIES["/v1/plans/make-room"] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["flavor"],
+    "properties": {
+        "flavor": {**_NAME, "description": "The name of a flavor."},
+        "from": BODIES["/v1/capacity"]["properties"]["from"],
+        "count": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 1000,
+            "default": 1,
+            "description": "How many instances are to fit.",
+        },
+        "host": {**_NAME, "description": "The service host on which they are to fit."},
+        "seconds": _SECONDS,
+        "parallel": _PARALLEL,
+    },
+}
+BODIES["/v1/plans/defragment"] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "max_moves": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": MAX_INSTANCES,
+            "default": 200,
+            "description": "The most moves.",
+        },
+        "max_gib": {
+            "type": "number",
+            "minimum": 0,
+            "description": "The most memory that is moved, GiB.",
+        },
+        "seconds": _SECONDS,
+        "parallel": _PARALLEL,
+    },
+}
 BODIES["/v1/plans/check"] = {
     "type": "object",
     "additionalProperties": False,
@@ -375,6 +422,16 @@ _ANSWERS: Final[dict[str, tuple[str, str, Schema]]] = {
     "/v1/plans/drain": (
         "post",
         "The moves that empty hosts, in order; nothing is moved.",
+        _schema(Plan),
+    ),
+    "/v1/plans/make-room": (
+        "post",
+        "The fewest moves after which more instances of a flavor fit.",
+        _schema(Plan),
+    ),
+    "/v1/plans/defragment": (
+        "post",
+        "The moves that empty the most hosts; nothing is moved.",
         _schema(Plan),
     ),
     "/v1/plans/check": (

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,29 @@ _MAX_FILE: Final = 16 * 1024 * 1024
 _CHECKED: Final = ("number", "instance", "source", "destination", "destination_node")
 #: Reasons that are shown for one instance; JSON has all.
 _MAX_REASONS: Final = 3
+
+
+def _output_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that all plans have."""
+    for option in (
+        click.option(
+            "--format", "format_", type=click.Choice(["table", "openstack"]),
+            default="table", show_default=True,
+            help="Print tables, or the commands of the openstack client.",
+        ),
+        click.option(
+            "--parallel", type=click.IntRange(1, 1000), default=1, show_default=True,
+            metavar="N", help="The most moves at the same time.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+_seconds_option = click.option(
+    "--seconds", type=click.FloatRange(0, 600), default=60, show_default=True,
+    metavar="S", help="End the search, and show the best plan so far.",
+)  # fmt: skip
 
 
 @click.group()
@@ -45,14 +68,7 @@ def plan() -> None:
     "--keep-up", type=click.IntRange(0), default=0, show_default=True, metavar="N",
     help="Do not empty N of the hosts, those whose instances use the most memory.",
 )  # fmt: skip
-@click.option(
-    "--parallel", type=click.IntRange(1, 1000), default=1, show_default=True,
-    metavar="N", help="The most moves at the same time.",
-)  # fmt: skip
-@click.option(
-    "--format", "format_", type=click.Choice(["table", "openstack"]), default="table",
-    show_default=True, help="Print tables, or the commands of the openstack client.",
-)  # fmt: skip
+@_output_options
 @json_option
 @click.pass_obj
 def drain(  # noqa: PLR0913 - one for each option
@@ -76,10 +92,89 @@ def drain(  # noqa: PLR0913 - one for each option
     named = {name: value for name, value in given.items() if value}
     if len(named) != 1:
         raise click.UsageError("Pass either HOST, --place or --aggregate")
+    body: dict[str, Any] = {**named, "keep_up": keep_up, "parallel": parallel}
+    _print_plan(session, "drain", body, format_, as_json=as_json)
+
+
+@plan.command("make-room")
+@click.option("--flavor", required=True, help="The name of the flavor.")
+@click.option(
+    "--from", "source", type=click.Choice(["decisions", "nova"]), default="decisions",
+    show_default=True, help="Where the flavor is read.",
+)  # fmt: skip
+@click.option(
+    "--count", type=click.IntRange(1, 1000), default=1, show_default=True, metavar="N",
+    help="How many instances are to fit.",
+)  # fmt: skip
+@click.option("--host", help="The service host on which they are to fit.")
+@_seconds_option
+@_output_options
+@json_option
+@click.pass_obj
+def make_room(  # noqa: PLR0913 - one for each option
+    session: CommandSession,
+    flavor: str,
+    source: str,
+    count: int,
+    host: str | None,
+    seconds: float,
+    parallel: int,
+    format_: str,
+    as_json: bool,
+) -> None:
+    """Show the fewest moves after which N more instances of a flavor fit.
+
+    Of plans with equally few moves it is the one with the least memory. The hosts that
+    lack the least are searched. No move needs room that another one frees.
+    """
+    body = {"flavor": flavor, "from": source, "count": count, "seconds": seconds}
+    body |= {"parallel": parallel, **({"host": host} if host else {})}
+    _print_plan(session, "make-room", body, format_, as_json=as_json)
+
+
+@plan.command()
+@click.option(
+    "--max-moves", type=click.IntRange(1, 4000), default=200, show_default=True,
+    metavar="N", help="The most moves.",
+)  # fmt: skip
+@click.option(
+    "--max-gib", type=click.FloatRange(0), metavar="G",
+    help="The most memory that is moved, GiB.",
+)  # fmt: skip
+@_seconds_option
+@_output_options
+@json_option
+@click.pass_obj
+def defragment(
+    session: CommandSession,
+    max_moves: int,
+    max_gib: float | None,
+    seconds: float,
+    parallel: int,
+    format_: str,
+    as_json: bool,
+) -> None:
+    """Show the moves that empty the most hosts, for the least memory moved.
+
+    A host is emptied, or none of its instances moves; no instance goes to an empty
+    host.
+    """
+    body = {"max_moves": max_moves, "seconds": seconds, "parallel": parallel}
+    body |= {} if max_gib is None else {"max_gib": max_gib}
+    _print_plan(session, "defragment", body, format_, as_json=as_json)
+
+
+def _print_plan(
+    session: CommandSession,
+    kind: str,
+    body: dict[str, Any],
+    format_: str,
+    *,
+    as_json: bool,
+) -> None:
     if as_json and format_ != "table":
         raise click.UsageError("Pass --json or --format, not both")
-    body: dict[str, Any] = {**named, "keep_up": keep_up, "parallel": parallel}
-    answer = session.api().post("plans/drain", body)
+    answer = session.api().post(f"plans/{kind}", body)
     if format_ == "openstack":
         click.echo("\n".join(_commands(answer)))
         return
@@ -88,7 +183,8 @@ def drain(  # noqa: PLR0913 - one for each option
 
 def _commands(answer: Answer) -> Iterator[str]:
     """Yield the commands that do a plan; what is left is in comments."""
-    yield "# The hosts get no new instances:"
+    if answer["hosts"]:
+        yield "# The hosts get no new instances:"
     for host in answer["hosts"]:
         yield (
             "openstack compute service set --disable --disable-reason "
@@ -119,13 +215,15 @@ def _commands(answer: Answer) -> Iterator[str]:
 def _show_plan(console: Console, answer: Answer) -> None:
     steps, left = answer["steps"], [*answer["stuck"], *answer["unknown"]]
     kept = f"; {names(answer['kept_up'])} stay up" if answer["kept_up"] else ""
-    console.print(
-        cell(
-            f"{len(answer['hosts']):,} host(s) to empty{kept}: {len(steps):,} move(s) "
-            f"in {answer['n_waves']:,} wave(s), {answer['memory_mb'] / 1024:,.1f} GiB "
-            f"of memory; {len(left):,} instance(s) stay"
-        )
+    moves = (
+        f"{len(steps):,} move(s) in {answer['n_waves']:,} wave(s), "
+        f"{answer['memory_mb'] / 1024:,.1f} GiB of memory"
     )
+    if answer["goal"]:
+        _show_goal(console, answer["goal"], moves)
+    else:
+        emptied = f"{len(answer['hosts']):,} host(s) to empty{kept}: "
+        console.print(cell(f"{emptied}{moves}; {len(left):,} instance(s) stay"))
     if steps:
         table = make_table(
             "", "wave", "instance", "flavor", "from", "to", "GiB", "choices",
@@ -175,6 +273,31 @@ def _show_plan(console: Console, answer: Answer) -> None:
     print_notes(console, answer["notes"])
 
 
+def _show_goal(console: Console, goal: Answer, moves: str) -> None:
+    n_after, n_wanted = goal["n_after"], goal["n_wanted"]
+    if goal["flavor"]:
+        text = f"{goal['n_before']:,} of {n_wanted:,} {goal['flavor']} fit now"
+        if n_after > goal["n_before"]:
+            text += (
+                f", {n_after:,} after {moves}; no plan with these "
+                f"{goal['n_searched']:,} host(s) has fewer than "
+                f"{goal['n_least_moves']:,}"
+            )
+        elif n_after < n_wanted:
+            text += (
+                f"; no moves of the instances on {goal['n_searched']:,} host(s), those "
+                "that lack the least, were found that make room"
+            )
+    else:
+        text = (
+            f"{n_after:,} empty host(s) after {moves}; {goal['n_before']:,} now, at "
+            f"most {n_wanted:,} with any plan within the limits"
+        )
+    console.print(cell(text, "yellow" if goal["flavor"] and n_after < n_wanted else ""))
+    if goal["is_cut_short"]:
+        console.print(cell("The search ended before all was tried.", "yellow"))
+
+
 def _why(instance: Mapping[str, Any]) -> str:
     """Return why an instance stays: the checks that most hosts fail, or one line."""
     reasons = instance.get("reasons") or ()
@@ -213,9 +336,9 @@ def _show_failure(console: Console, failure: Answer | None) -> None:
 def check(context: click.Context, path: Path, as_json: bool) -> None:
     """Show which steps of a plan, in FILE, still hold, and what has changed since.
 
-    FILE has the JSON of `moorage plan drain --json`. The steps are checked in order,
-    and those that hold are counted. The exit status is 1 if a step does not hold, or if
-    an instance has come to a host that the plan empties.
+    FILE has the JSON of a plan, as `moorage plan drain --json` prints it. The steps are
+    checked in order, and those that hold are counted. The exit status is 1 if a step
+    does not hold, or if an instance has come to a host that the plan empties.
     """
     document = _read(path)
     body = {

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.objects import InstanceGroup, RequestSpec
+from moorage.objects import Flavor, InstanceGroup, RequestSpec
+from moorage.scheduler.explain import request_of_flavor
 from moorage.scheduler.planner import Plan
 from moorage.scheduler.planner.cloud import SHARED
 
@@ -67,6 +68,44 @@ def _check(cloud: DrainedCloud, rng: random.Random, specs: list[RequestSpec]) ->
     for stuck in plan.stuck:
         assert stuck.why
         assert stuck.reasons or stuck.why == SHARED
+    _check_others(cloud, rng)
+
+
+def _check_others(cloud: DrainedCloud, rng: random.Random) -> None:
+    """Execute a plan that makes room, and one that defragments."""
+    flavor = request_of_flavor(
+        Flavor(
+            name="large", flavorid="9", vcpus=2, memory_mb=rng.choice([2048, 4096]),
+            root_gb=0, ephemeral_gb=0, swap=0, extra_specs={},
+        )
+    )  # fmt: skip
+    host = rng.choice(["", "h0", "h1"])
+    capacity = cloud.explainer.capacity([flavor]).flavors[0].n_instances
+    plan = cloud.plan_make_room(flavor, 1 if host else capacity + 1, host)
+    _execute(cloud, plan)
+    instances_of = cloud.scheduler.table.instances.of_host
+    assert plan.goal is not None
+    if plan.goal.n_after == plan.goal.n_wanted:
+        spec = flavor.spec_obj
+        spec.project_id, spec.user_id = "project", "user"
+        assert len(plan.steps) >= plan.goal.n_least_moves
+        if host:
+            spec.ignore_hosts = [f"h{i}" for i in range(6) if f"h{i}" != host]
+        for _ in range(plan.goal.n_wanted):
+            assert cloud.create(spec)
+    plan = cloud.plan_defragment(max_moves=8)
+    assert plan.goal is not None
+    _execute(cloud, plan)
+    assert len(plan.steps) <= 8
+    assert not any(map(instances_of, plan.hosts))
+    n_empty = sum(not instances_of(f"h{number}") for number in range(6))
+    assert n_empty == plan.goal.n_after <= plan.goal.n_wanted
+
+
+def _execute(cloud: DrainedCloud, plan: Plan) -> None:
+    _is_in_order(plan)
+    for step in sorted(plan.steps, key=lambda step: (step.wave, step.number)):
+        cloud.execute(step)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 from werkzeug.test import Client
 
-from moorage.objects import InstanceGroup
+from moorage.objects import Flavor, InstanceGroup
 from moorage.scheduler.cmd.cli.main import cli
 from moorage.scheduler.conf import load
 from moorage.scheduler.decision_store import DecisionStore
@@ -262,6 +262,50 @@ def test_wrong_arguments_get_one_line(
     result = cloud.call("plan", "drain", *args, status=status)
     assert error in result.stderr
     assert "Traceback" not in result.output
+
+
+# -- make room, defragment -------------------------------------------------------------
+
+
+def test_one_move_makes_room_for_a_recent_flavor(cloud: _Cloud) -> None:
+    flavor = Flavor(
+        name="wanted", flavorid="2", vcpus=1, memory_mb=8192, root_gb=0,
+        ephemeral_gb=0, swap=0, extra_specs={},
+    )  # fmt: skip
+    cloud.delete(cloud.create("d", flavor=flavor), "d")
+    for name in "bcd":
+        cloud.create(name, memory_mb=10240, root_gb=0)
+    cloud.create("a", memory_mb=8192, root_gb=0)
+    small = cloud.create("a", memory_mb=1024, root_gb=0)
+    args = ("plan", "make-room", "--flavor", "wanted")
+    plan = json.loads(cloud.call(*args, "--json").stdout)
+    assert [step["instance"] for step in plan["steps"]] == [small]
+    assert (plan["goal"]["n_before"], plan["goal"]["n_after"]) == (0, 1)
+    assert (plan["goal"]["n_least_moves"], plan["hosts"]) == (1, [])
+    text = cloud.call(*args, "--host", "a").stdout
+    assert "0 of 1 wanted fit now, 1 after 1 move(s)" in text
+    assert "1 holds" in cloud.call("plan", "check", cloud.write(plan)).stdout
+    commands = cloud.call(*args, "--format", "openstack").stdout
+    assert "compute service set" not in commands
+    assert f"{plan['steps'][0]['destination']} {small}" in commands
+    assert "no moves of the instances" in cloud.call(*args, "--count", "9").stdout
+
+
+def test_the_least_used_hosts_are_emptied(cloud: _Cloud) -> None:
+    cloud.create("a", memory_mb=4096)
+    cloud.create("b", memory_mb=8192)
+    moved = cloud.create("c", memory_mb=2048)
+    plan = json.loads(
+        cloud.call("plan", "defragment", "--max-moves", "1", "--json").stdout
+    )
+    assert [step["instance"] for step in plan["steps"]] == [moved]
+    assert plan["steps"][0]["destination"] in {"a", "b"}
+    assert (plan["hosts"], plan["goal"]["n_after"]) == (["c"], 2)
+    assert "1 holds" in cloud.call("plan", "check", cloud.write(plan)).stdout
+    text = cloud.call("plan", "defragment").stdout
+    assert "3 empty host(s) after 2 move(s)" in text
+    args = ("plan", "defragment", "--max-gib", "1", "--json")
+    assert json.loads(cloud.call(*args).stdout)["steps"] == []
 
 
 # -- check -----------------------------------------------------------------------------

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plan the moves that empty the most hosts.
+
+hosts by what they use ─▶ as many of the least used ones as could be emptied at best
+    ─▶ host by host: all its instances find hosts that stay, or none moves
+    ─▶ again with fewer hosts, which leaves more destinations ─▶ the best plan
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Final
+
+import numpy as np
+
+from ..drivers.parts import Parts
+from ..explain import HostCondition, host_conditions
+from ..placement.providers import ProviderView
+from .cloud import FindRequests, PlannedCloud
+from .moves import Attempt, Instances, check_failure, plan_of, used_mb_of
+from .plan import Goal, Plan
+
+#: The shares of the hosts that could be emptied at best which are tried, in order.
+_SHARES: Final = (1.0, 0.75, 0.5, 0.25)
+#: A try ends after so many hosts in a row that cannot be emptied.
+_MAX_FAILURES: Final = 20
+_MIB_PER_GIB: Final = 1024
+
+
+def plan_defragment(
+    parts: Parts,
+    view: ProviderView,
+    find_requests: FindRequests,
+    *,
+    max_moves: int = 200,
+    max_gib: float | None = None,
+    seconds: float = 60.0,
+    parallel: int = 1,
+) -> Plan:
+    """Return the moves that empty the most hosts, for the least memory moved.
+
+    A host is emptied or none of its instances moves; the instances go to no host that
+    is empty. Hosts that are down are not emptied: nothing can be moved from them. The
+    same state of the cloud gives the same plan unless the time ends it.
+
+    Parameters
+    ----------
+    max_gib : float or None
+        The most memory that is moved, GiB; None: any.
+    seconds : float
+        When the search ends; the best plan so far is returned.
+
+    Raises
+    ------
+    SchedulerError
+        A component failed.
+    """
+    ends_at = time.monotonic() + seconds
+    cloud = PlannedCloud(parts, view)
+    max_mb = np.inf if max_gib is None else max_gib * _MIB_PER_GIB
+    used_mb, instances_of = used_mb_of(cloud), cloud.table.instances.of_host
+    hosts = cloud.table.batch()
+    down_time = parts.conf.service_down_time
+    conditions = host_conditions(hosts, parts.clock(), down_time)
+    is_down = np.isin(conditions, [HostCondition.DOWN, HostCondition.FORCED_DOWN])
+    down = set(hosts.host[is_down].tolist())
+    empty = sorted(host for host in used_mb if not instances_of(host))
+    with_instances = [h for h in used_mb if instances_of(h) and h not in down]
+    order = sorted(
+        with_instances, key=lambda host: (used_mb[host], len(instances_of(host)), host)
+    )
+    n_bound = min(
+        _most_emptied(cloud, with_instances),
+        _most_within([len(instances_of(host)) for host in order], max_moves),
+        _most_within([used_mb[host] for host in order], max_mb),
+    )
+    instances = Instances(cloud, find_requests)
+    best, best_emptied = Attempt(cloud), list[str]()
+    is_cut_short = False
+    for n_chosen in sorted({round(n_bound * share) for share in _SHARES}, reverse=True):
+        if is_cut_short or n_chosen <= len(best_emptied):
+            break
+        attempt, emptied, n_failed = Attempt(PlannedCloud(parts, view)), list[str](), 0
+        chosen = order[:n_chosen]
+        for host in chosen:
+            is_cut_short = time.monotonic() >= ends_at
+            if is_cut_short or n_failed == _MAX_FAILURES:
+                break
+            tried = _emptied(attempt, host, instances, {*empty, *chosen})
+            if tried is None or not _is_within(tried, max_moves, max_mb):
+                n_failed += 1
+            else:
+                attempt, n_failed = tried, 0
+                emptied.append(host)
+        if len(emptied) > len(best_emptied):
+            best, best_emptied = attempt, emptied
+    moved = set(best_emptied)
+    return plan_of(
+        cloud,
+        best.steps,
+        kind="defragment",
+        parallel=parallel,
+        hosts=sorted(moved),
+        failure=check_failure(best.cloud, moved, find_requests, instances.known)
+        if moved
+        else None,
+        goal=Goal(
+            flavor="",
+            n_wanted=len(empty) + n_bound,
+            n_before=len(empty),
+            n_after=len(empty) + len(moved),
+            n_least_moves=sum(sorted(map(len, map(instances_of, order)))[: len(moved)]),
+            n_searched=n_bound,
+            is_cut_short=is_cut_short,
+        ),
+    )
+
+
+def _emptied(
+    attempt: Attempt, host: str, instances: Instances, ignored: Collection[str]
+) -> Attempt | None:
+    """Return an attempt that also empties a host; None: an instance cannot leave."""
+    on_host = attempt.cloud.table.instances.of_host(host)
+    found = [instances.known[uuid] for uuid in on_host if uuid in instances.known]
+    if len(found) < len(on_host):
+        found = instances.read([host])
+    if len(found) < len(on_host) or not all(i.n_choices for i in found):
+        return None
+    tried = attempt.copied()
+    for instance in sorted(found, key=lambda instance: instance.first_order):
+        if not tried.move(instance, ignored):
+            return None
+    return tried
+
+
+def _is_within(attempt: Attempt, max_moves: int, max_mb: float) -> bool:
+    memory_mb = sum(step.memory_mb for step in attempt.steps)
+    return len(attempt.steps) <= max_moves and memory_mb <= max_mb
+
+
+def _most_within(amounts: list[int], limit: float) -> int:
+    """Return how many of the amounts, the smallest first, are within a limit."""
+    return int(np.searchsorted(np.cumsum(sorted(amounts)), limit, side="right"))
+
+
+def _most_emptied(cloud: PlannedCloud, with_instances: Collection[str]) -> int:
+    """Return how many hosts with instances could be emptied at best.
+
+    What the instances use has to fit into the largest of these hosts, of each of
+    vCPUs, memory and disk alone.
+    """
+    hosts = cloud.table.batch()
+    hosts = hosts.take(hosts.matches("host", sorted(with_instances)))
+    n_least = 0
+    for capacity, used in (
+        (hosts.vcpus_total * hosts.cpu_allocation_ratio, hosts.vcpus_used),
+        (
+            hosts.total_usable_ram_mb * hosts.ram_allocation_ratio,
+            hosts.total_usable_ram_mb - hosts.free_ram_mb,
+        ),
+    ):
+        largest = np.cumsum(-np.sort(-np.maximum(capacity, used)))
+        n_least = max(n_least, int(np.searchsorted(largest, used.sum())) + 1)
+    return max(0, len(with_instances) - n_least)
