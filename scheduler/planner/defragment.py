@@ -147,8 +147,8 @@ def _most_within(amounts: list[int], limit: float) -> int:
 def _most_emptied(cloud: PlannedCloud, with_instances: Collection[str]) -> int:
     """Return how many hosts with instances could be emptied at best.
 
-    What the instances use has to fit into the largest of these hosts, of each of
-    vCPUs, memory and disk alone.
+    The vCPUs that the instances use, and their memory, each alone have to fit into the
+    largest of these hosts.
     """
     hosts = cloud.table.batch()
     hosts = hosts.take(hosts.matches("host", sorted(with_instances)))
