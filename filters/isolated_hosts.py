@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from ..scheduler.request import Request, set_field
+from ..scheduler.request import Request, get_field
 from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Mismatch
 from .remedy import Remedy
@@ -38,7 +38,7 @@ class IsolatedHostsFilter(BaseHostFilter):
         return all_hosts(hosts)
 
     def _has_isolated_image(self, spec_obj: RequestSpec) -> bool:
-        image_id = set_field(Request.of(spec_obj).image, "id")
+        image_id = get_field(Request.of(spec_obj).image, "id")
         return image_id in self.conf.filter_scheduler.isolated_images
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:

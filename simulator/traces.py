@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ..objects import Flavor, ImageMeta, ImageMetaProps, RequestSpec
 from ..scheduler.display import safe
-from ..scheduler.request import set_field
+from ..scheduler.request import get_field
 
 #: The namespace of the UUIDs of instances that a trace names by other ids.
 _NAMESPACE: Final = uuid.UUID("6d6f6f72-6167-5000-8000-747261636573")
@@ -98,7 +98,7 @@ class Trace:
         for spec in self.specs:
             flavor = spec.flavor
             # The root disk of a volume-backed instance is not on its host.
-            root_gb = 0 if set_field(spec, "is_bfv") else flavor.root_gb
+            root_gb = 0 if get_field(spec, "is_bfv") else flavor.root_gb
             disk_gb = root_gb + flavor.ephemeral_gb
             of_spec.append((flavor.vcpus, flavor.memory_mb, disk_gb))
         return np.array(of_spec, np.int64).reshape(-1, 3)[self.spec_of]

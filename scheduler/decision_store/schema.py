@@ -21,7 +21,7 @@ from sqlalchemy.dialects import mysql
 from ...objects import RequestSpec
 from ..database import StoreSchema
 from ..drivers.record import DecisionRecord, Outcome
-from ..request import set_field
+from ..request import get_field
 
 METADATA = sa.MetaData()
 DECISIONS = sa.Table(
@@ -116,7 +116,7 @@ def _values(record: DecisionRecord) -> Iterator[tuple[str, str | None]]:
     yield from (("instance", uuid) for uuid in instances_of(record))
     yield from (("host", host) for host in hosts_of(record))
     if isinstance(record.request, RequestSpec):
-        yield "flavor", set_field(set_field(record.request, "flavor"), "name")
+        yield "flavor", get_field(get_field(record.request, "flavor"), "name")
 
 
 def instances_of(record: DecisionRecord) -> tuple[str, ...]:

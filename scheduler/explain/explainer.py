@@ -31,7 +31,7 @@ from ..placement.providers import (
 )
 from ..placement.providers.tree_records import tree_records
 from ..placement.tree_reading import read_tree
-from ..request import Request, set_field
+from ..request import Request, get_field
 from ..views import CapturedView
 from .capacity import NO_PROVIDERS, CapacityReport, NoProviders, capacity
 from .closest import ClosestReport, ClosestSearch
@@ -307,7 +307,7 @@ class Explainer:
         """
         parts, checks, origin = self._checks(context, spec_obj)
         report = ClosestSearch(parts, checks).report(origin)
-        n_instances = set_field(spec_obj, "num_instances") or 1
+        n_instances = get_field(spec_obj, "num_instances") or 1
         if n_instances == 1:
             return report
         return self._with_fitting(report, context, spec_obj, n_instances)

@@ -19,7 +19,7 @@ from ...objects import (
     UnsetField,
 )
 from ..errors import InvalidRequest
-from ..request import set_field
+from ..request import get_field
 from ..request.guest_cells import cells_of_flavor
 
 _ALIAS: Final = "pci_passthrough:alias"
@@ -43,7 +43,7 @@ class FlavorRequest:
     @property
     def name(self) -> str:
         """The name of the flavor; "" if it has none."""
-        return set_field(self.spec_obj.flavor, "name") or ""
+        return get_field(self.spec_obj.flavor, "name") or ""
 
     @property
     def is_volume_backed(self) -> bool:
@@ -79,7 +79,7 @@ def request_of_flavor(flavor: Flavor) -> FlavorRequest:
         topology = cells_of_flavor(flavor)
     except InvalidRequest as e:
         notes.append(str(e))
-    if (set_field(flavor, "extra_specs") or {}).get(_ALIAS):
+    if (get_field(flavor, "extra_specs") or {}).get(_ALIAS):
         notes.append(
             f"the PCI devices of {_ALIAS} are not counted: nova's configuration has "
             "them; recent decisions know them"
@@ -114,10 +114,10 @@ def requests_of_decisions(stored: Iterable[RequestSpec]) -> list[FlavorRequest]:
     """
     requests: dict[Hashable, FlavorRequest] = {}
     for spec_obj in stored:
-        flavor = set_field(spec_obj, "flavor")
+        flavor = get_field(spec_obj, "flavor")
         if flavor is not None:
             with contextlib.suppress(UnsetField):
-                is_bfv = bool(set_field(spec_obj, "is_bfv"))
+                is_bfv = bool(get_field(spec_obj, "is_bfv"))
                 key = _identity(flavor), is_bfv
                 if key not in requests:
                     notes = (VOLUME_BACKED,) if is_bfv else ()
@@ -128,15 +128,15 @@ def requests_of_decisions(stored: Iterable[RequestSpec]) -> list[FlavorRequest]:
 
 
 def _identity(flavor: Flavor) -> Hashable:
-    specs = set_field(flavor, "extra_specs") or {}
+    specs = get_field(flavor, "extra_specs") or {}
     sizes = (flavor.vcpus, flavor.memory_mb, flavor.root_gb, flavor.ephemeral_gb)
-    return set_field(flavor, "name"), sizes, flavor.swap, tuple(sorted(specs.items()))
+    return get_field(flavor, "name"), sizes, flavor.swap, tuple(sorted(specs.items()))
 
 
 def _request_anywhere(flavor: Flavor, spec_obj: RequestSpec) -> RequestSpec:
     request = request_of_flavor(flavor).spec_obj
-    request.is_bfv = bool(set_field(spec_obj, "is_bfv"))
-    pci_requests = set_field(set_field(spec_obj, "pci_requests"), "requests") or ()
+    request.is_bfv = bool(get_field(spec_obj, "is_bfv"))
+    pci_requests = get_field(get_field(spec_obj, "pci_requests"), "requests") or ()
     aliases = [
         pci_request
         for pci_request in pci_requests
@@ -147,7 +147,7 @@ def _request_anywhere(flavor: Flavor, spec_obj: RequestSpec) -> RequestSpec:
         prefixes = tuple(alias.request_id for alias in aliases if alias.request_id)
         request.requested_resources = [
             group
-            for group in set_field(spec_obj, "requested_resources") or ()
+            for group in get_field(spec_obj, "requested_resources") or ()
             if prefixes and (group.requester_id or "").startswith(prefixes)
         ]
     return request

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ...objects import RequestSpec
-from ..request import set_field
+from ..request import get_field
 
 #: Maximum entries of a list in the description, such as members of a server group.
 _MAX_LISTED: Final = 50
@@ -27,49 +27,49 @@ def describe_request(spec_obj: RequestSpec) -> dict[str, Any]:
         destination (host, node, cell), ignore_hosts, force_hosts, force_nodes,
         attempted_hosts, numa_cells and pci_devices (the number of each).
     """
-    hints = set_field(spec_obj, "scheduler_hints") or {}
-    pci_requests = set_field(set_field(spec_obj, "pci_requests"), "requests") or ()
-    networks = set_field(spec_obj, "requested_networks") or ()
-    attempts = set_field(set_field(spec_obj, "retry"), "hosts") or ()
-    numa_cells = set_field(set_field(spec_obj, "numa_topology"), "cells") or ()
+    hints = get_field(spec_obj, "scheduler_hints") or {}
+    pci_requests = get_field(get_field(spec_obj, "pci_requests"), "requests") or ()
+    networks = get_field(spec_obj, "requested_networks") or ()
+    attempts = get_field(get_field(spec_obj, "retry"), "hosts") or ()
+    numa_cells = get_field(get_field(spec_obj, "numa_topology"), "cells") or ()
     parts = {
         "flavor": _flavor(spec_obj),
         "image": _image(spec_obj),
-        "availability_zone": set_field(spec_obj, "availability_zone"),
+        "availability_zone": get_field(spec_obj, "availability_zone"),
         "hints": {name: _texts(hint) for name, hint in hints.items()},
         "server_group": _server_group(spec_obj),
-        "is_volume_backed": set_field(spec_obj, "is_bfv"),
-        "ports": _texts([set_field(network, "port_id") for network in networks]),
-        "networks": _texts([set_field(network, "network_id") for network in networks]),
+        "is_volume_backed": get_field(spec_obj, "is_bfv"),
+        "ports": _texts([get_field(network, "port_id") for network in networks]),
+        "networks": _texts([get_field(network, "network_id") for network in networks]),
         "destination": _destination(spec_obj),
-        "ignore_hosts": _texts(set_field(spec_obj, "ignore_hosts")),
-        "force_hosts": _texts(set_field(spec_obj, "force_hosts")),
-        "force_nodes": _texts(set_field(spec_obj, "force_nodes")),
-        "attempted_hosts": _texts([set_field(attempt, "host") for attempt in attempts]),
+        "ignore_hosts": _texts(get_field(spec_obj, "ignore_hosts")),
+        "force_hosts": _texts(get_field(spec_obj, "force_hosts")),
+        "force_nodes": _texts(get_field(spec_obj, "force_nodes")),
+        "attempted_hosts": _texts([get_field(attempt, "host") for attempt in attempts]),
         "numa_cells": len(numa_cells),
         "pci_devices": sum(
-            set_field(pci_request, "count") or 0 for pci_request in pci_requests
+            get_field(pci_request, "count") or 0 for pci_request in pci_requests
         ),
     }
     return _without_empty(parts)
 
 
 def _flavor(spec_obj: RequestSpec) -> dict[str, Any]:
-    flavor = set_field(spec_obj, "flavor")
+    flavor = get_field(spec_obj, "flavor")
     names = ("name", "vcpus", "memory_mb", "root_gb", "ephemeral_gb")
     return {
-        **{name: set_field(flavor, name) for name in names},
-        "swap_mb": set_field(flavor, "swap"),
-        "extra_specs": dict(set_field(flavor, "extra_specs") or {}),
+        **{name: get_field(flavor, name) for name in names},
+        "swap_mb": get_field(flavor, "swap"),
+        "extra_specs": dict(get_field(flavor, "extra_specs") or {}),
     }
 
 
 def _image(spec_obj: RequestSpec) -> dict[str, Any]:
-    image = set_field(spec_obj, "image")
-    properties = set_field(image, "properties")
+    image = get_field(spec_obj, "image")
+    properties = get_field(image, "properties")
     description = {
-        "id": set_field(image, "id"),
-        "name": set_field(image, "name"),
+        "id": get_field(image, "id"),
+        "name": get_field(image, "name"),
         "properties": {
             name: str(value)
             for name, value in (properties.to_dict() if properties else {}).items()
@@ -79,13 +79,13 @@ def _image(spec_obj: RequestSpec) -> dict[str, Any]:
 
 
 def _server_group(spec_obj: RequestSpec) -> dict[str, Any]:
-    group = set_field(spec_obj, "instance_group")
-    members = set_field(group, "members") or ()
-    policies = set_field(group, "policies") or ()
+    group = get_field(spec_obj, "instance_group")
+    members = get_field(group, "members") or ()
+    policies = get_field(group, "policies") or ()
     description = {
-        "uuid": set_field(group, "uuid"),
-        "policy": set_field(group, "policy") or ", ".join(policies),
-        "rules": dict(set_field(group, "_rules") or {}),
+        "uuid": get_field(group, "uuid"),
+        "policy": get_field(group, "policy") or ", ".join(policies),
+        "rules": dict(get_field(group, "_rules") or {}),
         "members": _texts(members),
         "n_members": len(members),
     }
@@ -93,11 +93,11 @@ def _server_group(spec_obj: RequestSpec) -> dict[str, Any]:
 
 
 def _destination(spec_obj: RequestSpec) -> dict[str, Any]:
-    destination = set_field(spec_obj, "requested_destination")
+    destination = get_field(spec_obj, "requested_destination")
     description = {
-        "host": set_field(destination, "host"),
-        "node": set_field(destination, "node"),
-        "cell": set_field(set_field(destination, "cell"), "uuid"),
+        "host": get_field(destination, "host"),
+        "node": get_field(destination, "node"),
+        "cell": get_field(get_field(destination, "cell"), "uuid"),
     }
     return _without_empty(description)
 

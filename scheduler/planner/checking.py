@@ -12,7 +12,7 @@ from ..drivers.parts import Parts
 from ..errors import InvalidRequest
 from ..explain import Explainer
 from ..placement.providers import ProviderView
-from ..request import set_field
+from ..request import get_field
 from .cloud import FindRequests, PlannedCloud
 
 
@@ -144,7 +144,7 @@ def check_plan(
             )
             decided = cloud.decide(spec)
             if decided.assignment is None:
-                context = {"project_id": set_field(spec, "project_id")}
+                context = {"project_id": get_field(spec, "project_id")}
                 verdicts = explainer.why_not(context, spec, move.destination)
                 reasons = [
                     f"{reason.check}: {reason.reason}"

@@ -38,7 +38,7 @@ from ..placement.providers import (
     ProviderView,
     QueryNotCovered,
 )
-from ..request import set_field
+from ..request import get_field
 from ..sources.base import BaseHostSource, GroupsUnavailable
 from ..views.offline import ViewCandidates
 
@@ -103,7 +103,7 @@ def decide_granted(
     SchedulerError
         A component failed.
     """
-    project_id = set_field(spec, "project_id")
+    project_id = get_field(spec, "project_id")
     record = DecisionRecord(
         request_id=None,
         instance_uuids=tuple(uuids),
@@ -303,16 +303,16 @@ class PlannedCloud:
         if len(hosts) and hosts.value("cell_uuid", 0):
             cell = CellMapping(uuid=hosts.value("cell_uuid", 0))
             spec.requested_destination = Destination(host="", node=None, cell=cell)
-        hints = set_field(spec, "scheduler_hints") or {}
+        hints = get_field(spec, "scheduler_hints") or {}
         spec.scheduler_hints = {
             name: values for name, values in hints.items() if name != _INTERNAL_HINT
         }
         notes: list[str] = []
-        group = set_field(spec, "instance_group")
+        group = get_field(spec, "instance_group")
         if group is not None:
-            members = self._current_members(group, set_field(spec, "project_id"))
+            members = self._current_members(group, get_field(spec, "project_id"))
             if members is None:
-                members = frozenset(set_field(group, "members") or ())
+                members = frozenset(get_field(group, "members") or ())
                 notes.append(
                     "the members of its server group are those of its stored request: "
                     "later ones are not known"
@@ -326,7 +326,7 @@ class PlannedCloud:
         self, group: InstanceGroup, project_id: str | None
     ) -> frozenset[str] | None:
         """Return the members of a server group; None: the source does not know them."""
-        uuid = set_field(group, "uuid")
+        uuid = get_field(group, "uuid")
         if not uuid or not project_id:
             return None
         if uuid not in self._members:
@@ -361,7 +361,7 @@ class PlannedCloud:
         move = DecidedMove(spec, record, *granted[uuid])
         if not is_named or not self._uses_shared(move):
             return move
-        destination = set_field(spec, "requested_destination")
+        destination = get_field(spec, "requested_destination")
         if destination is not None and destination.host:
             return move
         assert move.assignment is not None

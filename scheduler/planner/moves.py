@@ -11,7 +11,7 @@ from typing import Final
 
 from ...objects import RequestSpec
 from ..explain import Explainer, FailedCheck
-from ..request import set_field
+from ..request import get_field
 from .cloud import SHARED, DecidedMove, FindRequests, KnownRequest, PlannedCloud
 from .plan import (
     VERSION,
@@ -234,7 +234,7 @@ class Attempt:
             if move.record.reason == SHARED:
                 reasons_of[key] = ()
             elif key not in reasons_of and len(reasons_of) < _MAX_EXPLAINED:
-                context = {"project_id": set_field(move.spec, "project_id")}
+                context = {"project_id": get_field(move.spec, "project_id")}
                 reasons_of[key] = tuple(explainer.failing_checks(context, move.spec))
             stuck.append(
                 StuckInstance(

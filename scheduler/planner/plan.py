@@ -11,7 +11,7 @@ from typing import Any, Final
 from ...objects import RequestSpec
 from ..explain import FailedCheck
 from ..hosts import HostTable
-from ..request import set_field
+from ..request import get_field
 from .cloud import DecidedMove, PlannedCloud
 
 #: The version of the form of a plan.
@@ -246,11 +246,11 @@ def names_of_rules(spec: RequestSpec) -> frozenset[str]:
     """Return the UUIDs that rules of a request name: its group, values of its hints."""
     names = {
         str(value)
-        for values in (set_field(spec, "scheduler_hints") or {}).values()
+        for values in (get_field(spec, "scheduler_hints") or {}).values()
         for value in (values if isinstance(values, list | tuple) else [values])
     }
-    group = set_field(spec, "instance_group")
-    if group is not None and (uuid := set_field(group, "uuid")):
+    group = get_field(spec, "instance_group")
+    if group is not None and (uuid := get_field(group, "uuid")):
         names.add(str(uuid))
     return frozenset(names)
 
@@ -315,9 +315,9 @@ def changes_of(
 def sizes_of(spec: RequestSpec) -> dict[str, Any]:
     """Return the fields of a step that its flavor has."""
     flavor = spec.flavor
-    root_gb = 0 if set_field(spec, "is_bfv") else flavor.root_gb
+    root_gb = 0 if get_field(spec, "is_bfv") else flavor.root_gb
     return {
-        "flavor": set_field(flavor, "name") or "",
+        "flavor": get_field(flavor, "name") or "",
         "memory_mb": flavor.memory_mb,
         "disk_gb": root_gb + flavor.ephemeral_gb,
     }

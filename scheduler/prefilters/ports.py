@@ -9,7 +9,7 @@ import os_traits
 from oslo_utils import strutils
 
 from ..errors import ConfigurationError
-from ..request import Request, set_field
+from ..request import Request, get_field
 from .base import PrefilterRequest, no_valid_host
 from .networks import NetworkLookup
 
@@ -38,11 +38,11 @@ def remote_managed_ports_filter(request: PrefilterRequest) -> None:
     NetworkError
         Neutron does not answer.
     """
-    pci_requests = set_field(request.spec_obj, "pci_requests")
+    pci_requests = get_field(request.spec_obj, "pci_requests")
     ports, is_remote = set[str | None](), False
-    for pci_request in set_field(pci_requests, "requests") or ():
+    for pci_request in get_field(pci_requests, "requests") or ():
         if pci_request.source == pci_request.NEUTRON_PORT:
-            ports.add(set_field(pci_request, "requester_id"))
+            ports.add(get_field(pci_request, "requester_id"))
             is_remote |= any(
                 strutils.bool_from_string(spec.get(_REMOTE_TAG))
                 for spec in pci_request.spec

@@ -15,7 +15,7 @@ import os_traits
 from oslo_log import log as logging
 
 from ...objects.enums import SOUND_MODEL_TYPE
-from ..request import Request, set_field
+from ..request import Request, get_field
 from ..request.flavor_and_image import tpm_traits
 from .base import PrefilterRequest, no_valid_host
 
@@ -76,11 +76,11 @@ def owner_nova_filter(request: PrefilterRequest) -> None:
     requirements = request.requirements
     requirements.root_required.add(os_traits.OWNER_NOVA)
     # The groups of PCI devices have the suffixes "<id of the PCI request>-<n>".
-    pci_requests = set_field(request.spec_obj, "pci_requests")
+    pci_requests = get_field(request.spec_obj, "pci_requests")
     ids = {
         request_id
-        for pci_request in set_field(pci_requests, "requests") or ()
-        if (request_id := set_field(pci_request, "request_id"))
+        for pci_request in get_field(pci_requests, "requests") or ()
+        if (request_id := get_field(pci_request, "request_id"))
         and pci_request.source != pci_request.NEUTRON_PORT
     }
     for group in parsed.requested_groups:
@@ -150,7 +150,7 @@ def require_image_type_support(request: PrefilterRequest) -> None:
     """
     parsed = Request.of(request.spec_obj)
     if not parsed.is_bfv:
-        disk_format = set_field(parsed.image, "disk_format")
+        disk_format = get_field(parsed.image, "disk_format")
         _require_trait(request, "COMPUTE_IMAGE_TYPE", disk_format)
 
 

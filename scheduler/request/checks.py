@@ -17,7 +17,7 @@ import os_resource_classes as orc
 from oslo_utils import uuidutils
 
 from ..errors import InvalidRequest, excerpt, shortened
-from .flavor_and_image import FlavorAndImage, set_field
+from .flavor_and_image import FlavorAndImage, get_field
 from .groups import MAX_AMOUNT, FlavorGroups, QueryGroup
 
 if TYPE_CHECKING:
@@ -64,14 +64,14 @@ def check_fields(spec_obj: RequestSpec, settings: FlavorAndImage) -> None:
         first 200 characters; an amount is below its minimum or above Placement's
         maximum.
     """
-    flavor = set_field(spec_obj, "flavor")
+    flavor = get_field(spec_obj, "flavor")
     if flavor is None:
         raise InvalidRequest("flavor is missing; a request must have one")
     # The sizes of texts.
     for name in _NAMES:
-        _check_text(name, set_field(spec_obj, name))
+        _check_text(name, get_field(spec_obj, name))
     for name in _LISTS:
-        hosts = set_field(spec_obj, name) or ()
+        hosts = get_field(spec_obj, name) or ()
         if len(hosts) > MAX_HOST_NAMES:
             raise InvalidRequest(
                 f"{name} has {len(hosts)} names, {excerpt(hosts[:10])}; it must have "
@@ -83,14 +83,14 @@ def check_fields(spec_obj: RequestSpec, settings: FlavorAndImage) -> None:
         if name not in _LONG_PROPERTIES:
             for text in _texts(value):
                 _check_text(f"image.properties.{name}", text)
-    _check_total("scheduler_hints", set_field(spec_obj, "scheduler_hints") or {})
+    _check_total("scheduler_hints", get_field(spec_obj, "scheduler_hints") or {})
     _check_total("flavor.extra_specs", settings.extra_specs)
     _check_total("image.properties", settings.properties)
     # The amounts.
     if "num_instances" in spec_obj:
         _check_amount("num_instances", spec_obj.num_instances, 1, MAX_INSTANCES)
     for name, least in _FLAVOR_MINIMA.items():
-        _check_amount(f"flavor.{name}", set_field(flavor, name), least)
+        _check_amount(f"flavor.{name}", get_field(flavor, name), least)
 
 
 def _check_text(name: str, text: str | None) -> None:

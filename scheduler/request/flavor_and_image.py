@@ -49,7 +49,7 @@ CPU_AND_FEATURE_SETTINGS: Final = frozenset(
 )
 
 
-def set_field(obj: WireObject | None, name: str) -> Any:  # noqa: ANN401 - of its field's type
+def get_field(obj: WireObject | None, name: str) -> Any:  # noqa: ANN401 - of its field's type
     """Return a versioned object's field, None if it is not set or `obj` is None."""
     return getattr(obj, name) if obj is not None and name in obj else None
 
@@ -75,11 +75,11 @@ class FlavorAndImage:
     @classmethod
     def of(cls, spec_obj: RequestSpec) -> FlavorAndImage:
         """Return the settings of a request's guest."""
-        flavor = set_field(spec_obj, "flavor")
-        properties = set_field(set_field(spec_obj, "image"), "properties")
+        flavor = get_field(spec_obj, "flavor")
+        properties = get_field(get_field(spec_obj, "image"), "properties")
         return cls(
-            n_vcpus=set_field(flavor, "vcpus") or 0,
-            extra_specs=set_field(flavor, "extra_specs") or {},
+            n_vcpus=get_field(flavor, "vcpus") or 0,
+            extra_specs=get_field(flavor, "extra_specs") or {},
             properties={} if properties is None else properties.set_values(),
         )
 

@@ -48,7 +48,7 @@ from .flavor_and_image import (
     emulator_policy,
     feature_resources,
     feature_traits,
-    set_field,
+    get_field,
     thread_policy,
 )
 
@@ -80,13 +80,13 @@ class QueryGroup:
     def read(cls, group: RequestGroup) -> QueryGroup:
         """Read the RequestGroup of a port, a PCI device or a device profile."""
         return cls(
-            suffix=set_field(group, "requester_id"),
-            resources=dict(set_field(group, "resources") or {}),
-            required=set(set_field(group, "required_traits") or ()),
-            forbidden=set(set_field(group, "forbidden_traits") or ()),
-            member_of=[frozenset(u) for u in set_field(group, "aggregates") or ()],
-            forbidden_aggregates=set(set_field(group, "forbidden_aggregates") or ()),
-            in_tree=set_field(group, "in_tree"),
+            suffix=get_field(group, "requester_id"),
+            resources=dict(get_field(group, "resources") or {}),
+            required=set(get_field(group, "required_traits") or ()),
+            forbidden=set(get_field(group, "forbidden_traits") or ()),
+            member_of=[frozenset(u) for u in get_field(group, "aggregates") or ()],
+            forbidden_aggregates=set(get_field(group, "forbidden_aggregates") or ()),
+            in_tree=get_field(group, "in_tree"),
         )
 
     def copy(self) -> QueryGroup:

@@ -21,8 +21,8 @@ from .flavor_and_image import (
     cpu_policy,
     dedicated_cpus,
     emulator_policy,
+    get_field,
     parse_cpu_mask,
-    set_field,
     thread_policy,
 )
 from .numa import ANY_PAGES, LARGE_PAGES, SMALL_PAGES
@@ -44,7 +44,7 @@ def cells_of_flavor(flavor: Flavor) -> InstanceNUMATopology | None:
     InvalidRequest
         nova's API would refuse the flavor.
     """
-    specs = set_field(flavor, "extra_specs") or {}
+    specs = get_field(flavor, "extra_specs") or {}
     guest = FlavorAndImage(flavor.vcpus, specs, {})
     policy = cpu_policy(guest)
     if policy is None and _is_positive(specs.get("resources:PCPU") or ""):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 import os_resource_classes as orc
 
 from .checks import check_fields, check_groups, check_query
-from .flavor_and_image import CPUPolicy, FlavorAndImage, cpu_policy, set_field
+from .flavor_and_image import CPUPolicy, FlavorAndImage, cpu_policy, get_field
 from .groups import FlavorGroups, QueryGroup, flavor_groups, query_groups
 from .locality import Rule, SoftRule
 from .numa import Guest, Networks
@@ -64,18 +64,18 @@ class RequestedDestination:
     @classmethod
     def read(cls, destination: Destination) -> Self:
         """Read the Destination of a request."""
-        cell = set_field(destination, "cell")
+        cell = get_field(destination, "cell")
         cell_uuid = cell.uuid if cell else None
-        may_leave = bool(set_field(destination, "allow_cross_cell_move"))
-        aggregate_sets = set_field(destination, "aggregates") or ()
+        may_leave = bool(get_field(destination, "allow_cross_cell_move"))
+        aggregate_sets = get_field(destination, "aggregates") or ()
         return cls(
-            host=set_field(destination, "host") or None,
-            node=set_field(destination, "node") or None,
+            host=get_field(destination, "host") or None,
+            node=get_field(destination, "node") or None,
             cell=None if may_leave else cell_uuid,
             preferred_cell=cell_uuid if may_leave else None,
             aggregates=tuple(frozenset(uuids.split(",")) for uuids in aggregate_sets),
             forbidden_aggregates=frozenset(
-                set_field(destination, "forbidden_aggregates") or ()
+                get_field(destination, "forbidden_aggregates") or ()
             ),
         )
 
@@ -128,7 +128,7 @@ class Request:
 
     def __init__(self, spec_obj: RequestSpec) -> None:
         self.spec_obj = spec_obj
-        get = partial(set_field, spec_obj)
+        get = partial(get_field, spec_obj)
         self.settings = FlavorAndImage.of(spec_obj)
         self.availability_zone: str | None = get("availability_zone")
         self.project_id: str | None = get("project_id")
@@ -147,10 +147,10 @@ class Request:
             QueryGroup.read(group) for group in self.requested_resources
         ]
         params = get("request_level_params")
-        self.root_required = frozenset[str](set_field(params, "root_required") or ())
-        self.root_forbidden = frozenset[str](set_field(params, "root_forbidden") or ())
+        self.root_required = frozenset[str](get_field(params, "root_required") or ())
+        self.root_forbidden = frozenset[str](get_field(params, "root_forbidden") or ())
         self.same_subtree: Sequence[Iterable[str]] = (
-            set_field(params, "same_subtree") or ()
+            get_field(params, "same_subtree") or ()
         )
         # Hosts.
         self.destination = RequestedDestination()
@@ -176,7 +176,7 @@ class Request:
         topology, devices = get("numa_topology"), get("pci_requests")
         self.numa = Guest.read(topology) if topology else None
         self.pci_requests = (
-            read_requests(devices) if set_field(devices, "requests") else ()
+            read_requests(devices) if get_field(devices, "requests") else ()
         )
         # The rules about places that volumes and ports set.
         self.attachment_rules: tuple[Rule, ...] = ()
@@ -303,7 +303,7 @@ class Request:
         InvalidRequest
             The rule of its policy is invalid.
         """
-        group = set_field(self.spec_obj, "instance_group")
+        group = get_field(self.spec_obj, "instance_group")
         return None if group is None else ServerGroup.read(group)
 
     # -- rules about places ---------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from ..errors import InvalidRequest, excerpt
-from .flavor_and_image import set_field
+from .flavor_and_image import get_field
 
 if TYPE_CHECKING:
     from ...objects import InstanceGroup
@@ -57,9 +57,9 @@ class ServerGroup:
         policy = _policy(group)
         return cls(
             policy=policy,
-            uuid=set_field(group, "uuid"),
-            members=frozenset(set_field(group, "members") or ()),
-            hosts=frozenset(set_field(group, "hosts") or ()),
+            uuid=get_field(group, "uuid"),
+            members=frozenset(get_field(group, "members") or ()),
+            hosts=frozenset(get_field(group, "hosts") or ()),
             max_per_host=_max_per_host(group) if policy == ANTI_AFFINITY else 1,
         )
 
@@ -71,14 +71,14 @@ def _policy(group: InstanceGroup) -> str | None:
     list ``policies``, which could also have "legacy". Where both fields are set and
     disagree, ``policy`` counts, because the list is outdated.
     """
-    policy_field = set_field(group, "policy")
-    policies = [policy_field] if policy_field else set_field(group, "policies") or ()
+    policy_field = get_field(group, "policy")
+    policies = [policy_field] if policy_field else get_field(group, "policies") or ()
     return next((policy for policy in policies if policy in _POLICIES), None)
 
 
 def _max_per_host(group: InstanceGroup) -> int:
     # Rules are text on the wire.
-    text = (set_field(group, "_rules") or {}).get(_RULE, "1")
+    text = (get_field(group, "_rules") or {}).get(_RULE, "1")
     try:
         number = int(text)
     except ValueError:
