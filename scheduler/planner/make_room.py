@@ -45,8 +45,6 @@ _MAX_TRIED: Final = 100
 _MAX_DECISIONS: Final = 400
 
 Int64s = npt.NDArray[np.int64]
-
-
 #: The estimated cost, the room that is missing, a number, the next host, the cost, and
 #: the options.
 _Node = tuple[tuple[int, int], int, int, int, tuple[int, int], tuple["_Option", ...]]
@@ -192,7 +190,8 @@ class _Search:
         """Return the sets of instances of each host that could give room."""
         hosts = cloud.table.batch()
         view = cloud.provider_view()
-        amounts = self._amounts()
+        if not (amounts := self._amounts()):
+            return []  # no host's own provider gives what the flavor needs
         unlimited = HostCounter(cloud.parts, with_unlimited_room(view), hosts)
         passes = unlimited.upper_bounds(self._flavor).n_on_host > 0
         trees, free_of = view.state.trees, {}
@@ -371,10 +370,7 @@ def _sets(
                 best[n] = min(best[n], (moves + n_moves, memory + memory_mb))
         rest.insert(0, best)
     numbers = itertools.count()
-    heap: list[
-        tuple[tuple[int, int], int, int, int, tuple[int, int], tuple[_Option, ...]]
-    ]
-    heap = [(rest[0][n_missing], n_missing, next(numbers), 0, (0, 0), ())]
+    heap: list[_Node] = [(rest[0][n_missing], n_missing, next(numbers), 0, (0, 0), ())]
     while heap:
         estimate, missing, _, first, cost, chosen = heapq.heappop(heap)
         if estimate >= none:

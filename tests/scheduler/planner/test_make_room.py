@@ -7,7 +7,10 @@ import itertools
 import random
 from pathlib import Path
 
+import pytest
+
 from moorage.objects import Flavor, RequestSpec
+from moorage.scheduler.errors import InvalidRequest
 from moorage.scheduler.explain import request_of_flavor
 
 from ...fixtures.clouds import host, request, started_scheduler
@@ -104,3 +107,19 @@ def test_no_plan_has_fewer_moves_or_less_memory(tmp_path: Path) -> None:
                 scheduler.table.claims.release(name, uuid)
             refresh_providers(scheduler)
     assert {None, 0, 1, 2} <= set(n_moves)
+
+
+def test_flavor_that_needs_nothing_without_a_suffix_is_not_searched(
+    tmp_path: Path,
+) -> None:
+    nothing = {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
+    of_child = {**nothing, "resources1:VCPU": "1"}
+    with started_scheduler(tmp_path, host("a"), host("b")) as scheduler:
+        cloud = DrainedCloud(scheduler)
+        assert cloud.create(_spec((1, 512), "a"))
+        flavor = request_of_flavor(request(extra_specs=of_child).flavor)
+        plan = cloud.plan_make_room(flavor, 9999, "")
+        assert (plan.steps, plan.goal and plan.goal.n_searched) == ((), 0)
+        flavor = request_of_flavor(request(extra_specs=nothing).flavor)
+        with pytest.raises(InvalidRequest, match="every amount to 0"):
+            cloud.plan_make_room(flavor, 1, "")
