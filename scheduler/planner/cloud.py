@@ -396,8 +396,9 @@ class PlannedCloud:
         ----------
         is_freed : bool
             Whether what it claims of the destination's root provider becomes free on
-            the source, too. NUMA cells, devices and nested providers do not: which of
-            them the instance had is known to its compute service only.
+            the source, too. NUMA cells, devices and nested providers do not, nor do
+            classes that nested providers of the source have: which of them the instance
+            had is known to its compute service only.
         """
         assignment = move.assignment
         assert assignment is not None
@@ -415,10 +416,14 @@ class PlannedCloud:
     def _free(self, move: DecidedMove, node_uuid: str) -> None:
         assignment, record = move.assignment, self.table.as_reported(node_uuid)
         assert assignment is not None
-        amounts = move.root_amounts()
-        self._providers.add_used(
-            {name: {node_uuid: -amount} for name, amount in amounts.items()}
-        )
+        state = self.provider_view().state
+        tree = state.trees.roots == state.trees.find(node_uuid)
+        self._providers.add_used({
+            name: {node_uuid: -amount}
+            for name, amount in move.root_amounts().items()
+            # Where children have the class, too, the instance may have used theirs.
+            if np.count_nonzero(tree[state.column(name).rows]) == 1
+        })  # fmt: skip
         # A claim that is not reported yet is reverted as it is released.
         if record is None or self.table.claims.is_granted(
             node_uuid, assignment.instance_uuid
