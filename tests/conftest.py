@@ -28,7 +28,11 @@ from moorage.testing.builders import (
 )
 
 from .fixtures.markers import enter_test, missing_servers, shares_module_fixture
-from .fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingServer
+from .fixtures.placement_servers import (
+    EmbeddedPlacementFixture,
+    MisbehavingServer,
+    reuse_aliases,
+)
 from .fixtures.property_tests import register_profiles
 
 __all__ = [
@@ -50,6 +54,7 @@ __all__ = [
 
 
 register_profiles()
+reuse_aliases()
 
 # oslo.config reads it in this process and in those that tests start: decisions of tests
 # do not belong into the store of this machine.
