@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoding of JSON from Placement and nova's databases."""
+"""Decoding of JSON from Placement and nova's databases, and of YAML files."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 import msgspec
+import yaml
 
 T = TypeVar("T")
 
@@ -22,6 +24,8 @@ _decode = msgspec.json.Decoder().decode
 _decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
+#: What PyYAML raises for scalars such as 2026-99-99, `!!int ""` and `!!bool x`.
+_OF_SCALARS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 #: Bytes that are decoded at once; this takes some 5 ms.
 _MAX_AT_ONCE = 1_000_000
 
@@ -40,6 +44,33 @@ def loads(text: str | bytes) -> Any:  # noqa: ANN401 - JSON's own types
         return _decode(text)
     except (msgspec.MsgspecError, UnicodeError):
         return json.loads(text)
+
+
+def load_yaml(data: bytes) -> Any:  # noqa: ANN401 - YAML's own types
+    """Return the content of a file of YAML or JSON, which is not trusted.
+
+    Anchors may make the content much larger than the file, or endless.
+
+    Raises
+    ------
+    ValueError
+        The file has neither, or is nested too deeply.
+    """
+    try:
+        text = data.decode()
+        if text.lstrip().startswith("{"):
+            # A YAML document can begin with a brace, too; JSON is read far faster.
+            with contextlib.suppress(ValueError):
+                return json.loads(text)
+        # CSafeLoader is ten times faster; it needs libyaml.
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        return yaml.load(text, Loader=loader)
+    except RecursionError as e:
+        raise ValueError("it is nested too deeply") from e
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
+        raise ValueError(f"not valid YAML or JSON: {e}") from e
+    except _OF_SCALARS as e:
+        raise ValueError(f"not valid YAML: a value is wrong: {e!r}") from e
 
 
 def loads_lazily(content: bytes) -> Any:  # noqa: ANN401 - JSON's own types

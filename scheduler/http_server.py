@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 _CLIENT_TIMEOUT_S: Final = 10
 #: The maximum number of bytes of a request's headers.
 _MAX_HEADERS: Final = 64 * 1024
-_MAX_BODY: Final = 1024 * 1024
+#: The maximum number of bytes of a body; an application's own limit is lower, as it
+#: answers in the form that its clients read.
+_MAX_BODY: Final = 4 * 1024 * 1024
 _MAX_CONNECTIONS: Final = 100
 #: The maximum number of connections that wait to be accepted.
 _BACKLOG: Final = 64

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from oslo_config import cfg
 from oslo_context import context as oslo_context
 from oslo_log import log as oslo_logging
 
+from .display import safe
 from .errors import ConfigurationError
 from .failures import Failure
 
@@ -61,6 +63,19 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
     oslo_logging.register_options(conf)
 
 
+class _Record(logging.LogRecord):
+    """A record whose message is one line, whatever names and errors it quotes.
+
+    Other processes choose names of hosts, flavors and projects; a line of a log must
+    not look like several, nor control the terminal that shows it.
+    """
+
+    def getMessage(self) -> str:
+        """Return the message with control characters escaped."""
+        message = super().getMessage()
+        return safe(message, len(message))
+
+
 def set_up(conf: cfg.ConfigOpts) -> None:
     """Configure logging according to the options.
 
@@ -69,6 +84,7 @@ def set_up(conf: cfg.ConfigOpts) -> None:
     ConfigurationError
         The log cannot be written, or the file of log_config_append cannot be read.
     """
+    logging.setLogRecordFactory(_Record)
     try:
         oslo_logging.setup(conf, "moorage")
     except (OSError, oslo_logging.LogConfigError) as e:

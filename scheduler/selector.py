@@ -11,7 +11,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from ..objects import RequestSpec
+from ..objects import RequestSpec, UnsetField
 from . import logs, tracing
 from .drivers.claims.peer_claims import PeerClaim, PublishClaims
 from .drivers.decision import Decision
@@ -19,6 +19,7 @@ from .drivers.parts import Parts
 from .drivers.plugins import PluginSet
 from .drivers.prepared import Caller
 from .drivers.record import DecisionRecord
+from .errors import InvalidRequest
 from .notifications import Notifier
 from .rpc.endpoints import Destinations
 
@@ -189,7 +190,9 @@ class Selector:
         for claim in claims:
             try:
                 peer = PeerClaim.from_wire(claim, self.conf)
-            except (KeyError, TypeError, ValueError) as e:
+            except (
+                InvalidRequest, KeyError, TypeError, UnsetField, ValueError
+            ) as e:  # fmt: skip
                 LOG.warning(
                     "Skipping a claim of another scheduler that cannot be read: %r", e
                 )

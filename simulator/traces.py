@@ -9,6 +9,7 @@ import gzip
 import math
 import sqlite3
 import uuid
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -34,6 +35,8 @@ _MAX_AMOUNT: Final = 2**31 - 1
 MAX_JITTER_S: Final = 300.0
 #: Lines that are named in a message, of those that were skipped.
 _MAX_NAMED: Final = 3
+#: Characters of the names of columns in a message.
+_MAX_LISTED: Final = 300
 
 
 class TraceError(ValueError):
@@ -441,19 +444,25 @@ def read_trace(path: Path, columns: Mapping[str, str] | None = None) -> Trace:
                 if missing:
                     raise TraceError(
                         f"{path}: there is no column {', '.join(missing)}; its columns "
-                        f"are {', '.join(sorted(names)) or 'none'}"
+                        f"are {_listed(names) or 'none'}"
                     )
                 return _read_columns(safe(path.name), rows, columns)
             for needed, read in _FORMATS.items():
                 if names.issuperset(needed):
                     return read(safe(path.name), rows)
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, sqlite3.Error) as e:
+    except (
+        OSError, EOFError, UnicodeDecodeError, csv.Error, sqlite3.Error, zlib.error
+    ) as e:  # fmt: skip
         raise TraceError(f"{path}: cannot be read: {e}") from e
     raise TraceError(
-        f"{path}: the columns {', '.join(sorted(names)) or '(none)'} are of no known "
+        f"{path}: the columns {_listed(names) or '(none)'} are of no known "
         "format: name them with --columns "
         + ",".join(f"{name}=COLUMN" for name in _NEEDED)
     )
+
+
+def _listed(columns: Iterable[str]) -> str:
+    return safe(", ".join(sorted(columns)), _MAX_LISTED)
 
 
 def parse_columns(text: str) -> dict[str, str]:

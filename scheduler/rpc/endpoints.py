@@ -108,8 +108,9 @@ class SchedulerEndpoint:
         )
         for aggregate in aggregate_list:
             _check(aggregate, Aggregate, "aggregates: each an Aggregate")
-        for aggregate in aggregate_list:
-            self._scheduler.table.put_aggregate(HostAggregate.of(aggregate))
+        # All are read first: an aggregate without an id changes nothing.
+        for read in [HostAggregate.of(aggregate) for aggregate in aggregate_list]:
+            self._scheduler.table.put_aggregate(read)
 
     def delete_aggregate(self, context: object, aggregate: Aggregate) -> None:
         """Remove an aggregate."""

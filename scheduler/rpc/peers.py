@@ -18,6 +18,7 @@ from oslo_messaging import rpc
 from ...objects import Serializer
 from ..claim_publisher import ClaimPublisher
 from ..drivers.claims.peer_claims import ClaimState, PeerClaim
+from ..errors import InvalidRequest
 from ..waiting import Spawner
 
 #: Not nova's "scheduler": a nova-scheduler in the same cloud lacks the methods.
@@ -47,16 +48,16 @@ class PeersEndpoint:
         self._scheduler = scheduler
         self._origin = origin
 
-    def instances_claimed(
-        self, context: object, origin: str, claims: list[dict[str, Any]]
-    ) -> None:
+    def instances_claimed(self, context: object, origin: str, claims: object) -> None:
         """Apply claims in the form of `PeerClaim.to_wire`."""
+        if not isinstance(claims, list):
+            raise InvalidRequest(
+                f"claims: a list is needed, not {type(claims).__name__}"
+            )
         if origin != self._origin:
             self._scheduler.apply_peer_claims(claims)
 
-    def instances_reserved(
-        self, context: object, origin: str, claims: list[dict[str, Any]]
-    ) -> None:
+    def instances_reserved(self, context: object, origin: str, claims: object) -> None:
         """Apply reservations and withdrawals of reservations; since version 1.1."""
         self.instances_claimed(context, origin, claims)
 

@@ -23,7 +23,7 @@ from oslo_messaging.rpc.dispatcher import (
 )
 from oslo_messaging.rpc.server import RPCServer
 
-from ...objects import MalformedObject, Serializer
+from ...objects import MalformedObject, Serializer, UnsetField
 from .. import logs
 from ..drivers.prepared import Caller
 from ..errors import (
@@ -71,14 +71,14 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]
         ------
         oslo_messaging.ExpectedException
             It holds the error to answer: InvalidRequest if the message is malformed
-            (version, method, names or types of arguments, unreadable objects), or
-            another deliberate error. In the answer to a request for destinations, a
-            SchedulerError has nova's class (see `as_nova`).
+            (version, method, names or types of arguments, unreadable objects, missing
+            fields), or another deliberate error. In the answer to a request for
+            destinations, a SchedulerError has nova's class (see `as_nova`).
         """
         try:
             self._check(incoming.message)
             return super().dispatch(incoming)
-        except MalformedObject as e:
+        except (MalformedObject, UnsetField) as e:
             # The error names the path to the wrong part, whose keys may be long.
             failure: Exception = InvalidRequest(shortened(str(e), _MAX_CHARS))
         except ConfigurationError:

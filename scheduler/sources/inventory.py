@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
 import math
 import re
 import uuid
@@ -17,8 +15,10 @@ from typing import Any
 import jsonschema
 import os_resource_classes
 import os_traits
-import yaml
 
+from ...objects import MalformedObject
+from ...objects.serializer import Bounds
+from ..decoding import load_yaml
 from ..errors import InventoryError
 from ..hosts import COLUMNS, Columns, HostAggregate, HostRecord
 from .inventory_schema import inventory_schema
@@ -27,6 +27,8 @@ from .inventory_schema import inventory_schema
 _NAMESPACE = uuid.UUID("6d6f6f72-6167-5000-8000-696e76656e74")
 _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]+")
 _MAX_LISTED = 20
+#: Anchors of YAML can make a small file endless; 10,000 hosts have 500,000 values.
+_BOUNDS = Bounds(max_values=5_000_000)
 _MIB_PER_GIB = 1024
 _TRAITS = frozenset(os_traits.get_traits())
 
@@ -87,21 +89,15 @@ def read_inventory(path: str | Path, columns: Columns = COLUMNS) -> Inventory:
 
 def _load(path: Path) -> Any:  # noqa: ANN401 - YAML's types, not validated yet
     try:
-        return _parse(path.read_text("utf-8"))
+        document = load_yaml(path.read_bytes())
+        _BOUNDS.check(document)
     except OSError as e:
         raise InventoryError(f"{path}: cannot be read: {e.strerror}") from e
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
-        raise InventoryError(f"{path}: not valid YAML or JSON: {e}") from e
-
-
-def _parse(text: str) -> Any:  # noqa: ANN401 - see _load
-    if text.lstrip().startswith("{"):
-        # A YAML document can begin with a brace, too; reading JSON is far faster.
-        with contextlib.suppress(ValueError):
-            return json.loads(text)
-    # CSafeLoader is ten times faster; it needs libyaml.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(text, Loader=loader)
+    except MalformedObject as e:
+        raise InventoryError(f"{path}: it must have {e.expected}") from e
+    except ValueError as e:
+        raise InventoryError(f"{path}: {e}") from e
+    return document
 
 
 def _message(path: str | Path, mistakes: Sequence[str]) -> str:

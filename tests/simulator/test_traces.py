@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from moorage.simulator.traces import (
+    COLUMNS,
     MAX_JITTER_S,
     TraceError,
     history_trace,
@@ -155,6 +156,24 @@ def test_cut_archive_is_named(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(COSPOT.encode() * 1000)[:-200])
     with pytest.raises(TraceError, match="cannot be read"):
         read_trace(path)
+
+
+def test_damaged_archive_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv.gz"
+    content = bytearray(gzip.compress(COSPOT.encode(), mtime=0))
+    content[12] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match="cannot be read: Error -3"):
+        read_trace(path)
+
+
+def test_columns_of_a_trace_are_shown_in_one_line(tmp_path: Path) -> None:
+    path = _written(tmp_path, f'"\x1b[2J\n","{"x" * 1000}"\n1,2\n')
+    for columns in (None, dict.fromkeys(COLUMNS, "a")):
+        with pytest.raises(TraceError) as raised:
+            read_trace(path, columns)
+        assert str(raised.value).isprintable()
+        assert len(str(raised.value)) < 700
 
 
 @pytest.mark.parametrize(

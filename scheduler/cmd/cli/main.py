@@ -16,6 +16,7 @@ from click.shell_completion import get_completion_class
 from rich.console import Console
 
 from .... import __version__
+from ...errors import MAX_MESSAGE
 from . import (
     auditing,
     explaining,
@@ -38,6 +39,7 @@ from .hosts import hosts
 from .locality.commands import locality
 from .session import CommandSession
 from .tables import Answer
+from .text import safe
 
 _FOLLOW_S: Final = 2.0
 #: Seconds by which a decision may be stored later than a newer one.
@@ -51,7 +53,20 @@ def main() -> None:
     cli(prog_name="moorage", windows_expand_args=False)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """The commands; their errors may quote files and the API, which are not trusted."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; control characters of its error are escaped."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as e:
+            lines = [safe(line, MAX_MESSAGE) for line in e.message.split("\n")]
+            e.message = "\n".join(lines)  # type: ignore[misc]  # click shows it
+            raise
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="moorage")
 @click.option(
     "--url",

@@ -428,7 +428,7 @@ def _read(path: Path) -> dict[str, Any]:
             _ = [instance["instance"] for instance in document[kind]]
         _ = [step[name] for step in document["steps"] for name in _CHECKED]
         _ = document["hosts"]
-    except (KeyError, TypeError, ValueError) as e:
+    except (KeyError, OverflowError, TypeError, ValueError) as e:
         missing = f"{e.args[0]} is missing" if isinstance(e, KeyError) else str(e)
         raise click.ClickException(
             f"{path} is a damaged plan: {safe(missing, 200)}"

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ...decoding import load_yaml
 from .answering import json_option, print_answer, print_notes, stored_id
 from .session import CommandSession
 from .tables import Answer, make_table
@@ -217,22 +217,18 @@ def _instances(flavor: Answer) -> str:
 def _read(path: Path) -> list[Mapping[str, Any]]:
     """Return the flavors of a file; the API checks each."""
     try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(_MAX_FILE + 1)
-        if len(text) > _MAX_FILE:
+        with path.open("rb") as file:
+            data = file.read(_MAX_FILE + 1)
+        if len(data) > _MAX_FILE:
             raise click.ClickException(f"--flavors {path} is larger than 200 KiB")
-        flavors = yaml.safe_load(text)
+        flavors = load_yaml(data)
     except OSError as e:
         raise click.ClickException(
             f"--flavors {path} cannot be read: {e.strerror}"
         ) from e
-    except RecursionError as e:
-        raise click.ClickException(f"--flavors {path} is nested too deeply") from e
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
+    except ValueError as e:
         line = " ".join(str(e).split())[:200]
-        raise click.ClickException(
-            f"--flavors {path} is neither YAML nor JSON: {line}"
-        ) from e
+        raise click.ClickException(f"--flavors {path}: {line}") from e
     if not isinstance(flavors, list) or not flavors:
         raise click.ClickException(f"--flavors {path} must be a list of flavors")
     for number, flavor in enumerate(flavors, 1):

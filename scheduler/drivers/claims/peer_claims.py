@@ -14,9 +14,11 @@ from oslo_utils import uuidutils
 from ....objects import RequestSpec
 from ...candidates import AllocationRequest, Offer, resources_of
 from ...hosts import Consumption, HostTable
+from ...hosts.columns import read_time
 from ...placement.allocations.orphans import Orphans
 from ...placement.candidates_source import CandidatesSource
 from ...request import Request
+from ...request.checks import check_fields
 from ..instances import (
     Assignment,
     Mappings,
@@ -150,7 +152,7 @@ class PeerClaim:
 
         Raises
         ------
-        KeyError, TypeError, ValueError
+        InvalidRequest, KeyError, TypeError, UnsetField, ValueError
             The message does not have the form that `to_wire` returns.
         """
         spec_obj, limits = message["spec_obj"], dict(message["limits"])
@@ -166,12 +168,14 @@ class PeerClaim:
             ),
         )
         if spec_obj is not None:
-            consumption = consumption_of(Request.of(spec_obj), conf)
+            request = Request(spec_obj)
+            check_fields(spec_obj, request.settings)
+            consumption = consumption_of(request, conf)
             consumption = consumption_on_host(consumption, limits, mappings)
         return cls(
             node_uuid=_uuid(message["node_uuid"]),
             instance_uuid=_uuid(message["instance_uuid"]),
-            claimed_at=float(message["claimed_at"]),
+            claimed_at=read_time(message["claimed_at"]),
             consumption=consumption,
             resources={
                 _uuid(uuid): {

@@ -19,6 +19,7 @@ from moorage.objects import (
     InstanceGroup,
     InstanceList,
     Serializer,
+    UnsetField,
 )
 from moorage.scheduler.errors import (
     AllocationUpdateFailed,
@@ -318,6 +319,14 @@ def test_invalid_cast_changes_nothing(
 ) -> None:
     with pytest.raises(InvalidRequest, match="is needed, not"):
         getattr(endpoint, method)(CONTEXT, **arguments)
+    assert list(scheduler.table.aggregates) == []
+
+
+def test_aggregate_without_an_id_changes_nothing(
+    scheduler: Scheduler, endpoint: SchedulerEndpoint
+) -> None:
+    with pytest.raises(UnsetField):
+        endpoint.update_aggregates(CONTEXT, [_aggregate(1), Aggregate(name="b")])
     assert list(scheduler.table.aggregates) == []
 
 

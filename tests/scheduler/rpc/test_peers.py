@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims that schedulers publish while the broker accepts nothing."""
+"""Claims that wait for a broker that accepts nothing, and claims that are wrong."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 
+from moorage.objects import RequestSpec
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.drivers.claims.peer_claims import PeerClaim
+from moorage.scheduler.errors import InvalidRequest
 from moorage.scheduler.hosts import Consumption
-from moorage.scheduler.rpc import Peers, get_transport
+from moorage.scheduler.rpc import Peers, PeersEndpoint, get_transport
+from moorage.scheduler.service import Scheduler
 from moorage.testing.builders import instance_uuid, node_uuid
+
+from ...fixtures.clouds import first_row, request
 
 WITHIN_S = 60.0
 
@@ -48,3 +53,39 @@ def test_end_is_not_held_up_by_claims_that_wait(
     ending.start()
     ending.join(WITHIN_S / 2)
     assert not ending.is_alive()
+
+
+_WIRE = {**CLAIM.to_wire(), "claimed_at": 1e9}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"spec_obj": RequestSpec()},
+        {"spec_obj": request(memory_mb=2**63)},
+        {"spec_obj": request(vcpus=-1)},
+        {"claimed_at": 10**400},
+        {"claimed_at": float("nan")},
+        {"memory_mb": 2**63},
+        {"state": "taken"},
+        {"limits": 5},
+    ],
+    ids=str,
+)
+def test_claim_that_cannot_be_read_is_skipped_and_the_next_one_counts(
+    scheduler: Scheduler, caplog: pytest.LogCaptureFixture, changes: dict[str, Any]
+) -> None:
+    row = first_row(scheduler)
+    claim = {**_WIRE, "node_uuid": row.uuid}
+    other = {**claim, "instance_uuid": instance_uuid("b")}
+    endpoint = PeersEndpoint(scheduler, "origin")
+    endpoint.instances_claimed({}, "other", [{**claim, **changes}, other])
+    assert first_row(scheduler).num_instances == row.num_instances + 1
+    assert first_row(scheduler).vcpus_used == row.vcpus_used + 1
+    assert caplog.text.count("cannot be read") == 1
+
+
+@pytest.mark.parametrize("claims", [True, None, 1.5, "claims", {}])
+def test_claims_that_are_no_list_are_refused(scheduler: Scheduler, claims: Any) -> None:
+    with pytest.raises(InvalidRequest, match="claims: a list is needed, not"):
+        PeersEndpoint(scheduler, "origin").instances_claimed({}, "other", claims)

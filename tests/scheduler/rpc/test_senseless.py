@@ -13,7 +13,7 @@ import oslo_messaging
 import pytest
 from oslo_config import cfg
 
-from moorage.objects import Serializer
+from moorage.objects import Aggregate, Serializer
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import InvalidRequest, NoValidHost, SchedulerError
 from moorage.scheduler.rpc import SchedulerEndpoint, get_server, get_transport
@@ -84,6 +84,10 @@ def _has_one_line(caplog: pytest.LogCaptureFixture) -> bool:
 
 
 _VERSIONS: Any = (7, "x", "", [], None, {}, "4", "4.x", "4.5.6.7", "9" * 5000)
+_AGGREGATES: Any = [
+    Aggregate(id=1, uuid=new_uuids()[0], name="a", hosts=["h1"], metadata={}),
+    Aggregate(name="without an id"),
+]
 _METHODS: Any = (5, None, [], {}, True)
 
 
@@ -110,6 +114,14 @@ _METHODS: Any = (5, None, [], {}, True)
             "ping: .*'arg'",
         ),
         ({"method": "update_aggregates"}, "update_aggregates: .*'aggregates'"),
+        (
+            {"method": "update_aggregates", "args": {"aggregates": _AGGREGATES}},
+            "Aggregate.id is not set",
+        ),
+        (
+            {"method": "delete_aggregate", "args": {"aggregate": Aggregate(name="a")}},
+            "Aggregate.id is not set",
+        ),
         (
             {"context": {**CONTEXT, "global_request_id": "\n"}, "args": _arguments()},
             "id",

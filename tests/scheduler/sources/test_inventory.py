@@ -233,6 +233,10 @@ def test_required_key_is_named(key: str, tmp_path: Path) -> None:
         read_inventory(_write(tmp_path, document))
 
 
+#: Each list has the one before nine times: 9 ** 9 texts.
+_BOMB = "".join(
+    f"- &a{n} [{','.join([f'*a{n - 1}' if n else 'lol'] * 9)}]\n" for n in range(9)
+)
 TWO = [HOST, {**HOST, "host": "b"}]
 
 
@@ -246,6 +250,12 @@ TWO = [HOST, {**HOST, "host": "b"}]
         pytest.param(
             "!!python/object:os.x {}", "not valid YAML or JSON", id="unsafe tag"
         ),
+        pytest.param("a: 2026-99-99", "not valid YAML: .*month must be", id="a date"),
+        pytest.param("a: !!int ''", "not valid YAML: a value", id="no number"),
+        pytest.param(f"a: {'9' * 5000}", "not valid YAML: .*digits", id="long number"),
+        pytest.param('{"a":' * 100_000, "it is nested too deeply", id="deep"),
+        pytest.param("a: &a [*a]", "must have at most 100 levels", id="endless"),
+        pytest.param(_BOMB, "must have at most 5000000 values", id="bomb"),
         pytest.param({"hosts": [HOST]}, "'cells' is a required", id="no cells"),
         pytest.param({"cells": CELLS}, "'hosts' is a required", id="no hosts"),
         pytest.param({"cells": [], "hosts": [HOST]}, "key 'cells': ", id="zero cells"),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 import schemathesis
 from hypothesis import HealthCheck
 from schemathesis.checks import not_a_server_error
@@ -26,6 +27,7 @@ from werkzeug.test import Client
 
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.decision_store import DecisionStore
+from moorage.scheduler.planner import MAX_INSTANCES
 from moorage.scheduler.web import Answers, make_app, make_web_server
 from moorage.scheduler.web.openapi import document
 
@@ -39,6 +41,7 @@ from ...fixtures.explaining_api import (
     explaining_api,
 )
 from ...fixtures.property_tests import examples
+from ...fixtures.served_page import served_page
 from ...fixtures.stored_decisions import decisions_in
 
 
@@ -297,6 +300,22 @@ def test_a_body_is_bounded(client: Client) -> None:
     body = {"host": "h1", "stored": "x" * 3_000_000}
     answer = _post(client, "/v1/why-not", body, status=413)
     assert answer["error"] == "The body has more than 2097152 bytes"
+
+
+def test_the_largest_plan_can_be_checked(api: ExplainingAPI) -> None:
+    step = dict.fromkeys(
+        ("instance", "source", "destination", "destination_node"), "x" * 64
+    )
+    body: dict[str, Any] = {
+        "steps": [{**step, "number": n} for n in range(1, MAX_INSTANCES + 1)]
+    }
+    with served_page(api.app) as url:
+        answer = requests.post(f"{url}/v1/plans/check", json=body, timeout=60)
+        assert "it is the plan of another cloud" in answer.json()["error"]
+        body["left"] = ["x" * 255] * MAX_INSTANCES
+        answer = requests.post(f"{url}/v1/plans/check", json=body, timeout=60)
+        assert answer.status_code == 413
+        assert answer.json() == {"error": "The body has more than 2097152 bytes"}
 
 
 @pytest.mark.parametrize(

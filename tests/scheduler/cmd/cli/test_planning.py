@@ -355,6 +355,10 @@ def test_what_has_changed_since_a_plan_is_shown(cloud: _Cloud) -> None:
         ("[]", "it must have the output of moorage plan drain --json"),
         ('{"version": 2, "steps": []}', "is a plan of version '2'"),
         ('{"version": 1, "steps": []}', "is a damaged plan: made_at is missing"),
+        (
+            f'{{"version": 1, "steps": [], "made_at": 1{"0" * 400}}}',
+            "is a damaged plan: int too large",
+        ),
     ],
 )
 def test_a_file_that_is_no_plan_gets_one_line(

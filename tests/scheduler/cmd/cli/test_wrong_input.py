@@ -114,7 +114,7 @@ _BOMB = "".join(
         (f"- {{name: d, {_SIZES}, extra_specs: {{a: 2026-01-01}}}}", "flavor d has"),
         ("- {vcpus: .nan, memory_mb: 1}", "flavor 1 has what is neither a text nor"),
         ("- &a [*a]", "flavor 1 has what is neither a text nor a number of JSON: Circ"),
-        ("[" * 100_000, "is nested too deeply"),
+        ("[" * 100_000, "exceeded maximum nesting depth"),
         (_BOMB, "is larger than 200 KiB"),
     ],
     ids=["type", "lack", "unknown", "date", "nan", "circular", "deep", "bomb"],
@@ -127,6 +127,15 @@ def test_a_wrong_flavor_of_a_file_is_named(
     result = call("capacity", "--flavors", str(path), status=1)
     assert expected in error(result)
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_an_error_does_not_control_the_terminal(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "inventory.yaml"
+    path.write_text('{"cells": [{"name": "c"}], "hosts": [{"host": "\\u001b[2J"}]}')
+    result = call("simulate", "--synthetic", "1", "--inventory", str(path), status=1)
+    assert "host '\\x1b[2J'" in result.stderr
+    assert "\x1b" not in result.stderr
+    assert len(result.stderr.splitlines()) == 4, "one line for each missing key"
 
 
 # -- configuration files ---------------------------------------------------------------
