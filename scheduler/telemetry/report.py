@@ -26,8 +26,10 @@ from oslo_config import cfg
 from ... import __version__
 from ..conf import registered_opts
 from ..conf.values import HIDDEN, is_secret
+from ..display import safe
 from ..errors import ConfigurationError
 from ..status import SchedulerStatus
+from ..views.options import masked
 
 LOG = logging.getLogger(__name__)
 
@@ -90,8 +92,9 @@ def write(status: SchedulerStatus, program: str = SCHEDULER) -> Path | None:
     now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d%H%M%S")
     path = Path(folder) / f"{program}_gurumeditation_{now}_{os.getpid()}"
     try:
-        # Other users must not read it: it contains host names.
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640)
+        # Other users must not read it, as it contains host names: a file of that name,
+        # or a link, is not used.
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
         with open(fd, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as e:
@@ -115,7 +118,8 @@ def report(status: SchedulerStatus) -> str:
     lines = ["=" * 72, "====" + "Guru Meditation".center(64) + "====", "=" * 72, ""]
     for title, section in sections.items():
         lines += ["=" * 72, "====" + title.center(64) + "====", "=" * 72]
-        lines += [*section(status), ""]
+        # Names must not control the terminal that shows the report.
+        lines += [*(safe(line, len(line)) for line in section(status)), ""]
     return "\n".join(lines)
 
 
@@ -170,4 +174,4 @@ def _value(values: Mapping[str, object], opt: cfg.Opt) -> object:
         value = values[opt.dest]
     except (cfg.Error, ValueError) as e:
         return f"cannot be read: {type(e).__name__}"
-    return HIDDEN if value and is_secret(opt) else value
+    return HIDDEN if value and is_secret(opt) else masked(value)

@@ -36,19 +36,20 @@ def set_options(conf: cfg.ConfigOpts) -> dict[str, dict[str, Any]]:
         value = (conf[group] if group else conf)[opt.dest]
         key = group or "DEFAULT", opt.dest
         if value != opt.default or (key in presettable and is_given(conf, *key)):
-            options.setdefault(group or "DEFAULT", {})[opt.dest] = _masked(value)
+            options.setdefault(group or "DEFAULT", {})[opt.dest] = masked(value)
     return options
 
 
-def _masked(value: Any) -> Any:  # noqa: ANN401 - of any option
+def masked(value: Any) -> Any:  # noqa: ANN401 - of any option
+    """Return the value of an option without secrets of URLs and of entries by name."""
     if isinstance(value, str):
         return without_secrets(value)
     if isinstance(value, dict):
         return {
-            name: HIDDEN if is_secret_name(str(name)) else _masked(entry)
+            name: HIDDEN if is_secret_name(str(name)) else masked(entry)
             for name, entry in value.items()
         }
-    return [_masked(entry) for entry in value] if isinstance(value, list) else value
+    return [masked(entry) for entry in value] if isinstance(value, list) else value
 
 
 def code_paths(conf: cfg.ConfigOpts, values: OptionValues) -> list[str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import signal
 from pathlib import Path
@@ -35,9 +36,35 @@ def test_report_has_no_secrets(scheduler: Scheduler) -> None:
     conf.set_override("transport_url", "rabbit://me:hush@broker/")
     conf.set_override("store_connection", "mysql://me:hush@db/", "moorage")
     conf.set_override("connection", "mysql://me:hush@db/", "api_database")
+    conf.set_override("endpoint_override", "http://me:hush@placement/", "placement")
     text = report.report(scheduler.status)
     assert "hush" not in text
     assert "  store_connection = ***" in text
+    assert "  endpoint_override = http://" in text
+
+
+def test_report_does_not_control_a_terminal(scheduler: Scheduler) -> None:
+    override = "http://placement/\x1b[2J"
+    scheduler.conf.set_override("endpoint_override", override, "placement")
+    text = report.report(scheduler.status)
+    assert "\x1b" not in text
+    assert "  endpoint_override = http://placement/\\x1b[2J\n" in text
+
+
+def test_report_is_not_written_to_a_file_of_another_user(
+    scheduler: Scheduler, tmp_path: Path
+) -> None:
+    scheduler.conf.set_override("log_dir", str(tmp_path), "oslo_reports")
+    other = tmp_path / "other"
+    other.write_text("kept")
+    now = datetime.datetime.now(datetime.UTC)
+    for second in range(60):
+        at = now + datetime.timedelta(seconds=second)
+        name = f"moorage-scheduler_gurumeditation_{at:%Y%m%d%H%M%S}_{os.getpid()}"
+        (tmp_path / name).symlink_to(other)
+    with pytest.raises(ConfigurationError, match=r"log_dir .* File exists"):
+        report.write(scheduler.status)
+    assert other.read_text() == "kept"
 
 
 def test_signal_has_a_file_written(scheduler: Scheduler, tmp_path: Path) -> None:
