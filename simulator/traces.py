@@ -35,7 +35,7 @@ _MAX_AMOUNT: Final = 2**31 - 1
 MAX_JITTER_S: Final = 300.0
 #: Lines that are named in a message, of those that were skipped.
 _MAX_NAMED: Final = 3
-#: Characters of the names of columns in a message.
+#: Characters of a message that quote a file, such as the names of its columns.
 _MAX_LISTED: Final = 300
 
 
@@ -453,7 +453,7 @@ def read_trace(path: Path, columns: Mapping[str, str] | None = None) -> Trace:
     except (
         OSError, EOFError, UnicodeDecodeError, csv.Error, sqlite3.Error, zlib.error
     ) as e:  # fmt: skip
-        raise TraceError(f"{path}: cannot be read: {e}") from e
+        raise TraceError(f"{path}: cannot be read: {safe(e, _MAX_LISTED)}") from e
     raise TraceError(
         f"{path}: the columns {_listed(names) or '(none)'} are of no known "
         "format: name them with --columns "

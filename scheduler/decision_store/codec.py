@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ...objects import RequestSpec, Serializer
+from ...objects import MalformedObject, RequestSpec, Serializer
 from ..drivers.record import DecisionRecord, InstanceRecord
 
 #: The version of the format: the first byte of an encoded record.
@@ -137,7 +137,9 @@ def read_request(primitive: dict[str, Any]) -> RequestSpec:
     Raises
     ------
     MalformedObject
-        The wire form is invalid.
+        The wire form is invalid, or that of another object.
     """
-    request: RequestSpec = Serializer().deserialize_entity(None, primitive)
+    request = Serializer().deserialize_entity(None, primitive)
+    if not isinstance(request, RequestSpec):
+        raise MalformedObject("a RequestSpec", primitive)
     return request

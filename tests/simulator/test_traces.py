@@ -167,6 +167,17 @@ def test_damaged_archive_is_named(tmp_path: Path) -> None:
         read_trace(path)
 
 
+def test_damaged_schema_is_shown_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "trace.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE vmType (vmTypeId, machineId, core, memory)")
+    path.write_bytes(path.read_bytes().replace(b"vmTypeId,", b"\x1b[2Jxxx,"))
+    with pytest.raises(TraceError) as raised:
+        read_trace(path)
+    assert "unrecognized token" in str(raised.value)
+    assert str(raised.value).isprintable()
+
+
 def test_columns_of_a_trace_are_shown_in_one_line(tmp_path: Path) -> None:
     path = _written(tmp_path, f'"\x1b[2J\n","{"x" * 1000}"\n1,2\n')
     for columns in (None, dict.fromkeys(COLUMNS, "a")):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from moorage.objects import Flavor, RequestSpec, Serializer
+from moorage.objects import Flavor, MalformedObject, RequestSpec, Serializer
 from moorage.scheduler.decision_store import DecisionStore, codec
 from moorage.scheduler.drivers.record import (
     ClaimAttempt,
@@ -177,6 +177,18 @@ def _in_group(request: RequestSpec, n_members: int) -> RequestSpec:
         str(uuid.UUID(bytes=rng.bytes(16))) for _ in numbers
     ]
     return request
+
+
+@pytest.mark.parametrize("name", ["Aggregate", None])
+def test_a_request_that_is_another_object_cannot_be_read(name: str | None) -> None:
+    primitive = spec().obj_to_primitive()
+    primitive["nova_object.data"] = {}
+    if name is None:
+        del primitive["nova_object.name"]
+    else:
+        primitive |= {"nova_object.name": name, "nova_object.version": "1.3"}
+    with pytest.raises(MalformedObject, match="expected a RequestSpec"):
+        codec.read_request(primitive)
 
 
 def test_records_are_small() -> None:
