@@ -41,7 +41,7 @@ def main() -> None:
     try:
         chosen, *alternates = select(scheduler)
         print("host", chosen.service_host, "in zone", chosen.availability_zone)
-        print("alternates", [each.service_host for each in alternates])
+        print("alternates", [alternate.service_host for alternate in alternates])
         try:
             select(scheduler, **{"capabilities:hypervisor_type": "ironic"})
         except NoValidHost as error:

@@ -21,7 +21,7 @@ request = RequestSpec(flavor=flavor, num_instances=1, instance_uuid=uuid)
     context, request, [uuid], return_objects=True, return_alternates=True
 )
 print("chosen:", chosen.service_host)
-print("alternates:", [each.service_host for each in alternates])
+print("alternates:", [alternate.service_host for alternate in alternates])
 for step in scheduler.decisions.newest(1)[0].steps:
     print(f"{step.name}: {step.n_in} hosts in, {step.n_out} out")
 scheduler.stop()

@@ -181,7 +181,10 @@ def _compare_once(
             "The source has no hosts, so that there is nothing to compare. Check "
             "[moorage] source, and that hosts have reported"
         )
-    state = read_placement([each.uuid for each in cloud.aggregates or () if each.uuid])
+    aggregates = cloud.aggregates or ()
+    state = read_placement(
+        [aggregate.uuid for aggregate in aggregates if aggregate.uuid]
+    )
     unplaced = unplaced_consumers(cloud, state)
     differing = differing_instances(cloud, state)
     if subjects is not None:

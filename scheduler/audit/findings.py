@@ -139,13 +139,13 @@ def compare(
     suspected
         The providers of the claims that are suspected orphans, by consumer.
     """
-    found = [
+    findings = [
         *_leftovers(placement, fates),
         *_of_instances(cloud, placement, flavors),
         *_of_hosts(cloud, placement),
         *_of_aggregates(cloud, placement),
     ]
-    reported = {finding.subject for finding in found}
+    reported = {finding.subject for finding in findings}
     for uuid, providers in suspected.items():
         held = placement.consumers.get(uuid)
         if held is None or uuid in reported or not held.resources.keys() & providers:
@@ -157,7 +157,7 @@ def compare(
         if instance is not None and hosts & instance.hosts:
             continue  # it is there
         evidence = f"a scheduler suspects its claim; it holds {_text(placement, held)}"
-        found.append(
+        findings.append(
             Finding(
                 Kind.SUSPECTED,
                 uuid,
@@ -172,7 +172,7 @@ def compare(
                 held.generation,
             )
         )
-    return found
+    return findings
 
 
 def _leftovers(
@@ -281,8 +281,8 @@ def _of_hosts(cloud: Cloud, placement: PlacementState) -> Iterator[Finding]:
         n_consumers = consumers_of[root]
         evidence = f"no compute node has the UUID of provider {provider.name}"
         repair = [
-            f"openstack resource provider delete {each.uuid}"
-            for each in _leaves_first(trees[root])
+            f"openstack resource provider delete {member.uuid}"
+            for member in _leaves_first(trees[root])
         ]
         if n_consumers:
             evidence += "; consumers hold allocations of it"
@@ -328,7 +328,9 @@ def _of_inventory(
             differing.append(f"{name} {total} instead of {reported}")
     if not differing:
         return
-    changed = [each.changed_at for each in tree if each.changed_at is not None]
+    changed = [
+        provider.changed_at for provider in tree if provider.changed_at is not None
+    ]
     yield Finding(
         Kind.INVENTORY,
         host.uuid,
@@ -346,7 +348,11 @@ def _of_aggregates(cloud: Cloud, placement: PlacementState) -> Iterator[Finding]
     storage and places have their own. nova puts no host with several nodes into
     Placement's aggregates.
     """
-    aggregates = {each.uuid: each for each in cloud.aggregates or () if each.uuid}
+    aggregates = {
+        aggregate.uuid: aggregate
+        for aggregate in cloud.aggregates or ()
+        if aggregate.uuid
+    }
     wanted: defaultdict[str, set[str]] = defaultdict(set)
     for uuid, aggregate in aggregates.items():
         for name in aggregate.hosts:
@@ -401,8 +407,8 @@ def _root(placement: PlacementState, provider_uuid: str) -> str:
 
 def _amounts(resources: Iterable[Mapping[str, int]]) -> Counter[str]:
     total: Counter[str] = Counter()
-    for each in resources:
-        total.update(each)
+    for amounts in resources:
+        total.update(amounts)
     return total
 
 

@@ -155,9 +155,11 @@ class NovaReader:
                     if row.status != "done":
                         moving.update(filter(None, (row.uuid, row.instance_uuid)))
                         continue
-                    left = node_of.get((row.source_compute, row.source_node))
+                    source = node_of.get((row.source_compute, row.source_node))
                     before = evacuated.get(row.instance_uuid, frozenset())
-                    evacuated[row.instance_uuid] = before | ({left} if left else set())
+                    evacuated[row.instance_uuid] = before | (
+                        {source} if source else set()
+                    )
                 for row in pages(connection, _ON_HOSTS, _I.id):
                     node = node_of.get((row.host, row.node))
                     n_without_node += node is None

@@ -375,7 +375,9 @@ class ApiReader:
         for aggregate in aggregates:
             for uuid in self._get(
                 f"/resource_providers?member_of={aggregate}",
-                lambda body: [each["uuid"] for each in body["resource_providers"]],
+                lambda body: [
+                    provider["uuid"] for provider in body["resource_providers"]
+                ],
             ):
                 members[uuid].add(aggregate)
         return members
@@ -393,7 +395,7 @@ class ApiReader:
 
 
 def _totals(body: Any) -> Mapping[str, int]:  # noqa: ANN401 - JSON
-    return {name: each["total"] for name, each in body["inventories"].items()}
+    return {name: inventory["total"] for name, inventory in body["inventories"].items()}
 
 
 def _provider(

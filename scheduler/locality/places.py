@@ -335,7 +335,7 @@ class Places:
         return self._hosts.whole()
 
 
-def _agreed(codes: Codes, others: Codes) -> Codes:
+def _agreed(codes: Codes, second: Codes) -> Codes:
     """Return the numbers of places of two origins; `SEVERAL` where they differ."""
-    agreed = np.where((codes == others) | (others == NOWHERE), codes, np.int32(SEVERAL))
-    return np.where(codes == NOWHERE, others, agreed)
+    agreed = np.where((codes == second) | (second == NOWHERE), codes, np.int32(SEVERAL))
+    return np.where(codes == NOWHERE, second, agreed)

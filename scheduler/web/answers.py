@@ -483,18 +483,18 @@ class Answers:
             The service host that each instance is on.
         """
         specs = self.explainer.requests_of(list(host_of))
-        found: dict[str, KnownRequest | str] = {
+        known: dict[str, KnownRequest | str] = {
             uuid: KnownRequest(spec, "nova") for uuid, spec in specs.items()
         }
         problem = ""
-        for uuid in host_of.keys() - found.keys():
+        for uuid in host_of.keys() - known.keys():
             try:
                 query = DecisionQuery(instance_uuid=uuid, failed=False, limit=1)
                 decisions = [] if problem else self.store.page(query).decisions
             except (NotFound, StoreUnavailable) as e:
                 problem = f"the source of hosts does not know its request. {e}"
-            found[uuid] = problem or _request_on(decisions, uuid, host_of[uuid])
-        return found
+            known[uuid] = problem or _request_on(decisions, uuid, host_of[uuid])
+        return known
 
     def capacity_of(self, names: Collection[str]) -> CapacityReport:
         """Return the capacity of the flavors of these names that are found.

@@ -98,7 +98,7 @@ def print_answer(
         return
     n_columns = Console().width
     words = _words(whole_text)
-    for width in (n_columns, *(each for each in _SCROLLED if each > n_columns)):
+    for width in (n_columns, *(wider for wider in _SCROLLED if wider > n_columns)):
         text = _rendered(show, answer, width)
         if not uses_pager or _words(text) >= words:
             break

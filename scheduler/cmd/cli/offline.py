@@ -92,9 +92,13 @@ class SnapshotDecisions:
         counted = {}
         for name in flavors:
             of_flavor = dataclasses.replace(query, flavor=name)
-            found = [each for each in self._decisions if _matches(of_flavor, each)]
-            n_selected = sum(each.outcome is Outcome.SELECTED for each in found)
-            counted[name] = Demand(len(found), len(found) - n_selected)
+            outcomes = [
+                decision.outcome
+                for decision in self._decisions
+                if _matches(of_flavor, decision)
+            ]
+            n_refused = len(outcomes) - outcomes.count(Outcome.SELECTED)
+            counted[name] = Demand(len(outcomes), n_refused)
         return counted
 
     def view(self, id_: str) -> bytes | None:

@@ -125,6 +125,12 @@ def request_document(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: part for name, part in request.items() if part is not None}
 
 
+_count_option = click.option(
+    "--count", type=click.IntRange(1, 100), default=1, show_default=True,
+    help="The number of instances.",
+)  # fmt: skip
+
+
 @click.command()
 @click.option(
     "--dry-run", is_flag=True, help="Claim nothing; required, as nothing else is done."
@@ -134,10 +140,7 @@ def request_document(options: Mapping[str, Any]) -> dict[str, Any]:
     help="Use the stored request of this id or instance, as it is.",
 )  # fmt: skip
 @request_options
-@click.option(
-    "--count", type=click.IntRange(1, 100), default=1, show_default=True,
-    help="The number of instances.",
-)  # fmt: skip
+@_count_option
 @json_option
 @click.pass_obj
 def schedule(
@@ -182,10 +185,7 @@ def _show_dry_run(console: Console, answer: Answer) -> None:
 
 @click.command()
 @request_options
-@click.option(
-    "--count", type=click.IntRange(1, 100), default=1, show_default=True,
-    help="The number of instances.",
-)  # fmt: skip
+@_count_option
 @click.option(
     "--release", is_flag=True,
     help="Delete the allocations again, also if there is no answer.",

@@ -260,18 +260,19 @@ class HostPools:
             )
         )
 
-    def minus(self, left: HostPools) -> TakenPools:
-        """Return what was taken of these pools if `left` remains; see `plus`."""
+    def minus(self, remaining: HostPools) -> TakenPools:
+        """Return what was taken of these pools if `remaining` are free; see `plus`."""
         counts = {
-            (pool.kind, pool.rp_uuid, pool.index): pool.count for pool in left.pools
+            (pool.kind, pool.rp_uuid, pool.index): pool.count
+            for pool in remaining.pools
         }
-        remaining = [
+        before_and_after = [
             (pool, counts.get((pool.kind, pool.rp_uuid, pool.index)))
             for pool in self.pools
         ]
         return tuple(
             replace(pool, count=pool.count - (count or 0))
-            for pool, count in remaining
+            for pool, count in before_and_after
             if count != pool.count
         )
 
@@ -296,18 +297,18 @@ class HostPools:
 NO_POOLS: Final = HostPools()
 
 
-def _index_of(pools: list[Pool], back: Pool) -> int | None:
+def _index_of(pools: list[Pool], returned: Pool) -> int | None:
     """Return the position of the pool that devices return to; None: it is not there.
 
     Of equal pools, devices return to the one with the index of their own pool. A newer
     report can have their pool at another index, and a different pool at theirs.
     """
     position = next(
-        (i for i, pool in enumerate(pools) if pool.index == back.index), None
+        (i for i, pool in enumerate(pools) if pool.index == returned.index), None
     )
-    if position is None or _are_alike(pools[position], back):
+    if position is None or _are_alike(pools[position], returned):
         return position
-    return next((i for i, pool in enumerate(pools) if _are_alike(pool, back)), None)
+    return next((i for i, pool in enumerate(pools) if _are_alike(pool, returned)), None)
 
 
 def _are_alike(one: Pool, other: Pool) -> bool:

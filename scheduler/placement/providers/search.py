@@ -237,8 +237,8 @@ class Search:
             if len(partial[0]):
                 partial, dropped = _narrowed(*self._extend(*partial))
                 cut_roots.append(dropped)
-        found = np.unique(partial[0])
-        return found, np.setdiff1d(np.concatenate(cut_roots), found)
+        complete = np.unique(partial[0])
+        return complete, np.setdiff1d(np.concatenate(cut_roots), complete)
 
 
 def _spread(roots: Rows, chosen: list[Rows], n_each: int) -> _Partial:

@@ -303,7 +303,7 @@ class TopicReader:
         if first is None:
             return ()
         messages = [first, *self._consumer.consume(_MAX_AT_A_TIME - 1, timeout=0)]
-        # The library looks for the coordinator of the group, though no group is joined.
+        # The library requests the coordinator of the group, though no group is joined.
         # If the user lacks the right to do so, the error has no topic and is ignored.
         return [message for message in messages if message.topic() is not None]
 

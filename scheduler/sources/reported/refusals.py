@@ -69,9 +69,10 @@ class Refusals:
     def clear(self, host: str, node_uuid: str) -> None:
         """Record that a report of a host was accepted."""
         if self._by_name:
-            for name in (host, node_uuid):
-                if self._by_name.pop(name, None) is not None:
-                    LOG.info("Reports of host '%s' are accepted again", host)
+            # A report without a readable name was refused under its node's UUID.
+            refused = [self._by_name.pop(name, None) for name in (host, node_uuid)]
+            if any(refused):
+                LOG.info("Reports of host '%s' are accepted again", host)
 
     def expire(self, now: float, is_known: Callable[[str], bool]) -> None:
         """Forget the refusals that are too old.
