@@ -105,7 +105,10 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
-        is_alone = options.no_nova or options.part in _WITHOUT_NOVA
+        chosen = options.part or [
+            part for part in _PARTS if not options.quick or part not in _NOT_QUICK
+        ]
+        is_alone = options.no_nova or _WITHOUT_NOVA.issuperset(chosen)
         why_not = "not requested" if is_alone else missing_peer()
         nova = None if why_not else stack.enter_context(Nova())
         console.print(_machine())
@@ -140,10 +143,8 @@ def main() -> int:
             "collisions": bench.run_collisions,
             "path": bench.run_path,
         }
-        left_out = _NOT_QUICK if options.quick else frozenset()
-        for name in [options.part] if options.part else _PARTS:
-            if name == options.part or name not in left_out:
-                parts[name]()
+        for part in chosen:
+            parts[part]()
     console.print(f"{time.monotonic() - started:.0f} s")
     return 0
 
@@ -156,7 +157,11 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument(
-        "part", nargs="?", choices=_PARTS, help="run one measurement; default: all"
+        "part",
+        nargs="*",
+        type=_part,
+        metavar="PART",
+        help=f"run these measurements; default: all of {', '.join(_PARTS)}",
     )
     parser.add_argument(
         "--hosts", nargs="+", type=_positive, metavar="N",
@@ -220,6 +225,14 @@ def _sizes(options: argparse.Namespace) -> Sizes:
         ingest_hosts=options.ingest_hosts or sizes.ingest_hosts,
         moorage=replace(sizes.moorage, runs=options.runs or sizes.moorage.runs),
     )
+
+
+def _part(name: str) -> str:
+    if name not in _PARTS:
+        raise argparse.ArgumentTypeError(
+            f"{name} is no measurement; there are {', '.join(_PARTS)}"
+        )
+    return name
 
 
 def _positive(text: str) -> int:
