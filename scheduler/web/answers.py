@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, TypeVar
 from ...objects import RequestSpec
 from ..database import StoreUnavailable
 from ..decision_store import DecisionPage, DecisionQuery, Demand, StoredDecision
+from ..display import listed, safe
 from ..errors import InvalidRequest, SchedulerError, excerpt
 from ..explain import (
     UNKNOWN_ROOM,
@@ -59,6 +60,8 @@ MAX_EVENTS: Final = 50
 DEMAND_S: Final = 86400.0
 #: Seconds for which a list waits for the part that the store has.
 _LISTED_S: Final = 1.0
+#: Flavors that an error names.
+_MAX_NAMED: Final = 10
 _NO_QUOTAS: Final = (
     "Quotas are not counted: nova and Keystone have those of the project."
 )
@@ -383,7 +386,8 @@ class Answers:
         if not matching:
             among = f" named {excerpt(name)}" if name else ""
             if flavors:
-                among += f" among {len(flavors)}"
+                known = {safe(flavor.name) for flavor in flavors if flavor.name}
+                among += f" among {listed(sorted(known), _MAX_NAMED)}"
             elif "flavors" not in body and body.get("from") != "nova":
                 among += (
                     f" in the {MAX_DECISIONS} newest stored decisions: pass flavors"

@@ -228,7 +228,7 @@ def test_capacity_of_named_flavors_is_that_of_the_newest_decision(
         ({}, 400, "is not valid under any of the given schemas"),
         ({"from": "nova"}, 400, "[moorage] source = nova_db only"),
         ({"from": "elsewhere"}, 400, "from: 'elsewhere' is not one of"),
-        ({"from": "decisions", "name": "x<"}, 404, "no flavor named 'x<'"),
+        ({"from": "decisions", "name": "x<"}, 404, "no flavor named 'x<' among plain"),
         ({"flavors": []}, 400, "flavors: [] should be non-empty"),
     ],
 )
