@@ -31,11 +31,11 @@ N_HOSTS = 12
 N_CALLS = 50
 
 
-@pytest.fixture(params=list(Database), ids=lambda kind: kind.name)
-def cloud(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServedCloud]:
+@pytest.fixture
+def cloud(tmp_path: Path) -> Iterator[ServedCloud]:
     """Two schedulers and 12 hosts of 8 vCPUs each."""
     hosts = [host(f"h{number}") for number in range(N_HOSTS)]
-    with served_cloud(request.param, tmp_path, hosts, n_schedulers=2) as made:
+    with served_cloud(Database.POSTGRESQL, tmp_path, hosts, n_schedulers=2) as made:
         yield made
 
 
