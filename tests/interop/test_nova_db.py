@@ -56,7 +56,7 @@ def rows(databases: NovaDatabases) -> Rows:
     )
 
 
-@on_servers
+@on_one
 def test_ten_thousand_hosts_are_novas(peer: Peer, databases: NovaDatabases) -> None:
     fill(databases, MANY_HOSTS, instances_per_host=1)
     with Both(peer, databases) as both:

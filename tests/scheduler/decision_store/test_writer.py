@@ -255,16 +255,16 @@ def _end(processes: list[subprocess.Popen[str]]) -> list[list[str]]:
 
 
 @pytest.mark.deep
-def test_eight_processes_write_to_one_store(database: str) -> None:
-    processes = [writing(database, number, 200) for number in range(8)]
+def test_four_processes_write_to_one_store(database: str) -> None:
+    processes = [writing(database, number, 300) for number in range(4)]
     outputs = _end(processes)
-    assert [output[-2:] for output in outputs] == [["200", "0"]] * 8
-    assert count_of(database) == 1600
+    assert [output[-2:] for output in outputs] == [["300", "0"]] * 4
+    assert count_of(database) == 1200
     store = DecisionStore(database)
     assert len(decisions_in(store, limit=1000)) == 1000
     assert [
-        len(decisions_in(store, request_id=f"req-{number}-199")) for number in range(8)
-    ] == [1] * 8
+        len(decisions_in(store, request_id=f"req-{number}-299")) for number in range(4)
+    ] == [1] * 4
     store.stop()
 
 

@@ -209,7 +209,7 @@ def _decided(parts: Parts, seed: int, *, has_devices: bool) -> dict[str, Any]:
 
 
 @given(seed=st.integers(0, 2**32 - 1), has_devices=st.booleans())
-@examples(6)
+@examples(3)
 def test_decisions_are_those_of_asking_about_all_hosts(
     parts: Parts, seed: int, has_devices: bool
 ) -> None:
