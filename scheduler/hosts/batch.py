@@ -592,4 +592,5 @@ class HostBatch:
         hosts = self.take(np.arange(len(self)))
         # No other code has a reference to this batch yet.
         hosts._offered = other._offered  # noqa: SLF001
+        hosts._is_narrowed = other._is_narrowed  # noqa: SLF001
         return hosts
