@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands `moorage simulate` and `moorage tune` simulate."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.console import Console
+from rich.progress import Progress, TimeRemainingColumn
+
+from ...display import listed
+from ...errors import InvalidRequest, SchedulerError
+from .answering import age_s
+from .replaying import Setting, read_options_with
+from .session import CommandSession
+from .stored_records import read_record, stored_records
+from .text import safe
+
+if TYPE_CHECKING:  # NumPy is slow to import
+    from oslo_config import cfg
+
+    from ....objects import RequestSpec
+    from ....simulator.traces import Trace
+    from ...sources.inventory import Inventory
+
+_MAX_HISTORY: Final = 100_000
+_NO_HOSTS: Final = (
+    "Pass --hosts, such as --hosts 600 --shape 96:562, or --inventory FILE"
+)
+_NO_TRACE: Final = "Pass a trace, --synthetic or --history"
+#: Decisions that are named, of those whose request cannot be read.
+_MAX_NAMED: Final = 3
+
+#: From a trace, the hosts of a simulation of it.
+MakeHosts = Callable[["Trace"], "Inventory"]
+
+_OPTIONS: Final = (
+    click.argument(
+        "paths", nargs=-1, type=click.Path(path_type=Path), metavar="[TRACE]…"
+    ),
+    click.option(
+        "--columns", metavar="NAME=COLUMN,…",
+        help="The columns of a CSV file of another format: id, arrival_s, departure_s, "
+        "vcpus and memory_mb, and if it has them disk_gb, flavor and project_id.",
+    ),
+    click.option(
+        "--synthetic", type=click.IntRange(1), metavar="N",
+        help="Simulate N requests of a Poisson process instead of a trace.",
+    ),
+    click.option(
+        "--rate", type=click.FloatRange(min=0, min_open=True), default=100.0,
+        show_default=True, help="With --synthetic: requests an hour.",
+    ),
+    click.option(
+        "--lifetime", type=click.FloatRange(min=0, min_open=True), default=24.0,
+        show_default=True, help="With --synthetic: the mean lifetime, hours.",
+    ),
+    click.option(
+        "--history", metavar="AGE", callback=age_s,
+        help="Simulate the stored decisions that are not older, such as 7d. When "
+        "instances were deleted is not stored: all of them stay.",
+    ),
+    click.option(
+        "--first", "n_requests", type=click.IntRange(1), metavar="N",
+        help="Only the first N requests of each trace.",
+    ),
+    click.option(
+        "--hosts", "n_hosts", type=click.IntRange(1), help="How many equal hosts."
+    ),
+    click.option(
+        "--shape", default="96:562", show_default=True, metavar="CORES:GIB[:GB]",
+        help="With --hosts: cores, memory and disk of each.",
+    ),
+    click.option(
+        "--inventory", "inventory_file", type=click.Path(path_type=Path),
+        help="A file of hosts, as [moorage] inventory_file has it, instead of --hosts.",
+    ),
+    click.option(
+        "--seed", type=click.IntRange(0), default=0, show_default=True,
+        help="Orders hosts of equal weight.",
+    ),
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SimulationInput:
+    """The requests and the hosts that the options of a command name."""
+
+    paths: Sequence[Path]
+    columns: str | None
+    synthetic: int | None
+    rate: float
+    lifetime: float
+    history: float | None
+    n_requests: int | None
+    n_hosts: int | None
+    shape: str
+    inventory_file: Path | None
+    seed: int
+
+    def check(self) -> None:
+        """Refuse requests or hosts that are named twice, or not at all.
+
+        Raises
+        ------
+        click.UsageError
+        """
+        given = bool(self.paths), self.synthetic is not None, self.history is not None
+        if sum(given) != 1:
+            raise click.UsageError(_NO_TRACE)
+        if (self.n_hosts is None) is (self.inventory_file is None):
+            raise click.UsageError(_NO_HOSTS)
+
+    def hosts(self) -> MakeHosts:
+        """Return a function that makes the hosts of a simulation of a trace.
+
+        Raises
+        ------
+        click.ClickException
+            The shape or the file is wrong; one line says how.
+        """
+        from ....simulator.cloud import Shape, equal_hosts
+        from ...sources.inventory import read_inventory
+        from ...sources.report_columns import load_columns
+
+        path, n_hosts = self.inventory_file, self.n_hosts
+        if path is not None:
+            try:
+                inventory = read_inventory(path, load_columns())
+            except SchedulerError as e:
+                raise click.ClickException(str(e)) from e
+            if not inventory.hosts:
+                raise click.ClickException(f"{path} has no hosts")
+            return lambda _trace: inventory
+        try:
+            of_shape = Shape.parse(self.shape)
+        except ValueError as e:
+            raise click.BadParameter(str(e), param_hint="--shape") from e
+        assert n_hosts is not None
+        return lambda trace: equal_hosts(n_hosts, of_shape, trace.units)
+
+    def traces(self, session: CommandSession) -> Sequence[Trace]:
+        """Return the requests, as one or several traces.
+
+        Raises
+        ------
+        TraceError, click.ClickException
+        """
+        if self.synthetic is not None:
+            from ....simulator.traces import synthetic_trace
+
+            read = [
+                synthetic_trace(
+                    self.synthetic,
+                    rate_per_h=self.rate,
+                    mean_lifetime_h=self.lifetime,
+                    seed=self.seed,
+                )
+            ]
+        else:
+            read = read_traces(session, self.paths, self.columns, self.history)
+        n_requests = self.n_requests
+        return read if n_requests is None else [t.first(n_requests) for t in read]
+
+
+def simulation_input(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of the requests and hosts; the command gets them as `given`."""
+
+    @functools.wraps(command)
+    def with_input(*args: object, **options: Any) -> None:  # noqa: ANN401 - click's
+        names = [field.name for field in dataclasses.fields(SimulationInput)]
+        given = SimulationInput(**{name: options.pop(name) for name in names})
+        given.check()
+        command(*args, given=given, **options)
+
+    for option in reversed(_OPTIONS):
+        with_input = option(with_input)
+    return with_input
+
+
+def read_traces(
+    session: CommandSession,
+    paths: Sequence[Path],
+    columns: str | None,
+    history_s: float | None,
+) -> list[Trace]:
+    """Return the traces of files, or of the stored decisions of so many seconds.
+
+    Raises
+    ------
+    TraceError, click.ClickException
+    """
+    from ....simulator.traces import parse_columns, read_trace
+
+    if history_s is not None:
+        return [_history(session, history_s)]
+    names = None if columns is None else parse_columns(columns)
+    return [read_trace(path, names) for path in paths]
+
+
+def requested_flavors(traces: Sequence[Trace], n_flavors: int) -> list[str]:
+    """Return the most frequent flavors of requests, as `fragmentation_flavors`."""
+    from ....weighers.fragmentation import mix_of
+    from ...request import Request
+
+    requests = []
+    for trace in traces:
+        n_of_spec = Counter(trace.spec_of.tolist())
+        requests += [(Request.of(trace.specs[i]), n) for i, n in n_of_spec.items()]
+    return mix_of(requests, n_flavors)
+
+
+def _history(session: CommandSession, max_age_s: float) -> Trace:
+    """Return the stored decisions that selected or refused hosts, as a trace."""
+    from ....simulator.traces import history_trace
+
+    since = max(0.0, session.api().now() - max_age_s)
+    unreadable: list[str] = []
+
+    def decisions() -> Iterator[tuple[float, Sequence[str], RequestSpec]]:
+        for answer in stored_records(session.api(), _MAX_HISTORY, since=since):
+            stored = read_record(answer)
+            try:
+                request = stored.request
+            except InvalidRequest:  # such as one of another release
+                unreadable.append(stored.request_id or answer["id"])
+                continue
+            if request is not None and stored.instance_uuids:
+                yield stored.decided_at, stored.instance_uuids, request
+
+    trace = history_trace(decisions(), "history")
+    if not unreadable:
+        return trace
+    text = f"{len(unreadable)} ({safe(listed(unreadable, _MAX_NAMED))})"
+    skipped = {"whose request cannot be read": text}
+    return dataclasses.replace(trace, skipped=skipped)
+
+
+def options_of(files: Sequence[str], settings: Sequence[Setting]) -> cfg.ConfigOpts:
+    """Return the options of files and settings.
+
+    Raises
+    ------
+    click.ClickException
+        A file cannot be read, a value is invalid, or an option does not exist.
+    """
+    from ...clock import now_s
+    from ...conf import registered_opts
+    from ...drivers.plugins import load_plugin_set
+    from ..checks.files import FileOptions
+    from ..checks.option_table import unread_options
+
+    conf = read_options_with(files, settings)
+    load_plugin_set(conf, now_s)  # it registers the options of plugins
+    registered = {
+        (group or "DEFAULT", opt.dest) for group, opt, _ in registered_opts(conf)
+    }
+    keys = {*FileOptions(files), *((group, option) for group, option, _ in settings)}
+    for (group, option), why in sorted(unread_options(keys, registered).items()):
+        raise click.ClickException(f"[{group}] {option}: {why}")
+    return conf
+
+
+@contextlib.contextmanager
+def progress_bar(n_requests: int) -> Iterator[Callable[[int], None]]:
+    """Show the progress on a terminal's standard error; yield what advances it."""
+    console = Console(stderr=True)
+    with Progress(
+        *Progress.get_default_columns()[:-1],
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task("Placing", total=n_requests)
+        yield functools.partial(progress.advance, task)
