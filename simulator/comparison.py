@@ -8,7 +8,7 @@ import dataclasses
 import io
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -17,18 +17,31 @@ from .simulation import MEASURES, Result
 #: The confidence of the intervals.
 CONFIDENCE: Final = 0.95
 
-#: The figures of a summary in the order of tables: the text, the factor and the unit
-#: with which they are shown, and whether more of it is better.
-FIGURES: Final[Mapping[str, tuple[str, float, str, bool | None]]] = {
-    "refused": ("instances refused", 1, "", False),
-    "empty_hosts": ("hosts without an instance", 100, " %", True),
-    "density": ("hosts in use: use of the fuller resource", 100, " %", True),
-    "vcpus_used": ("CPUs used", 100, " %", None),
-    "memory_used": ("memory used", 100, " %", None),
-    "stranded_vcpus": ("CPUs stranded", 100, " %", False),
-    "stranded_memory": ("memory stranded", 100, " %", False),
-    "room_for_largest": ("room for the largest flavor", 1, "", True),
-    "decile_gap": ("fullest less emptiest tenth at the end", 100, " %", None),
+
+class Figure(NamedTuple):
+    """How a figure of a summary is shown, and whether more of it is better."""
+
+    text: str
+    factor: float
+    unit: str
+    more_is_better: bool | None
+
+    def shown(self, value: float, form: str = ",.1f") -> str:
+        """Return a value as tables have it, without the unit."""
+        return format(self.factor * value, form)
+
+
+#: The figures of a summary, by name, in the order of tables.
+FIGURES: Final[Mapping[str, Figure]] = {
+    "refused": Figure("instances refused", 1, "", False),
+    "empty_hosts": Figure("hosts without an instance", 100, " %", True),
+    "density": Figure("hosts in use: use of the fuller resource", 100, " %", True),
+    "vcpus_used": Figure("CPUs used", 100, " %", None),
+    "memory_used": Figure("memory used", 100, " %", None),
+    "stranded_vcpus": Figure("CPUs stranded", 100, " %", False),
+    "stranded_memory": Figure("memory stranded", 100, " %", False),
+    "room_for_largest": Figure("room for the largest flavor", 1, "", True),
+    "decile_gap": Figure("fullest less emptiest tenth at the end", 100, " %", None),
 }
 
 
@@ -94,13 +107,29 @@ class Comparison:
         summaries, base = self._summaries[settings], self._summaries[self.base]
         pairs = zip(summaries, base, strict=True)
         values = [summary[figure] - first[figure] for summary, first in pairs]
-        margin = math.nan
-        if len(values) > 1:
-            from scipy import stats
+        return Difference(float(np.mean(values)), _margin(values))
 
-            error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-            margin = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * error
-        return Difference(float(np.mean(values)), margin)
+    def margin(self, settings: str, figure: str) -> float:
+        """Return half the interval of a figure's mean over the runs of some settings.
+
+        NaN for one run.
+        """
+        return _margin([s[figure] for s in self._summaries[settings]])
+
+    def shown(self, settings: str, figure: str) -> str:
+        """Return a figure's mean, and how it differs from that of the first settings.
+
+        Such as ``28.9 % (+23.8 ± 0.5)``.
+        """
+        of = FIGURES[figure]
+        text = f"{of.shown(self.mean(settings, figure))}{of.unit}"
+        if settings == self.base:
+            return text
+        difference = self.difference(settings, figure)
+        text += f" ({of.shown(difference.mean, '+,.1f')}"
+        if not math.isnan(difference.margin):
+            text += f" ± {of.shown(difference.margin)}"
+        return f"{text})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return all runs, and the differences, as plain data."""
@@ -136,3 +165,13 @@ class Comparison:
                         [run.settings, run.trace, run.seed, time_s, *values]
                     )
         return text.getvalue()
+
+
+def _margin(values: Sequence[float]) -> float:
+    """Return half the confidence interval of a mean (Student's t); NaN for one."""
+    if len(values) < 2:
+        return math.nan
+    from scipy import stats
+
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * error

@@ -26,6 +26,7 @@ from . import (
     simulating,
     snapshotting,
     tables,
+    tuning,
     what_if,
 )
 from .answering import (
@@ -124,6 +125,7 @@ for _command in (
     requesting.schedule,
     simulating.simulate,
     simulating.flavor_mix,
+    tuning.tune,
     auditing.audit,
     snapshotting.snapshot,
     locality,

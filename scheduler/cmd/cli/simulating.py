@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,6 +17,7 @@ from .session import CommandSession
 from .simulation_input import (
     SimulationInput,
     options_of,
+    print_scale,
     progress_bar,
     read_traces,
     requested_flavors,
@@ -228,27 +228,12 @@ def _show(console: Console, answer: Answer, comparison: Comparison) -> None:
     from ....simulator.comparison import FIGURES
     from ....simulator.simulation import by_flavor
 
-    for trace, skipped in answer["skipped"].items():
-        for cause, text in skipped.items():
-            console.print(cell(f"{trace}: left out {text} {cause}", "yellow"))
     names = list(comparison.runs)
-    [first, *_] = comparison.runs[names[0]]
-    bound = "" if first.lower_bound is None else (
-        f", {first.n_hosts / first.lower_bound:.2f} times the fewest that could hold "
-        f"them ({first.lower_bound:,})"
-    )  # fmt: skip
-    console.print(
-        cell(f"{first.n_requests:,} instances on {first.n_hosts:,} hosts{bound}")
-    )
-    if first.n_too_large:
-        text = f"{first.n_too_large:,} instances are larger than any host"
-        console.print(cell(text, "yellow"))
+    print_scale(console, answer["skipped"], comparison.runs[names[0]][0])
     table = make_table("", "mean", *names, right=names)
-    for figure, (text, factor, unit, _) in FIGURES.items():
-        table.add_row(
-            text,
-            *(_figure(comparison, name, figure, factor, unit) for name in names),
-        )
+    for name, figure in FIGURES.items():
+        shown = (comparison.shown(settings, name) for settings in names)
+        table.add_row(figure.text, *shown)
     console.print(table)
     for name, by_trace in answer["fewest_hosts"].items():
         for trace, found in by_trace.items():
@@ -265,16 +250,3 @@ def _show(console: Console, answer: Answer, comparison: Comparison) -> None:
         if refused:
             flavors = ", ".join(f"{flavor} {n:,}" for flavor, n in refused)
             console.print(cell(f"{name}: refused most often: {flavors}"))
-
-
-def _figure(
-    comparison: Comparison, name: str, figure: str, factor: float, unit: str
-) -> str:
-    text = f"{factor * comparison.mean(name, figure):,.1f}{unit}"
-    if name == comparison.base:
-        return text
-    difference = comparison.difference(name, figure)
-    text += f" ({factor * difference.mean:+,.1f}"
-    if not math.isnan(difference.margin):
-        text += f" ± {factor * difference.margin:,.1f}"
-    return f"{text})"

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,12 +21,13 @@ from .answering import age_s
 from .replaying import Setting, read_options_with
 from .session import CommandSession
 from .stored_records import read_record, stored_records
-from .text import safe
+from .text import cell, safe
 
 if TYPE_CHECKING:  # NumPy is slow to import
     from oslo_config import cfg
 
     from ....objects import RequestSpec
+    from ....simulator.simulation import Result
     from ....simulator.traces import Trace
     from ...sources.inventory import Inventory
 
@@ -281,3 +282,22 @@ def progress_bar(n_requests: int) -> Iterator[Callable[[int], None]]:
     ) as progress:
         task = progress.add_task("Placing", total=n_requests)
         yield functools.partial(progress.advance, task)
+
+
+def print_scale(
+    console: Console, skipped: Mapping[str, Mapping[str, str]], first: Result
+) -> None:
+    """Print how many instances and hosts a run has, and what its traces leave out."""
+    for trace, by_cause in skipped.items():
+        for cause, text in by_cause.items():
+            console.print(cell(f"{trace}: left out {text} {cause}", "yellow"))
+    bound = "" if first.lower_bound is None else (
+        f", {first.n_hosts / first.lower_bound:.2f} times the fewest that could hold "
+        f"them ({first.lower_bound:,})"
+    )  # fmt: skip
+    console.print(
+        cell(f"{first.n_requests:,} instances on {first.n_hosts:,} hosts{bound}")
+    )
+    if first.n_too_large:
+        text = f"{first.n_too_large:,} instances are larger than any host"
+        console.print(cell(text, "yellow"))
