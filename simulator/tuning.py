@@ -23,7 +23,7 @@ _EPSILON: Final = 1e-9
 #: Values by the name of the option, as a configuration file has them.
 Settings = Mapping[str, str]
 #: Runs settings on all traces: with the arrivals of the traces, if the seed is None,
-#: otherwise with arrivals that this seed moves.
+#: otherwise with arrivals that this seed moves. Without settings, the present ones run.
 Run = Callable[[Settings, int | None], Sequence[Result]]
 
 
@@ -168,14 +168,9 @@ def search(
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    sampler = optuna.samplers.TPESampler(
-        seed=seed,
-        constraints_func=(lambda trial: (trial.user_attrs["excess"],))
-        if goal.at_most or goal.at_least
-        else None,
-    )
     study = optuna.create_study(
-        directions=["minimize"] * len(goal.figures), sampler=sampler
+        directions=["minimize"] * len(goal.figures),
+        sampler=optuna.samplers.TPESampler(seed=seed),
     )
     for settings in starts:
         point = {option.name: option.start(settings[option.name]) for option in options}
@@ -189,7 +184,7 @@ def search(
         if key not in trials:
             trials[key] = Trial(settings, mean_summary(run(settings, None)))
         summary = trials[key].summary
-        asked.set_user_attr("excess", goal.excess(summary))
+        asked.set_constraint("bounds", goal.excess(summary))
         study.tell(asked, list(goal.costs(summary)))
     return list(trials.values())
 
@@ -357,9 +352,9 @@ def tune(  # noqa: PLR0913 - what a search has
         settings[letter] = named[name].settings
     runs = {
         name: [
-            result
+            dataclasses.replace(result, settings=name)
             for number in range(seed + 1, seed + 1 + n_seeds)
-            for result in run(values, number)
+            for result in run({} if name == PRESENT else values, number)
         ]
         for name, values in settings.items()
     }

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command tune: what it finds can be pasted, and wrong input."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from moorage.scheduler.cmd.cli.main import cli
+
+TRACE = Path(__file__).parents[4] / "examples/data/traces/azure-packing-batched.csv"
+INPUT = [str(TRACE), "--first", "40", "--hosts", "5"]
+RAM = "filter_scheduler.ram_weight_multiplier"
+
+
+def call(*args: str) -> Result:
+    return CliRunner().invoke(cli, list(args))
+
+
+def test_settings_that_are_printed_have_the_figures_that_are_printed(
+    tmp_path: Path,
+) -> None:
+    search = ["tune", *INPUT, "--trials", "4", "--seeds", "2"]
+    answer = json.loads(call(*search, "--json").stdout)
+    best = answer["best"]
+    assert best != "present"
+    assert set(answer["settings"][best]) == {
+        f"filter_scheduler.{name}_weight_multiplier"
+        for name in ("cpu", "ram", "io_ops", "fragmentation")
+    }
+    assert answer["differences"][best]["empty_hosts"]["mean"] > 0
+    path = tmp_path / "best.conf"
+    path.write_text(answer["configuration"])
+    args = [*INPUT, "--compare", str(path), "--seeds", "3", "--json"]
+    compared = json.loads(call("simulate", *args).stdout)
+    # The first run of `simulate` is of the arrivals as they are.
+    simulated = [run["summary"] for run in compared["runs"] if run["seed"]]
+    shown = ("present", best)
+    tuned = [run["summary"] for run in answer["runs"] if run["settings"] in shown]
+    assert simulated == tuned
+    text = call(*search).stdout
+    assert f"{best} reaches the goal best:\n\n[filter_scheduler]\n" in text
+    assert answer["configuration"].replace("\n", "") in text.replace("\n", "")
+    assert re.search(r"ram_weight_multiplier +1 +-", text)
+
+
+def test_present_settings_may_be_the_best() -> None:
+    answer = call(
+        "tune", *INPUT, "--trials", "2", "--seeds", "2", "--set", "moorage.preset=pack",
+        "--option", f"{RAM}=1.5..2",
+    )  # fmt: skip
+    assert "The present settings reach the goal best." in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--option", "ram_weight_multiplier=1..2"], "write GROUP.OPTION=LOW..HIGH"),
+        (["--option", f"{RAM}=1"], "write GROUP.OPTION=LOW..HIGH"),
+        (["--option", f"{RAM}=2..1"], "the range is empty or infinite"),
+        (["--option", f"{RAM}=0..inf"], "the range is empty or infinite"),
+        (["--option", f"{RAM}=a..b"], "could not convert"),
+        (
+            ["--option", "filter_scheduler.ram_multiplier=1..2"],
+            "Did you mean ram_weight_multiplier?",
+        ),
+        (["--option", "filter_scheduler.host_subset_size=0..3"], "Should be greater"),
+        (["--option", "moorage.driver=1..2"], "a range needs an option that is a numb"),
+        (["--option", "moorage.driver=filter_scheduler|none"], "none"),
+        (["--goal", "happiness"], "'happiness' does not name each of its figures once"),
+        (["--goal", "vcpus_used"], "does not name each of its figures once"),
+        (["--goal", "refused,refused"], "does not name each of its figures once"),
+        (["--at-most", "refused"], "'refused' is not FIGURE=VALUE"),
+        (["--at-least", "density=much"], "'density=much' is not FIGURE=VALUE"),
+        (["--at-least", "size=2"], "'size=2' is not FIGURE=VALUE"),
+        (["--hosts", "0"], "0 is not in the range x>=1"),
+    ],
+)
+def test_wrong_input_gets_one_line(args: list[str], message: str) -> None:
+    result = call("tune", *INPUT, "--trials", "3", *args)
+    assert result.exit_code in (1, 2)
+    text = " ".join(result.output.split())
+    assert message in text
+    assert len(text) < 700
+    assert isinstance(result.exception, SystemExit)
