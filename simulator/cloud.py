@@ -23,6 +23,7 @@ from ..scheduler.drivers.instances import Assignment
 from ..scheduler.drivers.parts import Parts
 from ..scheduler.drivers.plugins import load_plugin_set
 from ..scheduler.drivers.record import DecisionRecord
+from ..scheduler.explain.capacity import NO_PROVIDERS, NoProviders
 from ..scheduler.hosts import HostRecord, HostTable
 from ..scheduler.placement.allocations.journal import Journal
 from ..scheduler.placement.allocations.orphans import Orphans
@@ -38,9 +39,13 @@ from ..scheduler.seeding import providers as providers_of
 from ..scheduler.sources.base import BaseHostSource
 from ..scheduler.sources.inventory import Inventory, InventoryHost
 from ..scheduler.sources.report_columns import load_columns
+from ..scheduler.views import StoredView
 from ..scheduler.views.offline import NoPlacement
 from ..scheduler.waiting import SystemWaiter
 from .traces import Units
+
+#: Hosts of a file, or of a cloud with their instances.
+Hosts = Inventory | StoredView
 
 _NAMESPACE: Final = uuid.UUID("6d6f6f72-6167-5000-8000-73696d756c61")
 #: In the units of any trace, Placement's inventories can hold as much.
@@ -135,7 +140,7 @@ class SimulatedCloud:
     ----------
     conf : oslo_config.cfg.ConfigOpts
         The options of moorage-scheduler: driver, filters, weighers, multipliers.
-    inventory : Inventory
+    hosts : Inventory or StoredView
         The hosts. Instances that they have at the start stay.
     seed : int
         Orders hosts of equal weight.
@@ -150,33 +155,21 @@ class SimulatedCloud:
     ------
     ConfigurationError
         An option or a plugin is invalid.
+    NoProviders
+        A view has no copy of Placement's providers.
+    UnreadableView
+        The view is damaged.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, inventory: Inventory, seed: int) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, hosts: Hosts, seed: int) -> None:
         self.now = 0.0
         plugins = load_plugin_set(conf, self._clock)
-        self.table = HostTable(self._clock, load_columns(), self._clock)
-        for aggregate in inventory.aggregates:
-            self.table.put_aggregate(aggregate)
-        instances = defaultdict[str, set[str]](set)
-        for host in inventory.hosts:
-            instances[host.record.host] |= host.instances
-        self.table.put_many([host.record for host in inventory.hosts], instances)
-        records = [
-            ProviderRecord(
-                provider.uuid,
-                provider.parent_uuid,
-                inventories={
-                    name: InventoryRecord(**cast(dict[str, int], amounts))
-                    for name, amounts in provider.inventories.items()
-                },
-                traits=provider.traits,
-                aggregates=provider.aggregates,
-            )
-            for provider in providers_of(inventory)
-        ]
-        self._providers = ProviderTable(ProviderColumns.of(records))
-        placement = NoPlacement(is_empty=not records)
+        if isinstance(hosts, StoredView):
+            self._load_view(hosts, conf.service_down_time)
+        else:
+            self._load_inventory(hosts)
+        is_empty = not len(self.provider_view().state.generations)
+        placement = NoPlacement(is_empty=is_empty)
         orphans = Orphans(placement, rng=random.Random(seed))
         rng = np.random.default_rng(seed)
         self._parts = Parts(
@@ -202,6 +195,46 @@ class SimulatedCloud:
         )
         self._placed: dict[str, _Placed] = {}
         self._members = defaultdict[str, set[str]](set)
+
+    def _load_inventory(self, inventory: Inventory) -> None:
+        self.table = HostTable(self._clock, load_columns(), self._clock)
+        for aggregate in inventory.aggregates:
+            self.table.put_aggregate(aggregate)
+        instances = defaultdict[str, set[str]](set)
+        for host in inventory.hosts:
+            instances[host.record.host] |= host.instances
+        self.table.put_many([host.record for host in inventory.hosts], instances)
+        records = [
+            ProviderRecord(
+                provider.uuid,
+                provider.parent_uuid,
+                inventories={
+                    name: InventoryRecord(**cast(dict[str, int], amounts))
+                    for name, amounts in provider.inventories.items()
+                },
+                traits=provider.traits,
+                aggregates=provider.aggregates,
+            )
+            for provider in providers_of(inventory)
+        ]
+        self._providers = ProviderTable(ProviderColumns.of(records))
+
+    def _load_view(self, view: StoredView, service_down_time: int) -> None:
+        """Load the hosts of a view; those that were up stay up, and builds are over."""
+        if view.providers is None:
+            raise NoProviders(NO_PROVIDERS)
+        self.table = view.table(self._clock)
+        self._providers = ProviderTable.of_view(view.providers)
+        batch = self.table.batch()
+        is_up = np.isposinf(batch.last_seen_up)
+        is_up |= np.abs(view.at - batch.last_seen_up) <= service_down_time
+        seen = np.where(is_up, np.inf, np.nan).tolist()
+        self.table.change_many(
+            {
+                str(node): {"last_seen_up": last_seen_up, "num_io_ops": 0}
+                for node, last_seen_up in zip(batch.uuid, seen, strict=True)
+            }
+        )
 
     def _clock(self) -> float:
         return self.now
@@ -280,23 +313,26 @@ class SimulatedCloud:
         return len(self._placed)
 
 
-def lower_bound(peak: Sequence[int], inventory: Inventory) -> int | None:
+def lower_bound(peak: Sequence[int], hosts: Hosts) -> int | None:
     """Return the fewest equal hosts that could hold a trace's peak.
 
-    None: the hosts differ, or have nothing of what the trace needs.
+    None: the hosts differ, have nothing of what the trace needs, or have instances
+    already.
 
     Parameters
     ----------
     peak : (int, int, int)
         CPUs, memory and disk at one time; see `Trace.peak`.
     """
+    if isinstance(hosts, StoredView):
+        return None
     capacities = {
         (
             r.vcpus_total * r.cpu_allocation_ratio,
             r.total_usable_ram_mb * r.ram_allocation_ratio,
             r.total_usable_disk_gb * r.disk_allocation_ratio,
         )
-        for r in (host.record for host in inventory.hosts)
+        for r in (host.record for host in hosts.hosts)
     }
     if len(capacities) != 1:
         return None

@@ -17,8 +17,7 @@ from oslo_config import cfg
 
 from ..scheduler.drivers.record import Outcome
 from ..scheduler.explain.funnel import cause_of
-from ..scheduler.sources.inventory import Inventory
-from .cloud import SimulatedCloud, lower_bound
+from .cloud import Hosts, SimulatedCloud, lower_bound
 from .traces import Trace
 
 #: How many times the cloud is measured, at equal intervals.
@@ -191,7 +190,7 @@ class _Meter:
 
 def simulate(
     conf: cfg.ConfigOpts,
-    inventory: Inventory,
+    hosts: Hosts,
     trace: Trace,
     *,
     settings: str = "",
@@ -213,16 +212,16 @@ def simulate(
 
     Raises
     ------
-    ConfigurationError
-        An option or a plugin is invalid.
+    ConfigurationError, NoProviders, UnreadableView
+        As of `SimulatedCloud`.
     SchedulerError
         A plugin failed.
     """
     began = time.perf_counter()
-    cloud = SimulatedCloud(conf, inventory, seed)
+    cloud = SimulatedCloud(conf, hosts, seed)
     peak = trace.peak().tolist()
     result = Result(
-        settings, trace.name, seed, len(inventory.hosts), lower_bound(peak, inventory)
+        settings, trace.name, seed, len(cloud.table), lower_bound(peak, hosts)
     )
     meter = _Meter(cloud, trace)
     result.n_too_large = meter.n_too_large

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import dataclasses
 import gzip
@@ -19,7 +20,13 @@ from typing import Final, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from ..objects import Flavor, ImageMeta, ImageMetaProps, RequestSpec
+from ..objects import (
+    Flavor,
+    ImageMeta,
+    ImageMetaProps,
+    InstanceGroup,
+    RequestSpec,
+)
 from ..scheduler.display import safe
 from ..scheduler.request import get_field
 
@@ -144,6 +151,21 @@ class Trace:
             spec_of=self.spec_of[order],
         )
 
+    def repeated(self) -> Trace:
+        """Return the trace with other instances and server groups.
+
+        So that the requests of a cloud can come again, beside its instances.
+        """
+        specs = [copy.copy(spec) for spec in self.specs]
+        for spec in specs:
+            group: InstanceGroup | None = get_field(spec, "instance_group")
+            if group is not None:
+                spec.instance_group = group = copy.copy(group)
+                group.uuid = _again(str(group.uuid))
+                group.members = [_again(uuid) for uuid in group.members or ()]
+        uuids = [_again(uuid) for uuid in self.uuids]
+        return dataclasses.replace(self, uuids=uuids, specs=specs)
+
     def first(self, n_requests: int) -> Trace:
         """Return the first requests only, each with all of its instances."""
         end = 0
@@ -159,6 +181,10 @@ class Trace:
             departures=self.departures[part],
             spec_of=self.spec_of[part],
         )
+
+
+def _again(id_: str) -> str:
+    return str(uuid.uuid5(_NAMESPACE, id_))
 
 
 # -- what readers share ----------------------------------------------------------------

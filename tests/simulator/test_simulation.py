@@ -22,6 +22,7 @@ from moorage.scheduler.drivers.record import Outcome
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.service import build
 from moorage.scheduler.sources.inventory import Inventory, read_inventory
+from moorage.scheduler.views import CapturedView, StoredView
 from moorage.simulator.cloud import Shape, SimulatedCloud, equal_hosts, lower_bound
 from moorage.simulator.comparison import Comparison
 from moorage.simulator.simulation import N_SAMPLES, Result, fewest_hosts, simulate
@@ -114,21 +115,28 @@ def test_cloud_selects_as_the_scheduler_does_with_the_real_placement(
     conf.set_override("inventory_file", str(path), group="moorage")
     scheduler = build(conf)
     cloud = SimulatedCloud(options(**PACK), read_inventory(path), seed=0)
+    clouds = [cloud]
     rng = np.random.default_rng(7)
     outcomes = set()
     try:
         scheduler.start()
-        for uuid in new_uuids(60):
+        for number, uuid in enumerate(new_uuids(60)):
+            if number == 20:  # from here on, also on what a snapshot would have
+                view = StoredView.decode(CapturedView.of(scheduler.parts).encode())
+                clouds.append(SimulatedCloud(options(**PACK), view, seed=0))
             vcpus, mib = int(rng.integers(1, 6)), int(rng.integers(512, 9000))
-            record = cloud.place(request_spec(vcpus, mib, 2), [uuid])
+            records = [
+                cloud.place(request_spec(vcpus, mib, 2), [uuid]) for cloud in clouds
+            ]
             try:
                 sizes = {"vcpus": vcpus, "memory_mb": mib, "root_gb": 2}
                 expected = selected(scheduler, uuid, **sizes).service_host
             except NoValidHost:
                 expected = None
-            outcomes.add(record.outcome)
-            hosts_of = [instance.host for instance in record.instances]
-            assert hosts_of == ([expected] if expected else [])
+            for record in records:
+                outcomes.add(record.outcome)
+                hosts_of = [instance.host for instance in record.instances]
+                assert hosts_of == ([expected] if expected else [])
     finally:
         scheduler.stop()
     assert outcomes == {Outcome.SELECTED, Outcome.NO_VALID_HOST}

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from moorage.objects import InstanceGroup
 from moorage.simulator.traces import (
     COLUMNS,
     MAX_JITTER_S,
@@ -244,6 +245,21 @@ def test_history_has_each_instance_once_from_its_first_decision() -> None:
 def test_history_without_a_request_is_refused() -> None:
     with pytest.raises(TraceError, match="no decision with its request is stored"):
         history_trace([], "history")
+
+
+def test_requests_that_come_again_are_other_instances_and_groups() -> None:
+    uuids = [instance_uuid(name) for name in "ab"]
+    group = InstanceGroup(
+        uuid=instance_uuid("group"), policy="affinity", members=uuids, hosts=["h"],
+        rules={},
+    )  # fmt: skip
+    trace = history_trace([(0.0, uuids, spec(instance_group=group))], "history")
+    again = trace.repeated()
+    assert not set(again.uuids) & set(uuids)
+    [repeated] = again.specs
+    assert set(repeated.instance_group.members) == set(again.uuids)
+    assert repeated.instance_group.uuid != group.uuid
+    assert trace.specs[0].instance_group.members == uuids
 
 
 def test_first_requests_are_whole() -> None:

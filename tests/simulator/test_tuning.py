@@ -17,6 +17,7 @@ from moorage.simulator.simulation import MEASURES, Result
 from moorage.simulator.tuning import (
     PRESENT,
     Goal,
+    Run,
     SearchedOption,
     Settings,
     Tuning,
@@ -43,10 +44,9 @@ def run_with_optimum(settings: Settings, moved_by: int | None) -> Sequence[Resul
     return [result(int(value > 1), empty_hosts=1 - (value - 0.7) ** 2 + noise)]
 
 
-def tuned(goal: Goal = GOAL, **changes: int) -> Tuning:
-    numbers = {"n_trials": 30, "n_seeds": 2, "seed": 3, **changes}
+def tuned(goal: Goal = GOAL, run: Run = run_with_optimum, n_trials: int = 30) -> Tuning:
     present = {OPTION.name: "0"}
-    return tune([OPTION], goal, run_with_optimum, present, **numbers)
+    return tune([OPTION], goal, run, present, n_trials=n_trials, n_seeds=2, seed=0)
 
 
 figures = st.fixed_dictionaries(
@@ -112,9 +112,7 @@ def test_present_settings_that_nothing_beats_are_the_best() -> None:
     def run(settings: Settings, _moved_by: int | None) -> Sequence[Result]:
         return [result(0, empty_hosts=0.1 if settings else 0.9)]
 
-    tuning = tune(
-        [OPTION], GOAL, run, {OPTION.name: "0"}, n_trials=3, n_seeds=2, seed=0
-    )
+    tuning = tuned(run=run, n_trials=3)
     assert tuning.best == PRESENT
 
 
@@ -123,9 +121,7 @@ def test_gain_by_chance_is_a_doubt() -> None:
         chance = (moved_by or 0) * 0.1 if settings else 0.0
         return [result(0, empty_hosts=0.5 + chance)]
 
-    tuning = tune(
-        [OPTION], GOAL, run, {OPTION.name: "0"}, n_trials=3, n_seeds=2, seed=0
-    )
+    tuning = tuned(run=run, n_trials=3)
     [doubt] = [text for text in tuning.doubts() if PRESENT in text]
     assert doubt.endswith("in hosts without an instance: +15.0 ± 63.5")
 
@@ -171,8 +167,8 @@ def test_search_is_the_same_with_another_hash_seed() -> None:
         "    cpu, ram = map(float, settings.values())\n"
         "    one.series = {name: [cpu * ram] for name in MEASURES}\n"
         "    return [one]\n"
-        "trials = search(options, Goal(('density', 'empty_hosts'), {}, {'density': 1}),\n"
-        "                run, n_trials=15, seed=5)\n"
+        "goal = Goal(('density', 'empty_hosts'), {}, {'density': 1})\n"
+        "trials = search(options, goal, run, n_trials=15, seed=5)\n"
         "print([[*trial.settings.values()] for trial in trials])\n"
     )
     printed = [

@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # NumPy is slow to import
     from ....simulator.comparison import Comparison
     from ....simulator.simulation import Result
     from ....simulator.traces import Trace
+    from ...views import StoredView
 
 _TABLE_FLAVORS: Final = 5
 
@@ -90,12 +91,13 @@ def simulate(  # noqa: PLR0913 - one for each option
         raise click.UsageError(
             "--compact searches a number of equal hosts: pass --hosts"
         )
-    make_hosts, seed = given.hosts(), given.seed
+    view, seed = given.view(session), given.seed
+    make_hosts = given.hosts(view)
     runs: dict[str, list[Result]] = {}
     fewest: dict[str, dict[str, tuple[int | None, int]]] = {}
     try:
         read = given.traces(session)
-        confs = _confs(session, settings, compared)
+        confs = _confs(session, settings, compared, view)
         with progress_bar(sum(map(len, read)) * n_seeds * len(confs)) as progress:
             for name, conf in confs.items():
                 runs[name] = [
@@ -191,17 +193,20 @@ def _fewest(
 
 
 def _confs(
-    session: CommandSession, settings: Sequence[Setting], compared: Sequence[Path]
+    session: CommandSession,
+    settings: Sequence[Setting],
+    compared: Sequence[Path],
+    view: StoredView | None,
 ) -> Mapping[str, cfg.ConfigOpts]:
     """Return the options by the name of the settings, those of the command first."""
     files = list(session.config_files)
-    first = "configuration" if files or settings else "defaults"
-    confs = {first: options_of(files, settings)}
+    first = "configuration" if files or settings or view else "defaults"
+    confs = {first: options_of(files, settings, view)}
     for path in compared:
         name = safe(path.stem)
         if name in confs:
             raise click.UsageError(f"--compare: two settings are named {name}")
-        confs[name] = options_of([*files, str(path)], settings)
+        confs[name] = options_of([*files, str(path)], settings, view)
     return confs
 
 

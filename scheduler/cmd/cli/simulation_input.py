@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,20 +28,21 @@ if TYPE_CHECKING:  # NumPy is slow to import
     from oslo_config import cfg
 
     from ....objects import RequestSpec
+    from ....simulator.cloud import Hosts
     from ....simulator.simulation import Result
     from ....simulator.traces import Trace
-    from ...sources.inventory import Inventory
+    from ...views import StoredView
 
 _MAX_HISTORY: Final = 100_000
 _NO_HOSTS: Final = (
-    "Pass --hosts, such as --hosts 600 --shape 96:562, or --inventory FILE"
+    "Pass --hosts, such as --hosts 600 --shape 96:562, or --inventory FILE, or --cloud"
 )
 _NO_TRACE: Final = "Pass a trace, --synthetic or --history"
 #: Decisions that are named, of those whose request cannot be read.
 _MAX_NAMED: Final = 3
 
 #: From a trace, the hosts of a simulation of it.
-MakeHosts = Callable[["Trace"], "Inventory"]
+MakeHosts = Callable[["Trace"], "Hosts"]
 
 _OPTIONS: Final = (
     click.argument(
@@ -84,6 +86,11 @@ _OPTIONS: Final = (
         help="A file of hosts, as [moorage] inventory_file has it, instead of --hosts.",
     ),
     click.option(
+        "--cloud", "is_cloud", is_flag=True,
+        help="The hosts, with their instances, and the options of the cloud, or of the "
+        "snapshot of `moorage --snapshot FILE`, instead of --hosts.",
+    ),
+    click.option(
         "--seed", type=click.IntRange(0), default=0, show_default=True,
         help="Orders hosts of equal weight.",
     ),
@@ -104,6 +111,7 @@ class SimulationInput:
     n_hosts: int | None
     shape: str
     inventory_file: Path | None
+    is_cloud: bool
     seed: int
 
     def check(self) -> None:
@@ -116,11 +124,35 @@ class SimulationInput:
         given = bool(self.paths), self.synthetic is not None, self.history is not None
         if sum(given) != 1:
             raise click.UsageError(_NO_TRACE)
-        if (self.n_hosts is None) is (self.inventory_file is None):
+        named = self.n_hosts is not None, self.inventory_file is not None
+        if sum((*named, self.is_cloud)) != 1:
             raise click.UsageError(_NO_HOSTS)
 
-    def hosts(self) -> MakeHosts:
+    def view(self, session: CommandSession) -> StoredView | None:
+        """Return the cloud as it is; None: the hosts are others.
+
+        Raises
+        ------
+        click.ClickException
+            The API cannot be asked, or has another version.
+        """
+        if not self.is_cloud:
+            return None
+        from ...views import StoredView, UnreadableView
+
+        data = b64decode(session.api().get("views", "now")["data"])
+        try:
+            return StoredView.decode(data)
+        except UnreadableView as e:
+            raise click.ClickException(f"The cloud cannot be read: {e}") from e
+
+    def hosts(self, view: StoredView | None) -> MakeHosts:
         """Return a function that makes the hosts of a simulation of a trace.
+
+        Parameters
+        ----------
+        view : StoredView or None
+            That of `view`.
 
         Raises
         ------
@@ -131,6 +163,8 @@ class SimulationInput:
         from ...sources.inventory import read_inventory
         from ...sources.report_columns import load_columns
 
+        if view is not None:
+            return lambda _trace: view
         path, n_hosts = self.inventory_file, self.n_hosts
         if path is not None:
             try:
@@ -167,6 +201,8 @@ class SimulationInput:
             ]
         else:
             read = read_traces(session, self.paths, self.columns, self.history)
+        if self.is_cloud:
+            read = [trace.repeated() for trace in read]
         n_requests = self.n_requests
         return read if n_requests is None else [t.first(n_requests) for t in read]
 
@@ -244,8 +280,10 @@ def _history(session: CommandSession, max_age_s: float) -> Trace:
     return dataclasses.replace(trace, skipped=skipped)
 
 
-def options_of(files: Sequence[str], settings: Sequence[Setting]) -> cfg.ConfigOpts:
-    """Return the options of files and settings.
+def options_of(
+    files: Sequence[str], settings: Sequence[Setting], view: StoredView | None
+) -> cfg.ConfigOpts:
+    """Return the options of files and settings, the others of them from a view.
 
     Raises
     ------
@@ -255,10 +293,15 @@ def options_of(files: Sequence[str], settings: Sequence[Setting]) -> cfg.ConfigO
     from ...clock import now_s
     from ...conf import registered_opts
     from ...drivers.plugins import load_plugin_set
+    from ...views.options import apply_options
     from ..checks.files import FileOptions
     from ..checks.option_table import unread_options
 
     conf = read_options_with(files, settings)
+    if view is not None and not apply_options(conf, view.options):
+        # Loading plugins registers their own options, which can be set only afterwards.
+        load_plugin_set(conf, now_s)
+        apply_options(conf, view.options)
     load_plugin_set(conf, now_s)  # it registers the options of plugins
     registered = {
         (group or "DEFAULT", opt.dest) for group, opt, _ in registered_opts(conf)

@@ -105,8 +105,9 @@ def tune(  # noqa: PLR0913 - one for each option
     from ...conf.presets import PRESETS
 
     wanted = _goal(goal, at_most, at_least)
-    make_hosts = given.hosts()
-    conf, tried = (options_of(session.config_files, settings) for _ in range(2))
+    view = given.view(session)
+    make_hosts = given.hosts(view)
+    conf, tried = (options_of(session.config_files, settings, view) for _ in range(2))
     try:
         traces = given.traces(session)
         texts = searched or _defaults(traces)

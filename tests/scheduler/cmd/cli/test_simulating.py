@@ -16,6 +16,8 @@ from click.testing import CliRunner, Result
 
 from moorage.scheduler.cmd.cli.main import cli
 
+from ....fixtures.explained_clouds import NAMES
+
 TRACE = Path(__file__).parents[4] / "examples/data/traces/azure-packing-batched.csv"
 Call = Callable[..., Result]
 
@@ -163,6 +165,34 @@ def test_own_history_is_simulated_on_an_inventory(call: Call, url: str) -> None:
     assert text.startswith("3 instances on ")
 
 
+def test_cloud_and_its_snapshot_are_simulated_with_instances_and_options(
+    call: Call, url: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "cloud.snapshot"
+    CliRunner().invoke(cli, ["--url", url, "snapshot", str(path)])
+    args = ["--history", "1d", "--cloud", "--json"]
+    running, stored = (
+        json.loads(call(*args, before=before).stdout)["runs"]
+        for before in (("--url", url), ("--snapshot", str(path)))
+    )
+    for runs in (running, stored):
+        assert [run.pop("decisions_per_s") > 0 for run in runs] == [True]
+    assert running == stored
+    [run] = running
+    assert run["hosts"] == len(NAMES)
+    assert run["settings"] == "configuration"
+    # The requests of two decisions, of which the third repeats an instance.
+    assert run["requests"] == 3
+    table = call("--history", "1d", "--cloud", before=("--url", url)).stdout
+    assert f"on {len(NAMES)} hosts" in table
+
+
+def test_cloud_without_an_api_gets_one_line(call: Call) -> None:
+    before = ("--url", "http://127.0.0.1:9")
+    text = call("--synthetic", "3", "--cloud", before=before, status=1).output
+    assert text.count("\n") == 1
+
+
 def test_setting_changes_the_driver(call: Call) -> None:
     args = [str(TRACE), "--first", "200", "--hosts", "20"]
     filters = "filter_scheduler.enabled_filters=ComputeFilter"
@@ -177,6 +207,7 @@ def test_setting_changes_the_driver(call: Call) -> None:
     [
         (["--hosts", "3"], "Pass a trace, --synthetic or --history"),
         ([str(TRACE)], "Pass --hosts"),
+        ([str(TRACE), "--hosts", "3", "--cloud"], "Pass --hosts"),
         ([str(TRACE), "--synthetic", "3", "--hosts", "3"], "Pass a trace"),
         (["no.csv", "--hosts", "3"], "no.csv: cannot be read"),
         ([str(TRACE), "--hosts", "3", "--shape", "big"], "'big' is no shape of a host"),
