@@ -24,12 +24,11 @@ from ..scheduler.drivers.parts import Parts
 from ..scheduler.drivers.plugins import load_plugin_set
 from ..scheduler.drivers.record import DecisionRecord
 from ..scheduler.explain.capacity import NO_PROVIDERS, NoProviders
-from ..scheduler.hosts import HostRecord, HostTable
+from ..scheduler.hosts import HostBatch, HostRecord, HostTable
 from ..scheduler.placement.allocations.journal import Journal
 from ..scheduler.placement.allocations.orphans import Orphans
 from ..scheduler.placement.providers import (
     InventoryRecord,
-    ProviderColumns,
     ProviderRecord,
     ProviderTable,
     ProviderView,
@@ -87,13 +86,15 @@ class Shape:
         return cls(*amounts)
 
 
-def equal_hosts(n_hosts: int, shape: Shape, units: Units) -> Inventory:
+def equal_hosts(
+    n_hosts: int, shape: Shape, units: Units, prefix: str = "host"
+) -> Inventory:
     """Return hosts of one shape, without overcommitment, in the units of a trace."""
     vcpus = shape.cores * units.vcpus_per_core
     memory_mb = shape.memory_gib * units.memory_per_gib
     hosts = []
     for number in range(n_hosts):
-        name = f"host{number:0{len(str(n_hosts))}}"
+        name = f"{prefix}{number:0{len(str(n_hosts))}}"
         record = HostRecord(
             host=name,
             nodename=name,
@@ -127,8 +128,9 @@ class _Source(BaseHostSource):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Placed:
-    """Where an instance is, and what it holds there."""
+    """Where an instance is, what it holds there, and its request."""
 
+    spec: RequestSpec
     host: str
     amounts: Mapping[str, Mapping[str, int]]
 
@@ -167,7 +169,9 @@ class SimulatedCloud:
         if isinstance(hosts, StoredView):
             self._load_view(hosts, conf.service_down_time)
         else:
-            self._load_inventory(hosts)
+            self.table = HostTable(self._clock, load_columns(), self._clock)
+            self._providers = ProviderTable()
+            self.add_hosts(hosts)
         is_empty = not len(self.provider_view().state.generations)
         placement = NoPlacement(is_empty=is_empty)
         orphans = Orphans(placement, rng=random.Random(seed))
@@ -196,8 +200,8 @@ class SimulatedCloud:
         self._placed: dict[str, _Placed] = {}
         self._members = defaultdict[str, set[str]](set)
 
-    def _load_inventory(self, inventory: Inventory) -> None:
-        self.table = HostTable(self._clock, load_columns(), self._clock)
+    def add_hosts(self, inventory: Inventory) -> None:
+        """Add hosts, with their instances and providers, and aggregates."""
         for aggregate in inventory.aggregates:
             self.table.put_aggregate(aggregate)
         instances = defaultdict[str, set[str]](set)
@@ -217,7 +221,7 @@ class SimulatedCloud:
             )
             for provider in providers_of(inventory)
         ]
-        self._providers = ProviderTable(ProviderColumns.of(records))
+        self._providers.put(records)
 
     def _load_view(self, view: StoredView, service_down_time: int) -> None:
         """Load the hosts of a view; those that were up stay up, and builds are over."""
@@ -252,24 +256,53 @@ class SimulatedCloud:
         SchedulerError
             A plugin failed.
         """
-        group_uuid = ""
-        if spec.instance_group is not None:
-            group_uuid = str(spec.instance_group.uuid)
-            spec = self._with_members(spec, spec.instance_group, group_uuid)
-        record, granted = decide_granted(self._parts, spec, uuids)
-        if not granted:
-            return record
-        for instance_uuid in uuids:
-            self._count(instance_uuid, *granted[instance_uuid])
-        if group_uuid:
-            self._members[group_uuid].update(uuids)
+        record, granted = self._decide(spec, uuids)
+        for instance_uuid in granted:
+            self._count(spec, instance_uuid, *granted[instance_uuid])
+        if granted and spec.instance_group is not None:
+            self._members[str(spec.instance_group.uuid)].update(uuids)
         return record
 
-    def _with_members(
-        self, spec: RequestSpec, group: InstanceGroup, group_uuid: str
-    ) -> RequestSpec:
+    def place_again(self, spec: RequestSpec, instance_uuid: str) -> DecisionRecord:
+        """Place one instance of a request whose host has failed; it is not built.
+
+        Raises
+        ------
+        SchedulerError
+            A plugin failed.
+        """
+        record = self.place(_of_move(spec), [instance_uuid])
+        self.end_build(instance_uuid)
+        return record
+
+    def move(self, instance_uuid: str) -> DecisionRecord:
+        """Decide an instance again, and move it if another host is found.
+
+        Raises
+        ------
+        SchedulerError
+            A plugin failed.
+        """
+        placed = self._placed[instance_uuid]
+        spec = _of_move(placed.spec)
+        spec.ignore_hosts = [*(spec.ignore_hosts or ()), placed.host]
+        record, granted = self._decide(spec, [instance_uuid])
+        if granted:
+            self.delete(instance_uuid)
+            self._count(placed.spec, instance_uuid, *granted[instance_uuid])
+            self.end_build(instance_uuid)
+        return record
+
+    def _decide(
+        self, spec: RequestSpec, uuids: Sequence[str]
+    ) -> tuple[DecisionRecord, Mapping[str, tuple[Assignment, AllocationRequest]]]:
+        if spec.instance_group is not None:
+            spec = self._with_members(spec, spec.instance_group)
+        return decide_granted(self._parts, spec, uuids)
+
+    def _with_members(self, spec: RequestSpec, group: InstanceGroup) -> RequestSpec:
         """Return a request whose server group has its members of this cloud."""
-        members = self._members[group_uuid] & self._placed.keys()
+        members = self._members[str(group.uuid)] & self._placed.keys()
         spec, group = copy.copy(spec), copy.copy(group)
         group.members = sorted({*(group.members or ()), *members})
         group.hosts = sorted({self._placed[member].host for member in members})
@@ -277,13 +310,17 @@ class SimulatedCloud:
         return spec
 
     def _count(
-        self, instance_uuid: str, assignment: Assignment, request: AllocationRequest
+        self,
+        spec: RequestSpec,
+        instance_uuid: str,
+        assignment: Assignment,
+        request: AllocationRequest,
     ) -> None:
         amounts = amounts_by_class(request)
         self._providers.add_used(amounts)
         node_uuid = assignment.value("uuid")
         self.table.claims.consume(node_uuid, instance_uuid, assignment.consumption)
-        self._placed[instance_uuid] = _Placed(assignment.value("host"), amounts)
+        self._placed[instance_uuid] = _Placed(spec, assignment.value("host"), amounts)
 
     def end_build(self, instance_uuid: str) -> None:
         """Count an instance's build no longer among its host's I/O operations."""
@@ -303,6 +340,24 @@ class SimulatedCloud:
             }
         )
 
+    def instances_on(self, host: str) -> list[str]:
+        """Return the instances that the simulation has placed on a host, in order."""
+        return [uuid for uuid, placed in self._placed.items() if placed.host == host]
+
+    def set_service(self, host: str, *, is_down: bool, is_disabled: bool) -> None:
+        """Set whether the service of a host is down, and whether it is disabled."""
+        changes = {"forced_down": is_down, "disabled": is_disabled}
+        self.table.change_many(dict.fromkeys(self.table.nodes_of(host), changes))
+
+    def hosts_in_service(self) -> HostBatch:
+        """Return the hosts that are neither down nor disabled by the operator."""
+        batch = self.table.batch()
+        return batch.take(~batch.forced_down & ~batch.disabled)
+
+    def spec_of(self, instance_uuid: str) -> RequestSpec:
+        """Return the request of an instance that the simulation has placed."""
+        return self._placed[instance_uuid].spec
+
     def provider_view(self) -> ProviderView:
         """Return the providers as they are now."""
         return self._providers.view()
@@ -311,6 +366,17 @@ class SimulatedCloud:
     def n_instances(self) -> int:
         """The number of instances that the simulation has placed."""
         return len(self._placed)
+
+
+def _of_move(spec: RequestSpec) -> RequestSpec:
+    """Return a request for one instance, without hosts that its creation was forced to.
+
+    As nova's conductor sends it.
+    """
+    spec = copy.copy(spec)
+    spec.num_instances = 1
+    spec.force_hosts = spec.force_nodes = None
+    return spec
 
 
 def lower_bound(peak: Sequence[int], hosts: Hosts) -> int | None:

@@ -15,9 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from oslo_config import cfg
 
-from ..scheduler.drivers.record import Outcome
+from ..objects import RequestSpec
+from ..scheduler.drivers.record import DecisionRecord, Outcome
 from ..scheduler.explain.funnel import cause_of
+from ..scheduler.hosts import HostBatch
 from .cloud import Hosts, SimulatedCloud, lower_bound
+from .events import Happened, HostEvent, HostEvents
 from .traces import Trace
 
 #: How many times the cloud is measured, at equal intervals.
@@ -43,7 +46,8 @@ class Result:
     settings, trace : str
         The names of the settings and of the trace.
     n_requests, n_refused : int
-        Instances: those requested, and those that got no host.
+        Instances: those requested, and those that got no host, also after the failure
+        of their host.
     n_too_large : int
         Instances of the trace that are larger than any host.
     lower_bound : int or None
@@ -55,7 +59,9 @@ class Result:
     series : mapping
         The measures at these times, by name; see `MEASURES`.
     used_at_end : ndarray of shape (n_hosts, 2)
-        Each host's used share of CPUs and memory at the end.
+        The used share of CPUs and memory at the end, of each host in service.
+    happened : sequence of Happened
+        What became of hosts that failed, were drained or added.
     elapsed_s : float
         Real time; the only value that differs between two runs.
     """
@@ -75,7 +81,22 @@ class Result:
         default_factory=lambda: {name: [] for name in MEASURES}
     )
     used_at_end: _Floats = dataclasses.field(default_factory=lambda: np.zeros((0, 2)))
+    happened: list[Happened] = dataclasses.field(default_factory=list)
     elapsed_s: float = 0.0
+
+    def refuse(
+        self, record: DecisionRecord, spec: RequestSpec, n_instances: int
+    ) -> None:
+        """Count instances that got no host."""
+        self.n_refused += n_instances
+        self.refused_by_flavor[spec.flavor.name] += n_instances
+        self.refused_by_cause[cause_of(record)] += n_instances
+
+    def add(self, happened: Happened) -> None:
+        """Count what became of an event of hosts."""
+        self.happened.append(happened)
+        for record, spec in happened.refused:
+            self.refuse(record, spec, 1)
 
     def summary(self) -> dict[str, float]:
         """Return the run's figures by name: counts, and means over the trace's time."""
@@ -106,6 +127,7 @@ class Result:
             "summary": self.summary(),
             "refused_by_flavor": dict(self.refused_by_flavor.most_common()),
             "refused_by_cause": dict(self.refused_by_cause.most_common()),
+            "events": [one.to_dict() for one in self.happened],
             "times_s": self.times_s,
             "series": self.series,
             "used_at_end": self.used_at_end.round(6).tolist(),
@@ -128,48 +150,36 @@ MEASURES: Final[Mapping[str, str]] = {
 
 
 class _Meter:
-    """Measures a cloud, by the flavors of a trace."""
+    """Measures the hosts of a cloud that are in service, by the flavors of a trace."""
 
     def __init__(self, cloud: SimulatedCloud, trace: Trace) -> None:
-        self._table = cloud.table
+        self._cloud = cloud
         amounts = trace.amounts()
         flavors, counts = np.unique(amounts[:, :2], axis=0, return_counts=True)
         frequent = np.argsort(-counts, kind="stable")[:_MAX_FLAVORS]
         self._flavors = flavors[frequent]
         self._shares = counts[frequent] / counts[frequent].sum()
-        hosts = self._table.batch()
-        self._total = np.stack(
-            [
-                hosts.vcpus_total * hosts.cpu_allocation_ratio,
-                hosts.total_usable_ram_mb * hosts.ram_allocation_ratio,
-            ],
-            axis=1,
-        )
-        fits_none = ~(self._total[:, None] >= flavors).all(axis=2).any(axis=0)
+        total = _total(cloud.table.batch())
+        fits_none = ~(total[:, None] >= flavors).all(axis=2).any(axis=0)
         self.n_too_large = int(counts[fits_none].sum())
-        largest_host = np.maximum(self._total.max(axis=0), 1)
+        largest_host = np.maximum(total.max(axis=0), 1)
         shares_of_host = (flavors / largest_host).max(axis=1)
         self._largest = flavors[int(np.argmax(shares_of_host))]
 
-    def used(self) -> _Floats:
-        """Return the used CPUs and memory of each host, shape (n_hosts, 2)."""
-        hosts = self._table.batch()
-        used_mb = hosts.total_usable_ram_mb - hosts.free_ram_mb
-        return np.stack([hosts.vcpus_used, used_mb], axis=1).astype(float)
-
     def used_shares(self) -> _Floats:
-        """Return the used shares of CPUs and memory of each host."""
-        shares: _Floats = self.used() / np.maximum(self._total, 1)
+        """Return each host's used shares of CPUs and memory, shape (n_hosts, 2)."""
+        hosts = self._cloud.hosts_in_service()
+        shares: _Floats = _used(hosts) / np.maximum(_total(hosts), 1)
         return shares
 
     def measure(self) -> dict[str, float]:
         """Return the measures of hosts, by name."""
-        used = self.used()
-        free = np.maximum(self._total - used, 0)
-        total = np.maximum(self._total.sum(axis=0), 1)
-        n_instances = self._table.batch().num_instances
-        in_use = n_instances > 0
-        fuller = (used / np.maximum(self._total, 1)).max(axis=1)
+        hosts = self._cloud.hosts_in_service()
+        used, total = _used(hosts), _total(hosts)
+        free = np.maximum(total - used, 0)
+        sums = np.maximum(total.sum(axis=0), 1)
+        in_use = hosts.num_instances > 0
+        fuller = (used / np.maximum(total, 1)).max(axis=1)
         # What FGD (Weng et al., ATC 2023) calls fragmentation: the free amounts on the
         # hosts where a flavor does not fit, as the mean over the flavors' mix.
         stranded = np.zeros(2)
@@ -178,33 +188,48 @@ class _Meter:
             stranded += share * free[is_too_full].sum(axis=0)
         fitting = np.floor(free / np.maximum(self._largest, 1)).min(axis=1)
         return {
-            "vcpus_used": float(used[:, 0].sum() / total[0]),
-            "memory_used": float(used[:, 1].sum() / total[1]),
-            "empty_hosts": float(1 - in_use.mean()),
+            "vcpus_used": float(used[:, 0].sum() / sums[0]),
+            "memory_used": float(used[:, 1].sum() / sums[1]),
+            "empty_hosts": float(1 - in_use.mean()) if len(hosts) else 0.0,
             "density": float(fuller[in_use].mean()) if in_use.any() else 0.0,
-            "stranded_vcpus": float(stranded[0] / total[0]),
-            "stranded_memory": float(stranded[1] / total[1]),
+            "stranded_vcpus": float(stranded[0] / sums[0]),
+            "stranded_memory": float(stranded[1] / sums[1]),
             "room_for_largest": float(fitting.sum()),
         }
 
 
-def simulate(
+def _total(hosts: HostBatch) -> _Floats:
+    """Return CPUs and memory of each host, with overcommitment, shape (n_hosts, 2)."""
+    cpus = hosts.vcpus_total * hosts.cpu_allocation_ratio
+    memory_mb = hosts.total_usable_ram_mb * hosts.ram_allocation_ratio
+    return np.stack([cpus, memory_mb], axis=1)
+
+
+def _used(hosts: HostBatch) -> _Floats:
+    used_mb = hosts.total_usable_ram_mb - hosts.free_ram_mb
+    return np.stack([hosts.vcpus_used, used_mb], axis=1).astype(float)
+
+
+def simulate(  # noqa: PLR0913 - most by name
     conf: cfg.ConfigOpts,
     hosts: Hosts,
     trace: Trace,
     *,
     settings: str = "",
     seed: int = 0,
+    events: Sequence[HostEvent] = (),
     stops_at_refusal: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Result:
     """Run a trace on hosts with the settings of `conf`.
 
     Virtual time passes as in the trace. Of equal times, deletions come first, then ends
-    of builds, then requests in the trace's order.
+    of builds, then events of hosts, then requests in the trace's order.
 
     Parameters
     ----------
+    events : sequence of HostEvent
+        In the order of their times. Those after the last request happen, too.
     stops_at_refusal : bool
         Whether to end with the first instance that gets no host.
     progress : callable, optional
@@ -214,6 +239,8 @@ def simulate(
     ------
     ConfigurationError, NoProviders, UnreadableView
         As of `SimulatedCloud`.
+    EventsError
+        An event names a host that does not exist.
     SchedulerError
         A plugin failed.
     """
@@ -226,31 +253,36 @@ def simulate(
     meter = _Meter(cloud, trace)
     result.n_too_large = meter.n_too_large
     #: Times, kinds and UUIDs of deletions and of ends of builds.
-    events: list[tuple[float, int, str]] = []
+    ends: list[tuple[float, int, str]] = []
+    host_events = HostEvents(cloud, trace.units, events, seed)
     first_s, last_s = max(0.0, trace.arrivals[0]), trace.arrivals[-1]
     sample_times = np.linspace(first_s, max(first_s, last_s), N_SAMPLES).tolist()
 
     def advance(until: float) -> None:
-        """Let events happen, and measure, up to a time."""
+        """Let what is due happen, and measure, up to a time."""
         while True:
-            event_s = events[0][0] if events else math.inf
+            end_s = ends[0][0] if ends else math.inf
             n_measured = len(result.times_s)
             sample_s = sample_times[n_measured] if n_measured < N_SAMPLES else math.inf
-            if min(event_s, sample_s) > until:
+            event_s = host_events.next_s
+            if min(end_s, event_s, sample_s) > until:
                 break
-            if sample_s < event_s:
+            if sample_s < min(end_s, event_s):
                 result.times_s.append(sample_s)
                 measures = meter.measure()
                 measures["instances"] = cloud.n_instances
                 measures["refused"] = result.n_refused
                 for name, value in measures.items():
                     result.series[name].append(value)
-                continue
-            cloud.now, kind, uuid = heapq.heappop(events)
-            if kind == _DELETION:
-                cloud.delete(uuid)
+            elif event_s < end_s:
+                cloud.now = event_s
+                result.add(host_events.happen())
             else:
-                cloud.end_build(uuid)
+                cloud.now, kind, uuid = heapq.heappop(ends)
+                if kind == _DELETION:
+                    cloud.delete(uuid)
+                else:
+                    cloud.end_build(uuid)
         cloud.now = until
 
     arrivals, departures = trace.arrivals.tolist(), trace.departures.tolist()
@@ -269,18 +301,16 @@ def simulate(
         if record.outcome is Outcome.SELECTED:
             for i, uuid in zip(rows, uuids, strict=True):
                 if math.isfinite(departures[i]):
-                    heapq.heappush(events, (departures[i], _DELETION, uuid))
+                    heapq.heappush(ends, (departures[i], _DELETION, uuid))
                 # The population of the beginning was not built all at once.
                 built_s = cloud.now + (BUILD_S if cloud.now >= 0 else 0.0)
-                heapq.heappush(events, (built_s, _BUILT, uuid))
+                heapq.heappush(ends, (built_s, _BUILT, uuid))
             continue
-        result.n_refused += len(uuids)
-        result.refused_by_flavor[spec.flavor.name] += len(uuids)
-        result.refused_by_cause[cause_of(record)] += len(uuids)
+        result.refuse(record, spec, len(uuids))
         if stops_at_refusal:
             break
     else:
-        advance(sample_times[-1])
+        advance(max(sample_times[-1], *(event.at_s for event in events), 0.0))
     result.used_at_end = meter.used_shares()
     result.elapsed_s = time.perf_counter() - began
     return result

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # NumPy is slow to import
     from oslo_config import cfg
 
     from ....simulator.comparison import Comparison
+    from ....simulator.events import HostEvent
     from ....simulator.simulation import Result
     from ....simulator.traces import Trace
     from ...views import StoredView
@@ -84,6 +85,7 @@ def simulate(  # noqa: PLR0913 - one for each option
     Packing Trace. With equal arguments the results are equal.
     """
     from ....simulator.comparison import Comparison
+    from ....simulator.events import EventsError
     from ....simulator.simulation import simulate as run
     from ....simulator.traces import TraceError
 
@@ -92,7 +94,7 @@ def simulate(  # noqa: PLR0913 - one for each option
             "--compact searches a number of equal hosts: pass --hosts"
         )
     view, seed = given.view(session), given.seed
-    make_hosts = given.hosts(view)
+    make_hosts, events = given.hosts(view), given.events()
     runs: dict[str, list[Result]] = {}
     fewest: dict[str, dict[str, tuple[int | None, int]]] = {}
     try:
@@ -107,6 +109,7 @@ def simulate(  # noqa: PLR0913 - one for each option
                         moved,
                         settings=name,
                         seed=number,
+                        events=events,
                         progress=progress,
                     )
                     for trace in read
@@ -116,10 +119,10 @@ def simulate(  # noqa: PLR0913 - one for each option
         if compact:
             for name, conf in confs.items():
                 fewest[name] = {
-                    trace.name: _fewest(conf, trace, given.shape, seed)
+                    trace.name: _fewest(conf, trace, given.shape, seed, events)
                     for trace in read
                 }
-    except (TraceError, SchedulerError) as e:
+    except (TraceError, EventsError, SchedulerError) as e:
         raise click.ClickException(safe(str(e), 400)) from e
     comparison = Comparison(runs, fewest)
     _write(comparison, folder, csv_file)
@@ -173,7 +176,11 @@ def flavor_mix(
 
 
 def _fewest(
-    conf: cfg.ConfigOpts, trace: Trace, shape: str, seed: int
+    conf: cfg.ConfigOpts,
+    trace: Trace,
+    shape: str,
+    seed: int,
+    events: Sequence[HostEvent],
 ) -> tuple[int | None, int]:
     """Return the fewest equal hosts without a refusal, and the lower bound."""
     from ....simulator.cloud import Shape, equal_hosts, lower_bound
@@ -187,7 +194,9 @@ def _fewest(
 
     def run_on(n_hosts: int) -> Result:
         hosts = equal_hosts(n_hosts, of_shape, trace.units)
-        return run(conf, hosts, trace, seed=seed, stops_at_refusal=True)
+        return run(
+            conf, hosts, trace, seed=seed, events=events, stops_at_refusal=True
+        )  # fmt: skip
 
     return fewest_hosts(run_on, bound), bound
 
@@ -251,7 +260,23 @@ def _show(console: Console, answer: Answer, comparison: Comparison) -> None:
             )
             console.print(cell(f"{name}, {trace}: {text}"))
     for name, runs in comparison.runs.items():
+        _show_events(console, name, runs)
         refused = by_flavor(runs).most_common(_TABLE_FLAVORS)
         if refused:
             flavors = ", ".join(f"{flavor} {n:,}" for flavor, n in refused)
             console.print(cell(f"{name}: refused most often: {flavors}"))
+
+
+def _show_events(console: Console, name: str, runs: Sequence[Result]) -> None:
+    """Print what became of each event, as means over the runs."""
+    for happened in zip(*(run.happened for run in runs), strict=True):
+        event, n = happened[0].event, len(happened)
+        if event.kind == "add":
+            console.print(cell(f"{name}: {event}"))
+            continue
+        n_instances = sum(one.n_instances for one in happened) / n
+        n_unplaced = sum(len(one.unplaced) for one in happened) / n
+        text = f"{n_instances:,.1f} instances, {n_unplaced:,.1f} without another host"
+        if n_unknown := sum(one.n_unknown for one in happened) / n:
+            text += f"; the requests of {n_unknown:,.1f} more are not known"
+        console.print(cell(f"{name}: {event}: {text}"))

@@ -28,7 +28,8 @@ if TYPE_CHECKING:  # NumPy is slow to import
     from oslo_config import cfg
 
     from ....objects import RequestSpec
-    from ....simulator.cloud import Hosts
+    from ....simulator.cloud import Hosts, Shape
+    from ....simulator.events import HostEvent
     from ....simulator.simulation import Result
     from ....simulator.traces import Trace
     from ...views import StoredView
@@ -91,6 +92,11 @@ _OPTIONS: Final = (
         "snapshot of `moorage --snapshot FILE`, instead of --hosts.",
     ),
     click.option(
+        "--events", "events_file", type=click.Path(path_type=Path), metavar="FILE",
+        help="A YAML or JSON file of hosts that fail, are drained or are added, such "
+        "as [{at: 36h, kind: fail, number: 2}].",
+    ),
+    click.option(
         "--seed", type=click.IntRange(0), default=0, show_default=True,
         help="Orders hosts of equal weight.",
     ),
@@ -112,6 +118,7 @@ class SimulationInput:
     shape: str
     inventory_file: Path | None
     is_cloud: bool
+    events_file: Path | None
     seed: int
 
     def check(self) -> None:
@@ -159,7 +166,7 @@ class SimulationInput:
         click.ClickException
             The shape or the file is wrong; one line says how.
         """
-        from ....simulator.cloud import Shape, equal_hosts
+        from ....simulator.cloud import equal_hosts
         from ...sources.inventory import read_inventory
         from ...sources.report_columns import load_columns
 
@@ -174,12 +181,34 @@ class SimulationInput:
             if not inventory.hosts:
                 raise click.ClickException(f"{path} has no hosts")
             return lambda _trace: inventory
-        try:
-            of_shape = Shape.parse(self.shape)
-        except ValueError as e:
-            raise click.BadParameter(str(e), param_hint="--shape") from e
+        of_shape = self._shape()
         assert n_hosts is not None
         return lambda trace: equal_hosts(n_hosts, of_shape, trace.units)
+
+    def _shape(self) -> Shape:
+        from ....simulator.cloud import Shape
+
+        try:
+            return Shape.parse(self.shape)
+        except ValueError as e:
+            raise click.BadParameter(str(e), param_hint="--shape") from e
+
+    def events(self) -> Sequence[HostEvent]:
+        """Return what happens to hosts.
+
+        Raises
+        ------
+        click.ClickException
+            The file is wrong; one line says how.
+        """
+        from ....simulator.events import EventsError, read_events
+
+        if self.events_file is None:
+            return ()
+        try:
+            return read_events(self.events_file, self._shape())
+        except EventsError as e:
+            raise click.ClickException(str(e)) from e
 
     def traces(self, session: CommandSession) -> Sequence[Trace]:
         """Return the requests, as one or several traces.

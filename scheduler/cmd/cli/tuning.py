@@ -98,6 +98,7 @@ def tune(  # noqa: PLR0913 - one for each option
     are run again beside the present settings. With equal arguments the results are
     equal.
     """
+    from ....simulator.events import EventsError
     from ....simulator.simulation import simulate
     from ....simulator.traces import TraceError
     from ....simulator.tuning import MAX_FRONT
@@ -106,7 +107,7 @@ def tune(  # noqa: PLR0913 - one for each option
 
     wanted = _goal(goal, at_most, at_least)
     view = given.view(session)
-    make_hosts = given.hosts(view)
+    make_hosts, events = given.hosts(view), given.events()
     conf, tried = (options_of(session.config_files, settings, view) for _ in range(2))
     try:
         traces = given.traces(session)
@@ -131,6 +132,7 @@ def tune(  # noqa: PLR0913 - one for each option
                         of_trace,
                         trace if moved_by is None else trace.jittered(moved_by),
                         seed=given.seed if moved_by is None else moved_by,
+                        events=events,
                         progress=progress,
                     )
                     for trace, of_trace in zip(traces, hosts, strict=True)
@@ -146,7 +148,7 @@ def tune(  # noqa: PLR0913 - one for each option
                 n_seeds=n_seeds,
                 seed=given.seed,
             )
-    except (TraceError, SchedulerError) as e:
+    except (TraceError, EventsError, SchedulerError) as e:
         raise click.ClickException(safe(str(e), 400)) from e
     except ImportError as e:
         raise click.ClickException(

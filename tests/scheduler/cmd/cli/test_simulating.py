@@ -193,6 +193,23 @@ def test_cloud_without_an_api_gets_one_line(call: Call) -> None:
     assert text.count("\n") == 1
 
 
+def test_events_are_reported(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "events.yaml"
+    path.write_text(
+        "- {at: 1h, kind: fail, number: 2}\n- {at: 2h, kind: add, number: 1}"
+    )
+    args = [str(TRACE), "--first", "60", "--hosts", "4", "--events", str(path)]
+    text = call(*args, "--seeds", "2").stdout
+    assert re.search(
+        r"defaults: fail of 2 host\(s\) after 1\.0 h: [\d.]+ instances, [\d.]+ without "
+        r"another host\ndefaults: add of 1 host\(s\) after 2\.0 h\n",
+        text,
+    )
+    path.write_text("- {at: 1h, kind: fail, host: nowhere}")
+    text = call(*args, status=1).output
+    assert text == "Error: fail of nowhere after 1.0 h: there is no such host\n"
+
+
 def test_setting_changes_the_driver(call: Call) -> None:
     args = [str(TRACE), "--first", "200", "--hosts", "20"]
     filters = "filter_scheduler.enabled_filters=ComputeFilter"
@@ -207,6 +224,10 @@ def test_setting_changes_the_driver(call: Call) -> None:
     [
         (["--hosts", "3"], "Pass a trace, --synthetic or --history"),
         ([str(TRACE)], "Pass --hosts"),
+        (
+            [str(TRACE), "--hosts", "3", "--events", "no.yaml"],
+            "no.yaml: cannot be read",
+        ),
         ([str(TRACE), "--hosts", "3", "--cloud"], "Pass --hosts"),
         ([str(TRACE), "--synthetic", "3", "--hosts", "3"], "Pass a trace"),
         (["no.csv", "--hosts", "3"], "no.csv: cannot be read"),
