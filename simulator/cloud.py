@@ -4,20 +4,23 @@
 from __future__ import annotations
 
 import copy
+import csv
 import dataclasses
 import math
 import random
 import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final, cast
 
 import numpy as np
 import os_resource_classes as orc
 from oslo_config import cfg
 
-from ..objects import InstanceGroup, RequestSpec
+from ..objects import InstanceGroup, InstancePCIRequests, RequestSpec
 from ..scheduler.candidates import AllocationRequest, amounts_by_class
+from ..scheduler.display import safe
 from ..scheduler.drivers.decision_log import DecisionLog
 from ..scheduler.drivers.instances import Assignment
 from ..scheduler.drivers.parts import Parts
@@ -25,6 +28,7 @@ from ..scheduler.drivers.plugins import load_plugin_set
 from ..scheduler.drivers.record import DecisionRecord
 from ..scheduler.explain.capacity import NO_PROVIDERS, NoProviders
 from ..scheduler.hosts import HostBatch, HostRecord, HostTable
+from ..scheduler.hosts.pci import HostPools
 from ..scheduler.placement.allocations.journal import Journal
 from ..scheduler.placement.allocations.orphans import Orphans
 from ..scheduler.placement.providers import (
@@ -34,6 +38,7 @@ from ..scheduler.placement.providers import (
     ProviderView,
 )
 from ..scheduler.planner.cloud import TableCandidates, decide_granted
+from ..scheduler.request import get_field
 from ..scheduler.seeding import providers as providers_of
 from ..scheduler.sources.base import BaseHostSource
 from ..scheduler.sources.inventory import Inventory, InventoryHost
@@ -41,7 +46,7 @@ from ..scheduler.sources.report_columns import load_columns
 from ..scheduler.views import StoredView
 from ..scheduler.views.offline import NoPlacement
 from ..scheduler.waiting import SystemWaiter
-from .traces import Units
+from .traces import GPU, MAX_AMOUNT, TraceError, Units
 
 #: Hosts of a file, or of a cloud with their instances.
 Hosts = Inventory | StoredView
@@ -49,6 +54,10 @@ Hosts = Inventory | StoredView
 _NAMESPACE: Final = uuid.UUID("6d6f6f72-6167-5000-8000-73696d756c61")
 #: In the units of any trace, Placement's inventories can hold as much.
 _MAX_OF_SHAPE: Final = 2_000_000
+#: The disk of a host whose format has none.
+_DISK_GB: Final = 100_000
+#: The columns of a list of nodes: name, CPUs, memory, GPUs.
+NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu")
 _CELL: Final = str(uuid.uuid5(_NAMESPACE, "cell"))
 
 
@@ -58,7 +67,7 @@ class Shape:
 
     cores: int
     memory_gib: int
-    disk_gb: int = 100_000
+    disk_gb: int = _DISK_GB
 
     @classmethod
     def parse(cls, text: str) -> Shape:
@@ -92,28 +101,77 @@ def equal_hosts(
     """Return hosts of one shape, without overcommitment, in the units of a trace."""
     vcpus = shape.cores * units.vcpus_per_core
     memory_mb = shape.memory_gib * units.memory_per_gib
-    hosts = []
-    for number in range(n_hosts):
-        name = f"{prefix}{number:0{len(str(n_hosts))}}"
-        record = HostRecord(
-            host=name,
-            nodename=name,
-            hypervisor_hostname=name,
-            uuid=str(uuid.uuid5(_NAMESPACE, name)),
-            cell_uuid=_CELL,
-            total_usable_ram_mb=memory_mb,
-            free_ram_mb=memory_mb,
-            total_usable_disk_gb=shape.disk_gb,
-            free_disk_mb=shape.disk_gb * 1024,
-            disk_mb_used=0,
-            vcpus_total=vcpus,
-            vcpus_used=0,
-            hypervisor_type="QEMU",
-            supported_instances=(("x86_64", "kvm", "hvm"),),
-        )
-        reserved = dict.fromkeys((orc.VCPU, orc.MEMORY_MB, orc.DISK_GB), 0)
-        hosts.append(InventoryHost(record, frozenset(), reserved, {}, frozenset()))
+    width = len(str(n_hosts))
+    hosts = [
+        _host(f"{prefix}{number:0{width}}", vcpus, memory_mb, shape.disk_gb)
+        for number in range(n_hosts)
+    ]
     return Inventory({"cell": _CELL}, (), tuple(hosts))
+
+
+def _host(
+    name: str, vcpus: int, memory_mb: int, disk_gb: int, n_gpus: int = 0
+) -> InventoryHost:
+    gpus = [{**GPU, "count": n_gpus, "numa_node": None}] if n_gpus else None
+    record = HostRecord(
+        host=name,
+        nodename=name,
+        hypervisor_hostname=name,
+        uuid=str(uuid.uuid5(_NAMESPACE, name)),
+        cell_uuid=_CELL,
+        total_usable_ram_mb=memory_mb,
+        free_ram_mb=memory_mb,
+        total_usable_disk_gb=disk_gb,
+        free_disk_mb=disk_gb * 1024,
+        disk_mb_used=0,
+        vcpus_total=vcpus,
+        vcpus_used=0,
+        hypervisor_type="QEMU",
+        supported_instances=(("x86_64", "kvm", "hvm"),),
+        pci_stats=HostPools.read(gpus),
+    )
+    reserved = dict.fromkeys((orc.VCPU, orc.MEMORY_MB, orc.DISK_GB), 0)
+    return InventoryHost(record, frozenset(), reserved, {}, frozenset())
+
+
+def read_nodes(path: Path) -> Inventory:
+    """Return the hosts of a list of nodes of Alibaba's openb trace.
+
+    A CSV file with the columns of `NODE_COLUMNS`: thousandths of CPUs, MiB, and whole
+    GPUs, which are PCI devices.
+
+    Raises
+    ------
+    TraceError
+        The file cannot be read, or a line has no host.
+    """
+    hosts = {}
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.DictReader(file)
+            if not set(rows.fieldnames or ()).issuperset(NODE_COLUMNS):
+                raise TraceError(
+                    f"{path}: a CSV file of hosts has the columns "
+                    f"{', '.join(NODE_COLUMNS)}"
+                )
+            for number, row in enumerate(rows, start=2):
+                name, *texts = (row[column] or "" for column in NODE_COLUMNS)
+                amounts = [int(text) if text.isdecimal() else -1 for text in texts]
+                if not name or name in hosts or not all(
+                    least <= amount <= MAX_AMOUNT
+                    for amount, least in zip(amounts, (1, 1, 0), strict=True)
+                ):  # fmt: skip
+                    raise TraceError(
+                        f"{path}: line {number} has no host: it needs another name, "
+                        "CPUs and memory, and GPUs or 0"
+                    )
+                vcpus, memory_mb, n_gpus = amounts
+                hosts[name] = _host(name, vcpus, memory_mb, _DISK_GB, n_gpus)
+    except (OSError, UnicodeDecodeError, csv.Error) as e:
+        raise TraceError(f"{path}: cannot be read: {safe(e, 200)}") from e
+    if not hosts:
+        raise TraceError(f"{path} has no hosts")
+    return Inventory({"cell": _CELL}, (), tuple(hosts.values()))
 
 
 class _Source(BaseHostSource):
@@ -152,6 +210,8 @@ class SimulatedCloud:
     now : float
         Virtual time, seconds.
     table : HostTable
+    n_devices : int
+        PCI devices of the instances that the simulation has placed.
 
     Raises
     ------
@@ -197,6 +257,7 @@ class SimulatedCloud:
             review=lambda _nodes: False,
             n_top_hosts=0,
         )
+        self.n_devices = 0
         self._placed: dict[str, _Placed] = {}
         self._members = defaultdict[str, set[str]](set)
 
@@ -320,6 +381,7 @@ class SimulatedCloud:
         self._providers.add_used(amounts)
         node_uuid = assignment.value("uuid")
         self.table.claims.consume(node_uuid, instance_uuid, assignment.consumption)
+        self.n_devices += _n_devices(spec)
         self._placed[instance_uuid] = _Placed(spec, assignment.value("host"), amounts)
 
     def end_build(self, instance_uuid: str) -> None:
@@ -333,6 +395,7 @@ class SimulatedCloud:
         if placed is None:
             return
         self.table.claims.release(placed.host, instance_uuid)
+        self.n_devices -= _n_devices(placed.spec)
         self._providers.add_used(
             {
                 name: {provider: -amount for provider, amount in by_provider.items()}
@@ -366,6 +429,11 @@ class SimulatedCloud:
     def n_instances(self) -> int:
         """The number of instances that the simulation has placed."""
         return len(self._placed)
+
+
+def _n_devices(spec: RequestSpec) -> int:
+    requests: InstancePCIRequests | None = get_field(spec, "pci_requests")
+    return sum(request.count for request in requests.requests) if requests else 0
 
 
 def _of_move(spec: RequestSpec) -> RequestSpec:

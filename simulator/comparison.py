@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -40,6 +41,7 @@ FIGURES: Final[Mapping[str, Figure]] = {
     "memory_used": Figure("memory used", 100, " %", None),
     "stranded_vcpus": Figure("CPUs stranded", 100, " %", False),
     "stranded_memory": Figure("memory stranded", 100, " %", False),
+    "devices": Figure("PCI devices in use", 1, "", None),
     "room_for_largest": Figure("room for the largest flavor", 1, "", True),
     "decile_gap": Figure("fullest less emptiest tenth at the end", 100, " %", None),
 }
@@ -97,6 +99,14 @@ class Comparison:
         }
         self.fewest = fewest or {}
         self.base = next(iter(runs))
+
+    @property
+    def figures(self) -> Mapping[str, Figure]:
+        """The figures of tables: without devices, if no instance has any."""
+        summaries = itertools.chain.from_iterable(self._summaries.values())
+        if any(summary["devices"] for summary in summaries):
+            return FIGURES
+        return {name: figure for name, figure in FIGURES.items() if name != "devices"}
 
     def mean(self, settings: str, figure: str) -> float:
         """Return the mean of a figure over the runs of some settings."""

@@ -47,7 +47,7 @@ def write_page(folder: Path, comparison: Comparison, title: str) -> Path:
     text = environment.get_template("simulation.html").render(
         title=title,
         comparison=comparison,
-        rows=[_row(comparison, figure) for figure in FIGURES],
+        rows=[_row(comparison, figure) for figure in comparison.figures],
         plots=[(heading, Markup(svg)) for heading, svg in drawn],
         runs=[run for runs in comparison.runs.values() for run in runs],
     )

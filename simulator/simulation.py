@@ -145,6 +145,7 @@ MEASURES: Final[Mapping[str, str]] = {
     "density": "used share of the fuller resource, of hosts in use",
     "stranded_vcpus": "share of CPUs free where a flavor does not fit",
     "stranded_memory": "share of memory free where a flavor does not fit",
+    "devices": "PCI devices of instances",
     "room_for_largest": "instances of the largest flavor that would fit",
 }
 
@@ -271,6 +272,7 @@ def simulate(  # noqa: PLR0913 - most by name
                 result.times_s.append(sample_s)
                 measures = meter.measure()
                 measures["instances"] = cloud.n_instances
+                measures["devices"] = cloud.n_devices
                 measures["refused"] = result.n_refused
                 for name, value in measures.items():
                     result.series[name].append(value)

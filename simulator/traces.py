@@ -25,6 +25,8 @@ from ..objects import (
     ImageMeta,
     ImageMetaProps,
     InstanceGroup,
+    InstancePCIRequest,
+    InstancePCIRequests,
     RequestSpec,
 )
 from ..scheduler.display import safe
@@ -37,9 +39,11 @@ _MIB_PER_GIB: Final = 1024
 #: The resolution of traces that give CPUs, memory and disk as shares of a host.
 _SHARE: Final = 10_000
 #: The largest amount of a resource; Placement's inventories have no larger one either.
-_MAX_AMOUNT: Final = 2**31 - 1
+MAX_AMOUNT: Final = 2**31 - 1
 #: Seconds by which `Trace.jittered` moves an arrival at most.
 MAX_JITTER_S: Final = 300.0
+#: Vendor and product of the GPUs of traces and of their hosts; any would do.
+GPU: Final = {"vendor_id": "10de", "product_id": "20b0", "dev_type": "type-PCI"}
 #: Lines that are named in a message, of those that were skipped.
 _MAX_NAMED: Final = 3
 #: Characters of a message that quote a file, such as the names of its columns.
@@ -197,7 +201,7 @@ class _Builder:
         self._name = name
         self._units = units
         self._rows: list[tuple[float, float, str, int]] = []
-        self._spec_of: dict[tuple[int, int, int, str, str], int] = {}
+        self._spec_of: dict[tuple[int, int, int, str, str, int], int] = {}
         self._specs: list[RequestSpec] = []
         self._skipped: Counter[str] = Counter()
         self._named: dict[str, list[str]] = {}
@@ -222,22 +226,23 @@ class _Builder:
         disk_gb: float = 0,
         flavor: str = "",
         project_id: str = "trace",
+        n_gpus: float = 0,
     ) -> None:
         """Add an instance; leave it out, and count it, if a value is not possible."""
-        amounts = vcpus, memory_mb, disk_gb
+        amounts = vcpus, memory_mb, disk_gb, n_gpus
         if not all(map(math.isfinite, (arrival_s, *amounts))):
             return self.skip(where, "with a value that is missing or no number")
-        if vcpus <= 0 or memory_mb <= 0 or disk_gb < 0:
+        if vcpus <= 0 or memory_mb <= 0 or min(disk_gb, n_gpus) < 0:
             return self.skip(where, "without CPUs or memory, or with negative amounts")
-        if max(amounts) > _MAX_AMOUNT:
-            return self.skip(where, f"with more than {_MAX_AMOUNT:,} of a resource")
+        if max(amounts) > MAX_AMOUNT:
+            return self.skip(where, f"with more than {MAX_AMOUNT:,} of a resource")
         if math.isnan(departure_s) or departure_s <= arrival_s:
             return self.skip(where, "that end before they start")
         if not id_ or id_ in self._uuids:
             return self.skip(where, "without an id, or with one that came before")
         self._uuids.add(id_)
         sizes = math.ceil(vcpus), math.ceil(memory_mb), math.ceil(disk_gb)
-        key = (*sizes, flavor, project_id)
+        key = (*sizes, flavor, project_id, math.ceil(n_gpus))
         if key not in self._spec_of:
             self._spec_of[key] = len(self._specs)
             self._specs.append(request_spec(*key))
@@ -283,9 +288,23 @@ def request_spec(
     disk_gb: int,
     flavor: str = "",
     project_id: str = "trace",
+    n_gpus: int = 0,
 ) -> RequestSpec:
-    """Return a request for one instance of a flavor."""
+    """Return a request for one instance of a flavor, with whole GPUs as PCI devices."""
     name = flavor or f"{vcpus}x{memory_mb}"
+    gpus = InstancePCIRequests(
+        requests=[
+            InstancePCIRequest(
+                count=n_gpus,
+                spec=[GPU],
+                alias_name="gpu",
+                is_new=False,
+                numa_policy="legacy",
+                request_id=str(uuid.uuid5(_NAMESPACE, "gpu")),
+                requester_id=None,
+            )
+        ]
+    )
     return RequestSpec(
         flavor=Flavor(
             name=name,
@@ -309,7 +328,7 @@ def request_spec(
         force_nodes=None,
         instance_group=None,
         numa_topology=None,
-        pci_requests=None,
+        pci_requests=gpus if n_gpus else None,
         requested_destination=None,
     )
 
@@ -384,11 +403,16 @@ def _read_huawei(name: str, rows: Iterable[Mapping[str, str]]) -> Trace:
     return builder.trace()
 
 
-def _read_openb(name: str, rows: Iterable[Mapping[str, str]]) -> Trace:
-    """Read the pods of Alibaba's openb trace, without their GPUs.
+#: What a pod without a GPU has in the column of GPUs.
+_NO_GPU: Final = (None, "", "0")
 
-    The format is that of github.com/alibaba/clusterdata, cluster-trace-gpu-v2023:
-    thousandths of CPUs, MiB, seconds.
+
+def _read_openb(name: str, rows: Iterable[Mapping[str, str]]) -> Trace:
+    """Read the pods of Alibaba's openb trace: thousandths of CPUs, MiB, seconds.
+
+    The format is that of github.com/alibaba/clusterdata, cluster-trace-gpu-v2023. A pod
+    that shares a GPU gets a whole one, as nova does not share PCI devices; the models
+    of GPUs are not distinguished.
     """
     builder = _Builder(name, Units(vcpus_per_core=1000))
     for number, row in enumerate(rows, start=2):
@@ -399,7 +423,9 @@ def _read_openb(name: str, rows: Iterable[Mapping[str, str]]) -> Trace:
             _number(row["deletion_time"], if_empty=math.inf),
             _number(row["cpu_milli"]),
             _number(row["memory_mib"]),
-            flavor=f"{row['cpu_milli']}m-{row['memory_mib']}Mi",
+            flavor=f"{row['cpu_milli']}m-{row['memory_mib']}Mi"
+            + (f"-{row['num_gpu']}gpu" if row.get("num_gpu") not in _NO_GPU else ""),
+            n_gpus=_number(row.get("num_gpu"), if_empty=0),
         )
     return builder.trace()
 

@@ -239,13 +239,12 @@ def _write(comparison: Comparison, folder: Path | None, csv_file: Path | None) -
 
 
 def _show(console: Console, answer: Answer, comparison: Comparison) -> None:
-    from ....simulator.comparison import FIGURES
     from ....simulator.simulation import by_flavor
 
     names = list(comparison.runs)
     print_scale(console, answer["skipped"], comparison.runs[names[0]][0])
     table = make_table("", "mean", *names, right=names)
-    for name, figure in FIGURES.items():
+    for name, figure in comparison.figures.items():
         shown = (comparison.shown(settings, name) for settings in names)
         table.add_row(figure.text, *shown)
     console.print(table)

@@ -84,7 +84,8 @@ _OPTIONS: Final = (
     ),
     click.option(
         "--inventory", "inventory_file", type=click.Path(path_type=Path),
-        help="A file of hosts, as [moorage] inventory_file has it, instead of --hosts.",
+        help="A file of hosts, as [moorage] inventory_file has it, instead of --hosts; "
+        "or openb's CSV file of nodes.",
     ),
     click.option(
         "--cloud", "is_cloud", is_flag=True,
@@ -166,7 +167,8 @@ class SimulationInput:
         click.ClickException
             The shape or the file is wrong; one line says how.
         """
-        from ....simulator.cloud import equal_hosts
+        from ....simulator.cloud import equal_hosts, read_nodes
+        from ....simulator.traces import TraceError
         from ...sources.inventory import read_inventory
         from ...sources.report_columns import load_columns
 
@@ -175,8 +177,11 @@ class SimulationInput:
         path, n_hosts = self.inventory_file, self.n_hosts
         if path is not None:
             try:
-                inventory = read_inventory(path, load_columns())
-            except SchedulerError as e:
+                if path.suffix == ".csv":
+                    inventory = read_nodes(path)
+                else:
+                    inventory = read_inventory(path, load_columns())
+            except (TraceError, SchedulerError) as e:
                 raise click.ClickException(str(e)) from e
             if not inventory.hosts:
                 raise click.ClickException(f"{path} has no hosts")

@@ -328,7 +328,7 @@ def _show(console: Console, answer: Answer, tuning: Tuning) -> None:
         values = [tuning.settings[name].get(option.name, "") for name in columns]
         table.add_row(cell(option.name.partition(".")[2]), *map(cell, values))
     table.add_section()
-    for name, figure in FIGURES.items():
+    for name, figure in comparison.figures.items():
         shown = [comparison.shown(settings, name) for settings in columns]
         table.add_row(figure.text, *shown)
     console.print(table)
