@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from moorage.objects import InstanceGroup
+from moorage.scheduler.request import Request
+from moorage.simulator.cloud import read_nodes
 from moorage.simulator.traces import (
     COLUMNS,
     MAX_JITTER_S,
@@ -41,6 +43,11 @@ OPENB = (
     "creation_time,deletion_time,scheduled_time\n"
     "openb-pod-0000,12000,16384,1,1000,,LS,Running,0,12537496,0\n"
     "openb-pod-0001,6000,12288,1,460,,LS,Running,10,,10\n"
+    "openb-pod-0002,4000,8192,0,0,,BE,Running,11,,11\n"
+    "openb-pod-0003,8000,30517,8,1000,V100M16|V100M32,LS,Pending,12,,\n"
+)
+NODES = (
+    "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\nn1,32000,262144,0,\n"
 )
 
 
@@ -75,10 +82,43 @@ def test_huawei_pairs_creations_with_deletions(tmp_path: Path) -> None:
     assert trace.amounts().tolist() == [[2, 4096, 0], [1, 1024, 0]]
 
 
-def test_openb_is_in_thousandths_of_cpus(tmp_path: Path) -> None:
+def test_openb_is_in_thousandths_of_cpus_and_whole_gpus(tmp_path: Path) -> None:
     trace = read_trace(_written(tmp_path, OPENB))
-    assert trace.amounts().tolist() == [[12000, 16384, 0], [6000, 12288, 0]]
-    assert trace.departures.tolist() == [12537496, math.inf]
+    assert trace.amounts().tolist() == [
+        [12000, 16384, 0], [6000, 12288, 0], [4000, 8192, 0], [8000, 30517, 0]
+    ]  # fmt: skip
+    assert trace.departures.tolist() == [12537496, math.inf, math.inf, math.inf]
+    # A shared GPU, of 460 thousandths, is a whole one.
+    devices = [Request.of(one).pci_requests for one in trace.specs]
+    assert [sum(one.count for one in found) for found in devices] == [1, 1, 0, 8]
+
+
+def test_nodes_of_openb_are_hosts_with_devices(tmp_path: Path) -> None:
+    path = _written(tmp_path, NODES, "nodes.csv")
+    first, second = (host.record for host in read_nodes(path).hosts)
+    assert (first.host, first.vcpus_total, first.free_ram_mb) == ("n0", 64000, 262144)
+    assert [one.pci_stats.n_free for one in (first, second)] == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sn,cpu_milli\n", "has the columns sn, cpu_milli, memory_mib, gpu"),
+        (NODES + "n0,1,1,1,T4\n", "line 4 has no host"),
+        (NODES + "n9,0,1,1,T4\n", "line 4 has no host"),
+        (NODES + "n9,1,1,-1,T4\n", "line 4 has no host"),
+        (NODES + "n9,1," + "9" * 30 + ",1,T4\n", "line 4 has no host"),
+        (NODES + "n9\n", "line 4 has no host"),
+        (NODES.splitlines()[0] + "\n", "has no hosts"),
+        ("\udcff", "cannot be read"),
+    ],
+)
+def test_wrong_nodes_get_one_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(TraceError) as caught:
+        read_nodes(path)
+    assert message in str(caught.value)
 
 
 def test_azure_uses_the_machine_that_hosts_most_types(tmp_path: Path) -> None:

@@ -210,6 +210,29 @@ def test_events_are_reported(call: Call, tmp_path: Path) -> None:
     assert text == "Error: fail of nowhere after 1.0 h: there is no such host\n"
 
 
+def test_devices_of_openb_are_counted(call: Call, tmp_path: Path) -> None:
+    nodes, pods = tmp_path / "nodes.csv", tmp_path / "pods.csv"
+    nodes.write_text("sn,cpu_milli,memory_mib,gpu\na,8000,16384,2\nb,8000,16384,1\n")
+    pods.write_text(
+        "name,cpu_milli,memory_mib,num_gpu,creation_time,deletion_time\n"
+        + "".join(f"p{i},1000,1024,{gpus},{i},\n" for i, gpus in enumerate("2010"))
+    )
+    filters = "filter_scheduler.enabled_filters=ComputeFilter,PciPassthroughFilter"
+    args = [str(pods), "--inventory", str(nodes), "--set", filters]
+    [run] = json.loads(call(*args, "--json").stdout)["runs"]
+    assert run["series"]["devices"][-1] == 3
+    assert run["summary"]["refused"] == 0
+    text = call(*args).stdout
+    assert re.search(r"PCI devices in use +[\d.]+\n", text)
+    # A third request for a device finds none.
+    with pods.open("a") as file:
+        file.write("p9,1000,1024,1,9,\n")
+    text = call(*args).stdout
+    assert "refused most often: 1000m-1024Mi-1gpu 1" in text
+    none = call(str(TRACE), "--first", "5", "--hosts", "3").stdout
+    assert "PCI devices" not in none
+
+
 def test_setting_changes_the_driver(call: Call) -> None:
     args = [str(TRACE), "--first", "200", "--hosts", "20"]
     filters = "filter_scheduler.enabled_filters=ComputeFilter"
