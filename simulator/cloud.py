@@ -186,11 +186,11 @@ class _Source(BaseHostSource):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Placed:
-    """Where an instance is, what it holds there, and its request."""
+    """Where an instance is, what it holds there, and what it requested."""
 
-    spec: RequestSpec
     host: str
     amounts: Mapping[str, Mapping[str, int]]
+    spec: RequestSpec
 
 
 class SimulatedCloud:
@@ -382,7 +382,7 @@ class SimulatedCloud:
         node_uuid = assignment.value("uuid")
         self.table.claims.consume(node_uuid, instance_uuid, assignment.consumption)
         self.n_devices += _n_devices(spec)
-        self._placed[instance_uuid] = _Placed(spec, assignment.value("host"), amounts)
+        self._placed[instance_uuid] = _Placed(assignment.value("host"), amounts, spec)
 
     def end_build(self, instance_uuid: str) -> None:
         """Count an instance's build no longer among its host's I/O operations."""
