@@ -71,6 +71,7 @@ def _pages(url: str) -> Iterator[tuple[str, str, int]]:
     yield "refusal", f"/decisions/{refused}", 560
     yield "closest", f"/closest?request={refused}", 480
     yield "capacity", "/capacity", 560
+    yield "plan", "/plans/drain?place=rack%3Da1&parallel=4", 1010
 
 
 def _take(browser: Browser, url: str, path: Path, height: int) -> None:

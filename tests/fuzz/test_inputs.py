@@ -387,9 +387,9 @@ _BODIES: Final[dict[str, list[dict[str, Any]]]] = {
     "/v1/closest": [{"stored": FAILED}, {"count": 3, "request": _REQUEST}],
     "/v1/capacity": [{"from": "decisions"}, {"flavors": [{**_SIZES, "name": "f"}]}],
     "/v1/plans/drain": [{"hosts": ["h0"], "keep_up": 0, "parallel": 2}],
-    "/v1/plans/make-room": [{"flavor": {**_SIZES, "name": "f"}, "count": 1}],
+    "/v1/plans/make-room": [{"flavor": "plain", "count": 1, "seconds": 1}],
     "/v1/plans/defragment": [{"parallel": 2}],
-    "/v1/plans/check": [{"steps": [_STEP], "hosts": ["h0"], "known": [INSTANCE]}],
+    "/v1/plans/check": [{"steps": [_STEP], "hosts": ["h0"], "left": [INSTANCE]}],
 }  # fmt: skip
 #: Parameters by path.
 _PAGES: Final = {
@@ -411,7 +411,9 @@ _PAGES: Final = {
     "/closest": {"request": FAILED, "count": "2"},
     "/capacity": {"from": "decisions", "project": "project"},
     "/dry-run": {"vcpus": "1", "memory_mb": "64", "extra_specs": "a=b", "hints": "c=d"},
-    "/drain": {"host": "h0", "parallel": "2"},
+    "/plans/drain": {"host": "h0", "parallel": "2"},
+    "/plans/make-room": {"flavor": "plain", "count": "2"},
+    "/plans/defragment": {"max_moves": "5", "max_gib": "3"},
     "/login": {},
 }  # fmt: skip
 

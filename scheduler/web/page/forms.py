@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -40,6 +41,19 @@ _NUMBERS: Final = {
     "count": "Instances",
 }
 _MAX_LINES: Final = 256
+#: The kinds of plans that the API makes, with the labels of their forms.
+PLANS: Final = {
+    "drain": "Empty hosts",
+    "make-room": "Make room for a flavor",
+    "defragment": "Empty as many hosts as possible",
+}
+#: Fields of the form of each kind. The first one of make-room and of defragment is
+#: required.
+_PLAN_FIELDS: Final = {
+    "drain": ("host", "place", "aggregate"),
+    "make-room": ("flavor", "count", "host"),
+    "defragment": ("max_moves", "max_gib"),
+}
 
 Args = Mapping[str, str]
 
@@ -224,26 +238,42 @@ def _pairs(args: Args, name: str) -> list[tuple[str, str]]:
     return [(key.strip(), value.strip()) for key, _, value in parts]
 
 
-def drain_body(args: Args) -> dict[str, Any] | None:
-    """Return the body for a plan that empties hosts; None: the form is empty.
+def plan_body(kind: str, args: Args) -> dict[str, Any] | None:
+    """Return the body for a plan of one of `PLANS`; None: the form is empty.
 
     Raises
     ------
     InvalidRequest
-        More than one of host, place and aggregate is given, or a name is too long.
+        A value is missing or invalid, or more than one of host, place and aggregate is
+        given for a drain.
     """
-    named = {
-        name: value
-        for name in ("host", "place", "aggregate")
-        if (value := text(args, name))
-    }
-    if not named:
+    names = {name: text(args, name) for name in _PLAN_FIELDS[kind]}
+    given = {name: value for name, value in names.items() if value}
+    if not given or (kind != "drain" and _PLAN_FIELDS[kind][0] not in given):
         return None
-    if len(named) > 1:
-        raise InvalidRequest(
-            "Pass a host, a place or an aggregate, and only one of them"
-        )
-    [(name, value)] = named.items()
-    check_name(name, value)
-    body: dict[str, Any] = {"hosts": [value]} if name == "host" else {name: value}
-    return {**body, "parallel": max(1, number(args, "parallel"))}
+    for name, value in given.items():
+        check_name(name, value)
+    body: dict[str, Any] = dict(given)
+    if kind == "drain":
+        if len(given) > 1:
+            raise InvalidRequest(
+                "Pass a host, a place or an aggregate, and only one of them"
+            )
+        if "host" in given:
+            body = {"hosts": [given["host"]]}
+    else:
+        for name in ("count", "max_moves", "max_gib"):
+            if name in body:
+                body[name] = number(args, name)
+    body["parallel"] = max(1, number(args, "parallel"))
+    check(body, BODIES[f"/v1/plans/{kind}"])
+    return body
+
+
+def plan_command(kind: str, body: Mapping[str, Any]) -> str:
+    """Return the command that makes the same plan as the body of a request."""
+    words = ["moorage", "plan", kind, *body.get("hosts", ())]
+    for name, value in body.items():
+        if name != "hosts":
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)

@@ -7,8 +7,8 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ _WIDTH: Final = 380
 _HEIGHT: Final = 640
 _MIN_PITCH: Final = 5
 _MAX_PITCH: Final = 16
+#: Of the few hosts of a plan.
+_MAX_PITCH_OF_PLAN: Final = 36
 #: From this pitch on squares have a gap of 2 pixels.
 _WIDE: Final = 10
 
@@ -45,10 +47,10 @@ class HeatLayout:
     pitch: int
 
     @classmethod
-    def of(cls, n_hosts: int) -> HeatLayout:
+    def of(cls, n_hosts: int, max_pitch: int = _MAX_PITCH) -> HeatLayout:
         """Return a layout whose height stays within the limit for so many hosts."""
         fitting = math.isqrt(_WIDTH * _HEIGHT // max(1, n_hosts))
-        return cls(min(_MAX_PITCH, max(_MIN_PITCH, fitting)))
+        return cls(min(max_pitch, max(_MIN_PITCH, fitting)))
 
     @property
     def side(self) -> int:
@@ -67,14 +69,15 @@ class HeatMap:
 
     Attributes
     ----------
-    svg : Markup
+    label : str
+        The name of the resource.
     n_full : int
         The number of hosts in the last shade.
     lowest, median, highest : float
         Shares over its hosts; NaN: no host has the resource.
     """
 
-    resource: str
+    label: str
     svg: Markup
     share: float
     n_full: int
@@ -82,19 +85,23 @@ class HeatMap:
     median: float
     highest: float
 
-    @property
-    def label(self) -> str:
-        """The name of the resource."""
-        return LABELS[self.resource]
-
 
 def heat_maps(group: FillGroup, layout: HeatLayout) -> list[HeatMap]:
     """Return a map for each resource of a group; a host is the same square of each."""
-    return [_heat_map(group, name, layout) for name in RESOURCES]
+    conditions = np.array(group.conditions, dtype=object)
+    return [
+        _heat_map(group.label, LABELS[name], group.resources[name], layout, conditions)
+        for name in RESOURCES
+    ]
 
 
-def _heat_map(group: FillGroup, resource: str, layout: HeatLayout) -> HeatMap:
-    fill = group.resources[resource]
+def _heat_map(
+    group: str,
+    label: str,
+    fill: ResourceFill,
+    layout: HeatLayout,
+    conditions: npt.NDArray[np.object_] | None = None,
+) -> HeatMap:
     shares = fill.shares
     finite_shares = shares[np.isfinite(shares)]
     spread = (
@@ -104,27 +111,22 @@ def _heat_map(group: FillGroup, resource: str, layout: HeatLayout) -> HeatMap:
     )
     lowest, median, highest = spread or (math.nan,) * 3
     n_full = int((finite_shares >= SHADES[-1]).sum())
-    label = (
-        f"{LABELS[resource]} of {len(shares):,} hosts in {safe(group.label)}: "
+    text = (
+        f"{label} of {len(shares):,} hosts in {safe(group)}: "
         f"{percent(fill.share)} used, median {percent(median)}, "
         f"{n_full:,} hosts full to {SHADES[-1]:.0%} or more"
     )
-    svg = _svg(_classes(group, fill), layout, label)
-    return HeatMap(resource, svg, fill.share, n_full, lowest, median, highest)
-
-
-def _classes(group: FillGroup, fill: ResourceFill) -> npt.NDArray[np.str_]:
-    """Return the CSS class of each host's square."""
-    shares = fill.shares
+    # The CSS class of each host's square.
     shades = np.char.add("s", np.searchsorted(SHADES, shares, "right").astype(str))
     classes = np.where(np.isnan(shares), "none", shades)
-    conditions = np.array(group.conditions, dtype=object)
-    classes[conditions == HostCondition.DISABLED] = "disabled"
-    is_down = (conditions == HostCondition.DOWN) | (
-        conditions == HostCondition.FORCED_DOWN
-    )
-    classes[is_down] = "down"
-    return classes
+    if conditions is not None:
+        classes[conditions == HostCondition.DISABLED] = "disabled"
+        is_down = (conditions == HostCondition.DOWN) | (
+            conditions == HostCondition.FORCED_DOWN
+        )
+        classes[is_down] = "down"
+    svg = _svg(classes, layout, text)
+    return HeatMap(label, svg, fill.share, n_full, lowest, median, highest)
 
 
 def _svg(classes: npt.NDArray[np.str_], layout: HeatLayout, label: str) -> Markup:
@@ -169,13 +171,19 @@ def heat_data(groups: Sequence[FillGroup], layout: HeatLayout) -> Markup:
         }
         for group in groups
     ]
+    return _json([LABELS[name] for name in RESOURCES], group_data, layout)
+
+
+def _json(
+    labels: Sequence[str], groups: Sequence[Mapping[str, Any]], layout: HeatLayout
+) -> Markup:
     data = {
         "pitch": layout.pitch,
         "side": layout.side,
         "columns": layout.n_columns,
-        "labels": [LABELS[name] for name in RESOURCES],
+        "labels": labels,
         "conditions": [condition.value for condition in _CONDITIONS],
-        "groups": group_data,
+        "groups": groups,
     }
     text = json.dumps(data, separators=(",", ":"))
     # "</" would end the element, even within a string.
@@ -186,3 +194,59 @@ def _percentages(fill: ResourceFill) -> list[int | None]:
     shares = fill.shares
     rounded = np.rint(np.nan_to_num(shares, nan=-1.0) * 100).astype(int).tolist()
     return [None if share < 0 else share for share in rounded]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlanPicture:
+    """The memory of the hosts of a plan before and after its moves.
+
+    Attributes
+    ----------
+    groups : list of (str, list of HeatMap)
+        Sources and destinations, each with two maps: before and after.
+    data : Markup
+        As `heat_data` returns it.
+    """
+
+    groups: list[tuple[str, list[HeatMap]]]
+    data: Markup
+
+    @classmethod
+    def of(
+        cls, changes: Sequence[Mapping[str, Any]], sources: Collection[str]
+    ) -> PlanPicture:
+        """Return the picture of the hosts of a plan.
+
+        Parameters
+        ----------
+        changes : sequence of mapping
+            The hosts in the form in which the API returns them; see `HostChange`.
+        sources : collection of str
+            Those of them that instances leave.
+        """
+        layout = HeatLayout.of(len(changes), _MAX_PITCH_OF_PLAN)
+        groups, data = [], []
+        by_host = sorted(changes, key=lambda change: change["host"])
+        for name, is_source in (("sources", True), ("destinations", False)):
+            hosts = [each for each in by_host if (each["host"] in sources) is is_source]
+            if not hosts:
+                continue
+            capacity_mb = np.array([each["capacity_mb"] for each in hosts], np.float64)
+            fills = {
+                f"Memory {time}": ResourceFill(
+                    np.array([each[f"used_{time}_mb"] for each in hosts], np.int64),
+                    capacity_mb,
+                )
+                for time in ("before", "after")
+            }
+            maps = [_heat_map(name, *pair, layout) for pair in fills.items()]
+            groups.append((name, maps))
+            data.append(
+                {
+                    "name": name,
+                    "hosts": [each["host"] for each in hosts],
+                    "conditions": [],  # a picture of the fill, also of disabled hosts
+                    "fill": [_percentages(fill) for fill in fills.values()],
+                }
+            )
+        return cls(groups, _json(["Memory before", "after"], data, layout))

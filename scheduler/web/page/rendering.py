@@ -52,7 +52,7 @@ NAVIGATION: Final = (
     ("/closest", "Closest"),
     ("/dry-run", "Dry run"),
     ("/capacity", "Capacity"),
-    ("/drain", "Empty hosts"),
+    ("/plans/drain", "Plans"),
 )
 
 

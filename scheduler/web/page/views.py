@@ -22,7 +22,7 @@ from ..statuses import describe
 from . import forms
 from .charts import minutes_bars
 from .formats import capitalized, decision_path, host_path, question_path
-from .heat_map import HeatLayout, heat_data, heat_maps
+from .heat_map import HeatLayout, PlanPicture, heat_data, heat_maps
 from .last_hour import LastHour
 from .rendering import HEADERS, render
 
@@ -50,6 +50,8 @@ _PLACED: Final = 200
 _HOSTS_OF_FLAVOR: Final = 20
 #: Seconds for which a page waits for the store of decisions, in all.
 _STORE_S: Final = 3.0
+#: Seconds for which a page waits for the search of a plan.
+_PLAN_S: Final = 20.0
 #: Only an answer with more bytes is compressed.
 _LARGE: Final = 4096
 
@@ -75,7 +77,8 @@ def make_page(answers: Answers) -> Blueprint:
     page.add_url_rule("/closest", view_func=views.closest)
     page.add_url_rule("/capacity", view_func=views.capacity)
     page.add_url_rule("/dry-run", view_func=views.dry_run)
-    page.add_url_rule("/drain", view_func=views.drain)
+    kinds = ",".join(f'"{kind}"' for kind in forms.PLANS)
+    page.add_url_rule(f"/plans/<any({kinds}):kind>", view_func=views.plan)
     return page
 
 
@@ -330,17 +333,40 @@ class _Views:
 
         return self._asked("capacity.html", "/capacity", find)
 
-    def drain(self) -> tuple[str, int]:
-        """Show where the instances of hosts can go, and the hosts before and after."""
+    def plan(self, kind: str) -> tuple[str, int]:
+        """Show the moves that empty hosts or make room, and the hosts before and after.
+
+        Parameters
+        ----------
+        kind : str
+            One of `forms.PLANS`.
+        """
+        answers = self._answers
+        make = {
+            "drain": answers.plan_drain,
+            "make-room": answers.plan_make_room,
+            "defragment": answers.plan_defragment,
+        }[kind]
 
         def find() -> Any:  # noqa: ANN401 - JSON
-            body = forms.drain_body(request.args)
-            return None if body is None else finite(self._answers.plan_drain(body))
+            body = forms.plan_body(kind, request.args)
+            if body is None:
+                return None
+            limit = {} if kind == "drain" else {"seconds": _PLAN_S}
+            plan = finite(make({**body, **limit}))
+            sources = {*plan["hosts"], *(step["source"] for step in plan["steps"])}
+            return {
+                "plan": plan,
+                "picture": PlanPicture.of(plan["changes"], sources),
+                "command": forms.plan_command(kind, body),
+            }
 
-        return self._asked("drain.html", "/drain", find)
+        return self._asked(
+            "plan.html", "/plans/drain", find, kind=kind, kinds=forms.PLANS
+        )
 
     def _asked(
-        self, template: str, path: str, find: Callable[[], Any]
+        self, template: str, path: str, find: Callable[[], Any], **values: object
     ) -> tuple[str, int]:
         """Return a page with a form, and below the form the answer or the error."""
         answer, error = _attempt(find)
@@ -351,6 +377,7 @@ class _Views:
             answer=answer,
             error=error,
             cells=self._answers.explainer.cell_names(),
+            **values,
         )
         return page, error.status if error else HTTPStatus.OK
 

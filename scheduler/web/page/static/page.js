@@ -189,7 +189,7 @@ function readHeat() {
     maps.tabIndex = 0;
     maps.setAttribute("role", "application");
     maps.setAttribute("aria-roledescription", "heat map");
-    maps.setAttribute("aria-label", `Hosts of ${group.getAttribute("aria-label")}: arrow keys name a host, Enter opens it`);
+    maps.setAttribute("aria-label", `${group.getAttribute("aria-label")}: arrow keys name a host, Enter opens it`);
     maps.dataset.at = at;
   });
 }
@@ -206,8 +206,9 @@ function show(at, host) {
   });
   const name = document.createElement("b");
   name.textContent = visible(group.hosts[host]);
-  const rest = [data.conditions[group.conditions[host]], ...fills].join(" · ");
-  readout.replaceChildren(name, ` · ${visible(group.name)} · ${rest}`);
+  const condition = data.conditions[group.conditions[host]]; // none on the page of plans
+  const rest = [visible(group.name), ...(condition ? [condition] : []), ...fills].join(" · ");
+  readout.replaceChildren(name, ` · ${rest}`);
   heat.querySelectorAll(".cursor").forEach((cursor) => cursor.remove());
   const maps = heat.querySelectorAll(".maps")[at];
   maps.querySelectorAll("svg").forEach((svg) => {

@@ -55,7 +55,7 @@ PATHS = (
     f"/why-not?host={NAMES[0]}&request={FAILED}",
     f"/closest?request={FAILED}",
     "/capacity",
-    f"/drain?host={NAMES[0]}",
+    f"/plans/drain?host={NAMES[0]}",
     "/dry-run?vcpus=x",
 )
 
@@ -127,7 +127,7 @@ def test_low_contrast_is_found(tab: WatchedPage) -> None:
         "/hosts",
         f"/hosts/{NAMES[0]}",
         "/capacity",
-        f"/drain?host={NAMES[0]}",
+        f"/plans/drain?host={NAMES[0]}",
         "/search?q=h",
     ],
 )

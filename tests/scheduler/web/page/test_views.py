@@ -62,6 +62,8 @@ PAGES = [
     "/", "/?by=cell", "/?by=rack", "/decisions", f"/decisions/{TWO}", "/failures",
     f"/decisions/{INSTANCE}", "/search?q=h", "/hosts?sort=-ram", "/hosts",
     f"/hosts/{NAMES[0]}", "/why-not", f"/closest?request={FAILED}", "/dry-run",
+    "/capacity", f"/plans/drain?host={NAMES[0]}", "/plans/make-room",
+    "/plans/defragment?max_moves=9",
 ]  # fmt: skip
 
 
@@ -344,18 +346,18 @@ def test_host_without_providers_in_memory_says_what_is_unknown(
 
 
 def test_a_host_is_emptied_on_the_page(client: Client, api: ExplainingAPI) -> None:
-    empty = _elements(client.get("/drain")).text
+    empty = _elements(client.get("/plans/drain")).text
     assert "Steps" not in empty
     [host] = api.scheduler.table.instances.hosts_of(INSTANCE)
-    page = client.get(f"/drain?host={host}&parallel=2")
+    page = client.get(f"/plans/drain?host={host}&parallel=2")
     assert page.status_code == 200
     text = _elements(page).text
     assert INSTANCE in text
     assert "Memory to copy" in text
-    assert f"/drain?host={host}" in client.get(f"/hosts/{host}").text
-    assert client.get("/drain?host=nowhere").status_code == 404
-    assert client.get(f"/drain?host={host}&place=rack=r1").status_code == 400
-    assert client.get("/drain?place=" + "x" * 256).status_code == 400
+    assert f"/plans/drain?host={host}" in client.get(f"/hosts/{host}").text
+    assert client.get("/plans/drain?host=nowhere").status_code == 404
+    assert client.get(f"/plans/drain?host={host}&place=rack=r1").status_code == 400
+    assert client.get("/plans/drain?place=" + "x" * 256).status_code == 400
 
 
 def test_capacity_is_asked_for_a_flavor_and_a_project(client: Client) -> None:
