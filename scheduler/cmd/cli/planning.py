@@ -364,8 +364,9 @@ def check(context: click.Context, path: Path, as_json: bool) -> None:
 
 def _show_checked(console: Console, answer: Answer, age_s: float) -> None:
     counts = Counter(step["state"] for step in answer["steps"])
-    listed = ", ".join(f"{count:,} {state}" for state, count in counts.items())
-    console.print(cell(f"Planned {age_s / 60:,.0f} min ago: {listed or 'no steps'}"))
+    steps = ", ".join(f"{state} {count:,}" for state, count in counts.items())
+    age = f"Planned {age_s / 60:,.0f} min ago, {len(answer['steps']):,} step(s)"
+    console.print(cell(f"{age}: {steps}" if steps else age))
     failed = [step for step in answer["steps"] if step["why"]]
     if failed:
         table = make_table(
