@@ -146,13 +146,16 @@ class SimulationInput:
         """
         if not self.is_cloud:
             return None
+        from ...clock import now_s
         from ...views import StoredView, UnreadableView
 
         data = b64decode(session.api().get("views", "now")["data"])
         try:
-            return StoredView.decode(data)
+            view = StoredView.decode(data)
+            view.table(now_s)
         except UnreadableView as e:
             raise click.ClickException(f"The cloud cannot be read: {e}") from e
+        return view
 
     def hosts(self, view: StoredView | None) -> MakeHosts:
         """Return a function that makes the hosts of a simulation of a trace.
@@ -327,15 +330,19 @@ def options_of(
     from ...clock import now_s
     from ...conf import registered_opts
     from ...drivers.plugins import load_plugin_set
+    from ...views import UnreadableView
     from ...views.options import apply_options
     from ..checks.files import FileOptions
     from ..checks.option_table import unread_options
 
     conf = read_options_with(files, settings)
-    if view is not None and not apply_options(conf, view.options):
-        # Loading plugins registers their own options, which can be set only afterwards.
-        load_plugin_set(conf, now_s)
-        apply_options(conf, view.options)
+    try:
+        if view is not None and not apply_options(conf, view.options):
+            # Loading plugins registers their options, which can be set only afterwards.
+            load_plugin_set(conf, now_s)
+            apply_options(conf, view.options)
+    except UnreadableView as e:
+        raise click.ClickException(f"The cloud's options cannot be read: {e}") from e
     load_plugin_set(conf, now_s)  # it registers the options of plugins
     registered = {
         (group or "DEFAULT", opt.dest) for group, opt, _ in registered_opts(conf)

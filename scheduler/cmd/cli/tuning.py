@@ -108,8 +108,9 @@ def tune(  # noqa: PLR0913 - one for each option
     wanted = _goal(goal, at_most, at_least)
     view = given.view(session)
     make_hosts, events = given.hosts(view), given.events()
-    conf, tried = (options_of(session.config_files, settings, view) for _ in range(2))
     try:
+        files = session.config_files
+        conf, tried = (options_of(files, settings, view) for _ in range(2))
         traces = given.traces(session)
         texts = searched or _defaults(traces)
         options = [_searched_option(conf, text) for text in texts]
