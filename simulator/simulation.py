@@ -183,10 +183,8 @@ class _Meter:
         fuller = (used / np.maximum(total, 1)).max(axis=1)
         # What FGD (Weng et al., ATC 2023) calls fragmentation: the free amounts on the
         # hosts where a flavor does not fit, as the mean over the flavors' mix.
-        stranded = np.zeros(2)
-        for flavor, share in zip(self._flavors, self._shares, strict=True):
-            is_too_full = (free < flavor).any(axis=1)
-            stranded += share * free[is_too_full].sum(axis=0)
+        is_too_full = (free < self._flavors[:, None]).any(axis=2)
+        stranded = self._shares @ (is_too_full.astype(float) @ free)
         fitting = np.floor(free / np.maximum(self._largest, 1)).min(axis=1)
         return {
             "vcpus_used": float(used[:, 0].sum() / sums[0]),

@@ -265,14 +265,12 @@ class Tuning:
         """Return by option the least and the largest value that does as well.
 
         Of the trials whose figures of the goal are no worse than those of the best one
-        by more than the margins of its runs. Empty: no trial is better than the present
-        settings.
+        by more than the margins of its runs. Empty: the present settings are the best.
         """
-        best = next(
-            (t for t in self.trials if t.settings == self.settings[self.best]), None
-        )
-        if best is None:
+        if self.best == PRESENT:
             return {}
+        settings = self.settings[self.best]
+        best = next(trial for trial in self.trials if trial.settings == settings)
         margins = [
             self.comparison.margin(self.best, name) for name in self.goal.figures
         ]

@@ -24,7 +24,7 @@ def call(*args: str) -> Result:
 def test_settings_that_are_printed_have_the_figures_that_are_printed(
     tmp_path: Path,
 ) -> None:
-    search = ["tune", *INPUT, "--trials", "4", "--seeds", "2"]
+    search = ["tune", *INPUT, "--trials", "3", "--seeds", "2"]
     answer = json.loads(call(*search, "--json").stdout)
     best = answer["best"]
     assert best != "present"
