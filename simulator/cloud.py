@@ -10,7 +10,7 @@ import math
 import random
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final, cast
 
@@ -18,14 +18,14 @@ import numpy as np
 import os_resource_classes as orc
 from oslo_config import cfg
 
-from ..objects import InstanceGroup, InstancePCIRequests, RequestSpec
+from ..objects import Destination, InstanceGroup, InstancePCIRequests, RequestSpec
 from ..scheduler.candidates import AllocationRequest, amounts_by_class
 from ..scheduler.display import safe
 from ..scheduler.drivers.decision_log import DecisionLog
 from ..scheduler.drivers.instances import Assignment
 from ..scheduler.drivers.parts import Parts
 from ..scheduler.drivers.plugins import load_plugin_set
-from ..scheduler.drivers.record import DecisionRecord
+from ..scheduler.drivers.record import DecisionRecord, Outcome
 from ..scheduler.explain.capacity import NO_PROVIDERS, NoProviders
 from ..scheduler.hosts import HostBatch, HostRecord, HostTable
 from ..scheduler.hosts.pci import HostPools
@@ -37,6 +37,7 @@ from ..scheduler.placement.providers import (
     ProviderTable,
     ProviderView,
 )
+from ..scheduler.planner import KnownRequest, plan_defragment
 from ..scheduler.planner.cloud import TableCandidates, decide_granted
 from ..scheduler.request import get_field
 from ..scheduler.seeding import providers as providers_of
@@ -180,8 +181,23 @@ class _Source(BaseHostSource):
     #: No API has checked that the zone of a trace's request exists.
     are_zones_checked = False
 
+    def __init__(
+        self, conf: cfg.ConfigOpts, members: Mapping[str, Collection[str]]
+    ) -> None:
+        super().__init__(conf)
+        self._members = members
+
     def start(self, table: HostTable) -> None:
         """Do nothing."""
+
+    def members_of_groups(
+        self,
+        uuids: Collection[str],
+        project_id: str,  # noqa: ARG002 - of the interface
+        is_placed: Callable[[str], bool],  # noqa: ARG002
+    ) -> Mapping[str, frozenset[str]]:
+        """Return the members of server groups."""
+        return {uuid: frozenset(self._members.get(uuid, ())) for uuid in uuids}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -236,6 +252,8 @@ class SimulatedCloud:
         placement = NoPlacement(is_empty=is_empty)
         orphans = Orphans(placement, rng=random.Random(seed))
         rng = np.random.default_rng(seed)
+        self._placed: dict[str, _Placed] = {}
+        self._members = defaultdict[str, set[str]](set)
         self._parts = Parts(
             conf=plugins.conf,
             driver=plugins.driver,
@@ -244,7 +262,7 @@ class SimulatedCloud:
             journal=Journal(orphans),
             candidates=TableCandidates(self._providers),
             table=self.table,
-            source=_Source(conf),
+            source=_Source(conf, self._members),
             prefilters=plugins.prefilters,
             filters=plugins.filters,
             weighers=plugins.weighers,
@@ -258,8 +276,6 @@ class SimulatedCloud:
             n_top_hosts=0,
         )
         self.n_devices = 0
-        self._placed: dict[str, _Placed] = {}
-        self._members = defaultdict[str, set[str]](set)
 
     def add_hosts(self, inventory: Inventory) -> None:
         """Add hosts, with their instances and providers, and aggregates."""
@@ -336,8 +352,13 @@ class SimulatedCloud:
         self.end_build(instance_uuid)
         return record
 
-    def move(self, instance_uuid: str) -> DecisionRecord:
+    def move(self, instance_uuid: str, destination: str = "") -> DecisionRecord:
         """Decide an instance again, and move it if another host is found.
+
+        Parameters
+        ----------
+        destination : str
+            The service host that it goes to; "": any.
 
         Raises
         ------
@@ -347,6 +368,10 @@ class SimulatedCloud:
         placed = self._placed[instance_uuid]
         spec = _of_move(placed.spec)
         spec.ignore_hosts = [*(spec.ignore_hosts or ()), placed.host]
+        if destination:
+            spec.requested_destination = Destination(
+                host=destination, node=None, cell=None
+            )
         record, granted = self._decide(spec, [instance_uuid])
         if granted:
             self.delete(instance_uuid)
@@ -420,6 +445,47 @@ class SimulatedCloud:
     def spec_of(self, instance_uuid: str) -> RequestSpec:
         """Return the request of an instance that the simulation has placed."""
         return self._placed[instance_uuid].spec
+
+    def defragment(self, max_moves: int) -> tuple[int, int]:
+        """Do the moves that empty the most hosts, one after another.
+
+        Returns
+        -------
+        n_moves : int
+            At most `max_moves`.
+        memory_mb : int
+            The memory of the instances that were moved.
+
+        Raises
+        ------
+        SchedulerError
+            A plugin failed.
+        """
+        plan = plan_defragment(
+            self._parts,
+            self.provider_view(),
+            self._find_requests,
+            max_moves=max_moves,
+            seconds=math.inf,
+        )
+        # What a filter refuses now, such as one of a plugin, stays as in nova.
+        moved = [
+            step
+            for step in plan.steps
+            if self.move(step.instance, step.destination).outcome is Outcome.SELECTED
+        ]
+        return len(moved), sum(step.memory_mb for step in moved)
+
+    def _find_requests(
+        self, host_of: Mapping[str, str]
+    ) -> Mapping[str, KnownRequest | str]:
+        """Return the requests of the instances that were placed."""
+        return {
+            uuid: KnownRequest(placed.spec, "simulation")
+            if (placed := self._placed.get(uuid))
+            else "the hosts of the simulation have no requests"
+            for uuid in host_of
+        }
 
     def provider_view(self) -> ProviderView:
         """Return the providers as they are now."""

@@ -62,6 +62,8 @@ class Result:
         The used share of CPUs and memory at the end, of each host in service.
     happened : sequence of Happened
         What became of hosts that failed, were drained or added.
+    n_moves, moved_gib : int, float
+        The instances that were moved to empty hosts, and their memory.
     elapsed_s : float
         Real time; the only value that differs between two runs.
     """
@@ -82,6 +84,8 @@ class Result:
     )
     used_at_end: _Floats = dataclasses.field(default_factory=lambda: np.zeros((0, 2)))
     happened: list[Happened] = dataclasses.field(default_factory=list)
+    n_moves: int = 0
+    moved_gib: float = 0.0
     elapsed_s: float = 0.0
 
     def refuse(
@@ -124,6 +128,8 @@ class Result:
             "lower_bound": self.lower_bound,
             "requests": self.n_requests,
             "too_large": self.n_too_large,
+            "moves": self.n_moves,
+            "moved_gib": self.moved_gib,
             "summary": self.summary(),
             "refused_by_flavor": dict(self.refused_by_flavor.most_common()),
             "refused_by_cause": dict(self.refused_by_cause.most_common()),
@@ -209,6 +215,24 @@ def _used(hosts: HostBatch) -> _Floats:
     return np.stack([hosts.vcpus_used, used_mb], axis=1).astype(float)
 
 
+def _defragment(
+    cloud: SimulatedCloud,
+    n_placed: int,
+    n_new: int,
+    every: int | None,
+    max_moves: int | None,
+) -> tuple[int, int]:
+    """Empty hosts if the newest of all instances complete the next `every`.
+
+    Returns
+    -------
+    n_moves, memory_mb : int
+    """
+    if not every or n_placed % every >= n_new:
+        return 0, 0
+    return cloud.defragment(max_moves or max(1, every // 100))
+
+
 def simulate(  # noqa: PLR0913 - most by name
     conf: cfg.ConfigOpts,
     hosts: Hosts,
@@ -218,6 +242,8 @@ def simulate(  # noqa: PLR0913 - most by name
     seed: int = 0,
     events: Sequence[HostEvent] = (),
     stops_at_refusal: bool = False,
+    defragment_every: int | None = None,
+    max_moves: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Result:
     """Run a trace on hosts with the settings of `conf`.
@@ -231,6 +257,11 @@ def simulate(  # noqa: PLR0913 - most by name
         In the order of their times. Those after the last request happen, too.
     stops_at_refusal : bool
         Whether to end with the first instance that gets no host.
+    defragment_every : int, optional
+        After each so many instances that were placed, the moves are done that empty the
+        most hosts.
+    max_moves : int, optional
+        At most so many each time; by default one for each 100 instances.
     progress : callable, optional
         Takes the number of instances that were requested since its last call.
 
@@ -287,7 +318,7 @@ def simulate(  # noqa: PLR0913 - most by name
 
     arrivals, departures = trace.arrivals.tolist(), trace.departures.tolist()
     spec_of = trace.spec_of.tolist()
-    row = 0
+    row = n_placed = 0
     while row < len(trace):
         spec = trace.specs[spec_of[row]]
         rows = range(row, row + spec.num_instances)
@@ -305,6 +336,12 @@ def simulate(  # noqa: PLR0913 - most by name
                 # The population of the beginning was not built all at once.
                 built_s = cloud.now + (BUILD_S if cloud.now >= 0 else 0.0)
                 heapq.heappush(ends, (built_s, _BUILT, uuid))
+            n_placed += len(uuids)
+            n_moves, memory_mb = _defragment(
+                cloud, n_placed, len(uuids), defragment_every, max_moves
+            )
+            result.n_moves += n_moves
+            result.moved_gib += memory_mb / trace.units.memory_per_gib
             continue
         result.refuse(record, spec, len(uuids))
         if stops_at_refusal:

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plan the moves that empty the most hosts.
 
-hosts by what they use ─▶ as many of the least used ones as could be emptied at best
-    ─▶ host by host: all its instances find hosts that stay, or none moves
-    ─▶ again with fewer hosts, which leaves more destinations ─▶ the best plan
+hosts by what they use, or by instances ─▶ as many of the first ones as could be emptied
+    at best ─▶ host by host: all its instances find hosts that stay, or none moves, and
+    the next host is tried in its place
+    ─▶ again in the other order, and with fewer hosts, which leaves more destinations
+    ─▶ the plan that empties the most hosts, of those the one with the least memory
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Collection
 from typing import Final
@@ -67,34 +70,47 @@ def plan_defragment(
     down = set(hosts.host[is_down].tolist())
     empty = sorted(host for host in used_mb if not instances_of(host))
     with_instances = [h for h in used_mb if instances_of(h) and h not in down]
-    order = sorted(
-        with_instances, key=lambda host: (used_mb[host], len(instances_of(host)), host)
+    n_on = {host: len(instances_of(host)) for host in with_instances}
+    orders = (
+        sorted(with_instances, key=lambda host: (used_mb[host], n_on[host], host)),
+        sorted(with_instances, key=lambda host: (n_on[host], used_mb[host], host)),
     )
     n_bound = min(
         _most_emptied(cloud, with_instances),
-        _most_within([len(instances_of(host)) for host in order], max_moves),
-        _most_within([used_mb[host] for host in order], max_mb),
+        _most_within(list(n_on.values()), max_moves),
+        _most_within([used_mb[host] for host in with_instances], max_mb),
     )
     instances = Instances(cloud, find_requests)
-    best, best_emptied = Attempt(cloud), list[str]()
+    best, best_emptied, best_memory_mb = Attempt(cloud), list[str](), 0
     is_cut_short = False
-    for n_chosen in sorted({round(n_bound * share) for share in _SHARES}, reverse=True):
+    n_tried = sorted({round(n_bound * share) for share in _SHARES}, reverse=True)
+    for n_chosen, order in itertools.product(n_tried, orders):
         if is_cut_short or n_chosen <= len(best_emptied):
             break
         attempt, emptied, n_failed = Attempt(PlannedCloud(parts, view)), list[str](), 0
-        chosen = order[:n_chosen]
-        for host in chosen:
+        # Those that are emptied or may be, of which the first ones take no instances.
+        chosen = order.copy()
+        destinations = set[str]()
+        for host in order:
             is_cut_short = time.monotonic() >= ends_at
-            if is_cut_short or n_failed == _MAX_FAILURES:
+            if is_cut_short or n_failed == _MAX_FAILURES or len(emptied) == n_chosen:
                 break
-            tried = _emptied(attempt, host, instances, {*empty, *chosen})
-            if tried is None or not _is_within(tried, max_moves, max_mb):
+            if host in destinations or len(attempt.steps) + n_on[host] > max_moves:
+                chosen.remove(host)
+                continue
+            kept_free = (h for h in chosen if h not in destinations)
+            ignored = {*empty, *itertools.islice(kept_free, n_chosen)}
+            tried = _emptied(attempt, host, instances, ignored)
+            if tried is None or sum(s.memory_mb for s in tried.steps) > max_mb:
+                chosen.remove(host)
                 n_failed += 1
             else:
                 attempt, n_failed = tried, 0
                 emptied.append(host)
-        if len(emptied) > len(best_emptied):
-            best, best_emptied = attempt, emptied
+                destinations = {step.destination for step in attempt.steps}
+        memory_mb = sum(step.memory_mb for step in attempt.steps)
+        if (len(emptied), -memory_mb) > (len(best_emptied), -best_memory_mb):
+            best, best_emptied, best_memory_mb = attempt, emptied, memory_mb
     moved = set(best_emptied)
     return plan_of(
         cloud,
@@ -110,7 +126,7 @@ def plan_defragment(
             n_wanted=len(empty) + n_bound,
             n_before=len(empty),
             n_after=len(empty) + len(moved),
-            n_least_moves=sum(sorted(map(len, map(instances_of, order)))[: len(moved)]),
+            n_least_moves=sum(sorted(n_on.values())[: len(moved)]),
             n_searched=n_bound,
             is_cut_short=is_cut_short,
         ),
@@ -132,11 +148,6 @@ def _emptied(
         if not tried.move(instance, ignored):
             return None
     return tried
-
-
-def _is_within(attempt: Attempt, max_moves: int, max_mb: float) -> bool:
-    memory_mb = sum(step.memory_mb for step in attempt.steps)
-    return len(attempt.steps) <= max_moves and memory_mb <= max_mb
 
 
 def _most_within(amounts: list[int], limit: float) -> int:

@@ -282,3 +282,85 @@ def test_difference_has_an_interval_over_runs() -> None:
     alone = Comparison({name: one[:1] for name, one in runs.items()})
     assert np.isnan(alone.difference("pack", "density").margin)
     assert not alone.difference("pack", "density").is_certain
+
+
+# -- moves that empty hosts ------------------------------------------------------------
+
+
+def test_hosts_are_emptied_by_as_many_moves_as_are_allowed() -> None:
+    trace = synthetic_trace(120, rate_per_h=100, mean_lifetime_h=0.5, seed=5)
+    runs = [
+        simulate(
+            options(**PACK), small_hosts(30, 16, 64), trace,
+            defragment_every=every, max_moves=max_moves,
+        )
+        for every, max_moves in ((None, None), (10, 2), (10, 2), (10, None))
+    ]  # fmt: skip
+    n_moves = [run.n_moves for run in runs]
+    assert n_moves[0] == 0
+    assert 0 < n_moves[1] <= 12 * 2
+    assert 0 < n_moves[3] <= 12  # one each time by default, or one for each 100
+    assert runs[1].moved_gib > 0
+    empty = [run.summary()["empty_hosts"] for run in runs]
+    assert empty[0] < empty[3]
+    assert empty[0] < empty[1]
+    assert runs[1].series == runs[2].series
+
+
+def _apart(cloud: SimulatedCloud, group: InstanceGroup | None) -> list[str]:
+    """Leave two small instances on two hosts; return their UUIDs."""
+    large = [instance_uuid(name) for name in ("large1", "large2")]
+    small = [instance_uuid(name) for name in ("small1", "small2")]
+    for uuid in large:
+        assert cloud.place(request_spec(5, 1024, 0), [uuid]).outcome is Outcome.SELECTED
+    for uuid in small:
+        request = request_spec(2, 2048, 0)
+        request.instance_group, request.project_id = group, "project"
+        assert cloud.place(request, [uuid]).outcome is Outcome.SELECTED
+    for uuid in large:
+        cloud.delete(uuid)
+    assert sorted(cloud.table.batch().vcpus_used.tolist()) == [0, 2, 2]
+    return small
+
+
+def test_a_moved_instance_uses_its_new_host_only() -> None:
+    cloud = SimulatedCloud(options(**PACK), small_hosts(3), seed=0)
+    small = _apart(cloud, None)
+    assert cloud.defragment(5) == (1, 2048)
+    hosts = cloud.table.batch()
+    assert sorted(hosts.vcpus_used.tolist()) == [0, 0, 4]
+    assert hosts.num_io_ops.sum() == 1  # of the instance that is not moved
+    assert cloud.defragment(5) == (0, 0)
+    # All of a host is free again.
+    for name in ("a", "b"):
+        uuid = instance_uuid(name)
+        assert cloud.place(request_spec(8, 1024, 0), [uuid]).outcome is Outcome.SELECTED
+        cloud.delete(uuid)
+    for uuid in small:
+        cloud.delete(uuid)
+    assert cloud.n_instances == 0
+    assert cloud.table.batch().vcpus_used.tolist() == [0, 0, 0]
+
+
+def test_members_of_a_server_group_are_not_moved_together() -> None:
+    cloud = SimulatedCloud(options(**PACK), small_hosts(3), seed=0)
+    group = InstanceGroup(
+        uuid=instance_uuid("group"), policy="anti-affinity", members=[], hosts=[],
+        rules={},
+    )  # fmt: skip
+    _apart(cloud, group)
+    assert cloud.defragment(5) == (0, 0)
+
+
+def test_instances_of_the_inventory_stay(tmp_path: Path) -> None:
+    instances = [instance_uuid(name) for name in "ab"]
+    path = write_inventory(
+        tmp_path,
+        *(
+            host(name, instances=[uuid], vcpus_used=1, num_instances=1)
+            for name, uuid in zip("ab", instances, strict=True)
+        ),
+    )
+    cloud = SimulatedCloud(options(**PACK), read_inventory(path), 0)
+    assert cloud.table.instances.of_host("a")
+    assert cloud.defragment(5) == (0, 0)

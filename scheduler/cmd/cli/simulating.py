@@ -57,6 +57,15 @@ _TABLE_FLAVORS: Final = 5
     help="Also search the fewest hosts of --shape without a refusal, by bisection.",
 )  # fmt: skip
 @click.option(
+    "--defragment-every", type=click.IntRange(1), metavar="N",
+    help="After each N instances that are placed, do the moves of moorage plan "
+    "defragment.",
+)  # fmt: skip
+@click.option(
+    "--max-moves", type=click.IntRange(1), metavar="M",
+    help="With --defragment-every: at most M moves each time, by default N / 100.",
+)  # fmt: skip
+@click.option(
     "--html", "folder", type=click.Path(path_type=Path), metavar="DIRECTORY",
     help="Write a page with plots, index.html, and the plots as SVG files.",
 )  # fmt: skip
@@ -73,6 +82,8 @@ def simulate(  # noqa: PLR0913 - one for each option
     compared: Sequence[Path],
     n_seeds: int,
     compact: bool,
+    defragment_every: int | None,
+    max_moves: int | None,
     folder: Path | None,
     csv_file: Path | None,
     as_json: bool,
@@ -93,6 +104,8 @@ def simulate(  # noqa: PLR0913 - one for each option
         raise click.UsageError(
             "--compact searches a number of equal hosts: pass --hosts"
         )
+    if max_moves is not None and defragment_every is None:
+        raise click.UsageError("--max-moves needs --defragment-every")
     view, seed = given.view(session), given.seed
     make_hosts, events = given.hosts(view), given.events()
     runs: dict[str, list[Result]] = {}
@@ -110,6 +123,8 @@ def simulate(  # noqa: PLR0913 - one for each option
                         settings=name,
                         seed=number,
                         events=events,
+                        defragment_every=defragment_every,
+                        max_moves=max_moves,
                         progress=progress,
                     )
                     for trace in read
@@ -248,6 +263,16 @@ def _show(console: Console, answer: Answer, comparison: Comparison) -> None:
         shown = (comparison.shown(settings, name) for settings in names)
         table.add_row(figure.text, *shown)
     console.print(table)
+    for name, runs in comparison.runs.items():
+        if n_moves := sum(run.n_moves for run in runs):
+            n_placed = sum(run.n_requests - run.n_refused for run in runs)
+            moved_gib = sum(run.moved_gib for run in runs)
+            text = (
+                f"{name}: {n_moves:,} moves to empty hosts, one for each "
+                f"{n_placed / n_moves:,.0f} instances placed, {moved_gib:,.0f} GiB of "
+                "memory"
+            )
+            console.print(cell(text))
     for name, by_trace in answer["fewest_hosts"].items():
         for trace, found in by_trace.items():
             hosts, bound = found["hosts"], found["lower_bound"]

@@ -284,7 +284,9 @@ def test_one_move_makes_room_for_a_recent_flavor(cloud: _Cloud) -> None:
     assert (plan["goal"]["n_least_moves"], plan["hosts"]) == (1, [])
     text = cloud.call(*args, "--host", "a").stdout
     assert "0 of 1 wanted fit now, 1 after 1 move(s)" in text
-    assert "1 step(s): holds 1\n" in cloud.call("plan", "check", cloud.write(plan)).stdout
+    assert (
+        "1 step(s): holds 1\n" in cloud.call("plan", "check", cloud.write(plan)).stdout
+    )
     commands = cloud.call(*args, "--format", "openstack").stdout
     assert "compute service set" not in commands
     assert f"{plan['steps'][0]['destination']} {small}" in commands
@@ -301,7 +303,9 @@ def test_the_least_used_hosts_are_emptied(cloud: _Cloud) -> None:
     assert [step["instance"] for step in plan["steps"]] == [moved]
     assert plan["steps"][0]["destination"] in {"a", "b"}
     assert (plan["hosts"], plan["goal"]["n_after"]) == (["c"], 2)
-    assert "1 step(s): holds 1\n" in cloud.call("plan", "check", cloud.write(plan)).stdout
+    assert (
+        "1 step(s): holds 1\n" in cloud.call("plan", "check", cloud.write(plan)).stdout
+    )
     text = cloud.call("plan", "defragment").stdout
     assert "3 empty host(s) after 2 move(s)" in text
     args = ("plan", "defragment", "--max-gib", "1", "--json")

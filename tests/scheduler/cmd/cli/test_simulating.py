@@ -242,6 +242,19 @@ def test_setting_changes_the_driver(call: Call) -> None:
     assert re.search(r"mean +configuration", text)
 
 
+def test_moves_that_empty_hosts_are_counted(call: Call) -> None:
+    args = [str(TRACE), "--first", "250", "--hosts", "20", "--set"]
+    args += ["moorage.preset=nova", "--defragment-every", "50", "--max-moves", "9"]
+    [run] = json.loads(call(*args, "--json").stdout)["runs"]
+    assert 0 < run["moves"] <= 5 * 9
+    text = " ".join(call(*args).stdout.split())
+    n_placed = run["requests"] - run["summary"]["refused"]
+    assert (
+        f"configuration: {run['moves']} moves to empty hosts, one for each "
+        f"{n_placed / run['moves']:,.0f} instances placed, {run['moved_gib']:,.0f} GiB"
+    ) in text
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -275,6 +288,10 @@ def test_setting_changes_the_driver(call: Call) -> None:
         (
             [str(TRACE), "--inventory", "x", "--compact"],
             "--compact searches a number of equal hosts",
+        ),
+        (
+            [str(TRACE), "--hosts", "3", "--max-moves", "3"],
+            "--max-moves needs --defragment-every",
         ),
     ],
 )
