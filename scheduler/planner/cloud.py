@@ -192,7 +192,7 @@ class KnownRequest:
     Attributes
     ----------
     origin : str
-        Where it was read: "nova" or "decisions".
+        Where it was read: "nova", "decisions" or "simulation".
     """
 
     spec: RequestSpec
