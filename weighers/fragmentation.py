@@ -168,7 +168,8 @@ class FragmentationWeigher(BaseHostWeigher):
     ) -> None:
         super().__init__(conf, clock=clock)
         self._mix = read_mix(conf.filter_scheduler.fragmentation_flavors)
-        if self._multiplier and not self._mix:
+        # Without flavors the weigher is idle; a multiplier of a preset may stand.
+        if self._multiplier and not self._mix and not self.origin:
             raise ConfigurationError(
                 f"[filter_scheduler] {self.MULTIPLIER} is {self._multiplier:g}, but "
                 f"fragmentation_flavors is empty: `moorage flavor-mix` prints it"

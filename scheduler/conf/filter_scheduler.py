@@ -195,7 +195,8 @@ OPTS = (
         "fragmentation",
         0.0,
         "Room that the instance strands for the flavors of fragmentation_flavors, "
-        "which must not be empty then: positive strands little.",
+        "which must not be empty then, unless a preset sets it: positive strands "
+        "little.",
     ),
     cfg.ListOpt(
         "fragmentation_flavors",

@@ -42,6 +42,9 @@ def _of_weighers(**multipliers: float) -> dict[_Key, float]:
 #: requests is spread again.
 _FEW_BUILDS: Final = -0.1
 _PACK: Final = _of_weighers(cpu=-1.0, ram=-1.0, disk=-1.0, io_ops=_FEW_BUILDS)
+#: Beside packing by 1: with 4, more CPUs are stranded on hosts without memory; with 16,
+#: large flavors are refused (doc/how-to/choose-a-policy.rst).
+_FRAGMENTATION: Final = 8.0
 
 #: The values of the option, by name.
 PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
@@ -53,8 +56,10 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
         ),
         "pack": Preset(
             "Fills hosts one after another: large flavors find room and empty hosts "
-            "can be switched off, at the price that instances share busier hosts",
-            MappingProxyType(_PACK),
+            "can be switched off, at the price that instances share busier hosts, and "
+            "that CPUs are stranded where memory is used up, or memory where CPUs are; "
+            "fewer with [filter_scheduler] fragmentation_flavors",
+            MappingProxyType(_PACK | _of_weighers(fragmentation=_FRAGMENTATION)),
         ),
         "spread_zones": Preset(
             "Packs, but places the members of soft server groups, and what is to be "

@@ -90,6 +90,33 @@ def test_preset_decides_where_no_option_is_set(
         assert set(packing) == origins
 
 
+@pytest.mark.parametrize(
+    ("flavors", "expected"),
+    [
+        pytest.param([], "used", id="without flavors, the fuller host"),
+        pytest.param(["2:1024=1", "4:30720=1"], "empty", id="room for a large flavor"),
+    ],
+)
+def test_pack_keeps_room_for_the_flavors_that_are_set(
+    flavors: list[str], expected: str, tmp_path: Path
+) -> None:
+    """The fuller host has the last room for 4 vCPUs with 30 GiB; the empty one more."""
+    hosts = (
+        host("empty", vcpus=16, memory_mb=65536),
+        host("used", vcpus=4, memory_mb=31744),
+    )
+    given: dict[str, dict[str, object]] = {
+        "moorage": {"preset": "pack"},
+        "filter_scheduler": {"fragmentation_flavors": flavors},
+    }
+    with started_scheduler(tmp_path, *hosts, options=given) as scheduler:
+        placed = selected(scheduler, new_uuids()[0], vcpus=2, memory_mb=2048)
+        assert placed.service_host == expected
+        [record] = scheduler.decisions.newest()
+        origin = record.origins.get("FragmentationWeigher", "")
+        assert origin.startswith("8 by preset pack") == bool(flavors)
+
+
 def test_metadata_of_an_aggregate_outranks_the_preset(tmp_path: Path) -> None:
     metadata = {f"{name}_weight_multiplier": "1" for name in ("cpu", "ram", "disk")}
     aggregate = {"name": "all", "hosts": ["large", "small"], "metadata": metadata}

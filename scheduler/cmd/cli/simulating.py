@@ -173,8 +173,8 @@ def flavor_mix(
     """Print the flavors of requests for fragmentation_flavors.
 
     Of traces, as simulate reads them, or of the stored decisions. Paste the lines, an
-    option of [filter_scheduler], into the configuration, with a
-    fragmentation_weight_multiplier above 0.
+    option of [filter_scheduler], into the configuration, with
+    [moorage] preset = pack or a fragmentation_weight_multiplier above 0.
     """
     from ....simulator.traces import TraceError
 
