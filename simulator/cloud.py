@@ -284,7 +284,14 @@ class SimulatedCloud:
         instances = defaultdict[str, set[str]](set)
         for host in inventory.hosts:
             instances[host.record.host] |= host.instances
-        self.table.put_many([host.record for host in inventory.hosts], instances)
+        # All launches of a host without instances are known.
+        rows = [
+            dataclasses.replace(host.record, launches=())
+            if host.record.launches is None and not instances[host.record.host]
+            else host.record
+            for host in inventory.hosts
+        ]
+        self.table.put_many(rows, instances)
         records = [
             ProviderRecord(
                 provider.uuid,

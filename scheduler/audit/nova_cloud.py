@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -18,9 +19,11 @@ from ..clock import now_s
 from ..decoding import loads
 from ..errors import ConfigurationError, DatabaseUnavailable
 from ..failures import Failure
+from ..hosts import Launch
 from ..polling.polled_table import chunks, pages
 from ..polling.times import microseconds, seconds
 from ..sources.nova_db import schema
+from ..sources.nova_db.changes import LAUNCH_COLUMNS, read_launch
 from ..sources.nova_db.database_lookups import ON_NO_HOST
 from ..sources.nova_db.directory import DirectoryReader, fill_template
 from ..sources.nova_db.engines import Engines
@@ -59,6 +62,14 @@ _ON_HOSTS: Final = sa.select(
     *(_I.id, _I.uuid, _I.host, _I.node, _I.task_state),
     *(_I.vcpus, _I.memory_mb, _I.root_gb, _I.ephemeral_gb),
 ).where(_I.deleted == 0, _I.host.is_not(None), _I.hidden.is_not(sa.true()))
+_LAUNCHES: Final = sa.select(
+    *(_I.id, *LAUNCH_COLUMNS),
+    microseconds(_I.deleted_at).label("deleted_us"),
+).where(
+    _I.host.is_not(None),
+    _I.hidden.is_not(sa.true()),
+    (_I.deleted == 0) | _I.deleted_at.is_not(None),
+)
 _STATUS: Final = sa.func.coalesce(_M.status, "")
 #: Evacuations that are done keep the source's allocation until its service restarts.
 _MOVES: Final = sa.select(
@@ -127,14 +138,7 @@ class NovaReader:
         local = self._conf.database.connection
         with self._connected_to_api() as connection:
             aggregates = DirectoryReader(local).read(connection, now_s()).aggregates
-            self._cells = [
-                _Cell(
-                    row.uuid,
-                    row.name or row.uuid,
-                    fill_template(row.database_connection or "", local),
-                )
-                for row in connection.execute(_CELLS)
-            ]
+            self._read_cells(connection)
         hosts: dict[str, KnownHost] = {}
         instances: dict[str, KnownInstance] = {}
         moving: set[str] = set()
@@ -193,6 +197,31 @@ class NovaReader:
         return Cloud(
             hosts, aggregates, instances, frozenset(moving), "nova-compute", notes
         )
+
+    def _read_cells(self, connection: sa.Connection) -> None:
+        local = self._conf.database.connection
+        self._cells = [
+            _Cell(
+                row.uuid,
+                row.name or row.uuid,
+                fill_template(row.database_connection or "", local),
+            )
+            for row in connection.execute(_CELLS)
+        ]
+
+    def launches(self) -> Iterator[tuple[Launch, float]]:
+        """Yield the launch of each instance, and when it was deleted, if it was.
+
+        Deleted rows are included, until nova archives them. An instance that lives is
+        deleted at infinity; seconds since the epoch.
+        """
+        with self._connected_to_api() as connection:
+            self._read_cells(connection)
+        for cell in self._cells:
+            with self._connected_to(cell) as connection:
+                for row in pages(connection, _LAUNCHES, _I.id):
+                    if (launch := read_launch(row)) is not None:
+                        yield launch, seconds(row.deleted_us) or math.inf
 
     def fates(self, consumer_uuids: Collection[str]) -> Mapping[str, Fate]:
         """Return the fates of consumers, from all rows, deleted ones included."""

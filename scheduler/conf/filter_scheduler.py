@@ -212,6 +212,24 @@ OPTS = (
             "fragmentation_weight_multiplier."
         ),
     ),
+    _multiplier(
+        "lifetime",
+        0.0,
+        "Time by which the instance is expected to outlive the others on the host, by "
+        "lifetime_model, which must be set then: positive places instances together "
+        "that are expected to end together.",
+    ),
+    cfg.StrOpt(
+        "lifetime_model",
+        default="",
+        mutable=True,
+        sample_default="/etc/moorage/lifetimes.json",
+        help=(
+            "File with lifetimes of instances, for LifetimeWeigher, such as `moorage "
+            "lifetimes` prints from nova's databases or a trace. Empty: launch "
+            "times are not read. Related: lifetime_weight_multiplier."
+        ),
+    ),
     _multiplier("soft_affinity", 1.0, "Members of the server group.", min=0.0),
     _multiplier("soft_anti_affinity", 1.0, "Members of the server group.", min=0.0),
 )

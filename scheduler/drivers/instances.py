@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 from oslo_config import cfg
 
 from ...objects import NUMATopologyLimits, RequestSpec
+from ...weighers.lifetime_model import group_of
 from ..conf.compute import packs_cells
 from ..hosts import Consumption, HostBatch, Limits, properties_of_image
 from ..hosts.fitting.need import Need
@@ -54,6 +55,7 @@ def consumption_of(request: Request, conf: cfg.ConfigOpts) -> Consumption:
         vcpus=flavor.vcpus,
         image_properties=properties_of_image(request.image),
         need=need,
+        group=group_of(request) if conf.filter_scheduler.lifetime_model else None,
     )
 
 

@@ -17,6 +17,7 @@ from .instances import (
     properties_of_image,
     properties_of_instance,
 )
+from .launches import Group, Launch, Launches
 from .numa import HostTopology, Limits
 from .pci import HostPools
 from .record import COLUMNS, Columns, HostRecord
@@ -28,6 +29,7 @@ __all__ = [
     "Column",
     "Columns",
     "Consumption",
+    "Group",
     "HostAggregate",
     "HostBatch",
     "HostPools",
@@ -37,6 +39,8 @@ __all__ = [
     "HostTopology",
     "ImageProperties",
     "ImageProperty",
+    "Launch",
+    "Launches",
     "Limits",
     "PlacementPlace",
     "TableImage",

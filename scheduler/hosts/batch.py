@@ -27,6 +27,7 @@ from .claims import Consumption
 from .column_arrays import View
 from .instances import ImageProperty
 from .interning import Codes, ValueArrays
+from .launches import LAUNCHING, with_launch
 from .numa import HostTopology
 from .pci import PciDeviceStats
 from .record import NOVA_ATTRIBUTES
@@ -548,6 +549,13 @@ class HostBatch:
         for name, value in usage.changes() if usage is not None else ():
             changed[name] = self.codes(name).copy()
             changed[name][index] = self._view.interners[name].code(value)
+        launches = None
+        if consumption.group is not None:
+            launches = self.value("launches", index)
+        if launches is not None and consumption.group is not None:
+            launches = with_launch(launches, LAUNCHING, consumption.group)
+            changed["launches"] = self.codes("launches").copy()
+            changed["launches"][index] = self._view.interners["launches"].code(launches)
         placed = {instance_uuid: self.value("host", index)}
         nodes = {instance_uuid: self.value("uuid", index)}
         return self._with_changed(changed, placed, nodes)

@@ -14,6 +14,7 @@ from typing import Any
 from .column_arrays import ColumnArrays, UnreportedClaim
 from .fitting.need import Need, NumaPciUsage
 from .instances import NO_PROPERTIES, ImageProperties, InstanceMap
+from .launches import Group, Launches, with_launch, without_launch
 from .numa import HostTopology
 from .pci import HostPools
 
@@ -33,6 +34,9 @@ class Consumption:
         Not an amount: the properties by which a host's instances are counted.
     need : Need or None
         What the instance needs of NUMA cells and PCI devices; None: nothing.
+    group : Group or None
+        Not an amount: of which group the launch is that is added to the host's; None:
+        launches are not used.
     """
 
     memory_mb: int
@@ -41,6 +45,7 @@ class Consumption:
     io_ops: int = 1
     image_properties: ImageProperties = NO_PROPERTIES
     need: Need | None = None
+    group: Group | None = None
 
     def take(
         self, topology: HostTopology | None, pools: HostPools
@@ -395,6 +400,8 @@ class PendingClaims:
             claim.usage = need.take(*self._devices(row))
             for name, value in claim.usage.changes() if claim.usage else ():
                 self._arrays.write(name, [row], [value])
+        if claim.consumption.group is not None:
+            self._change_launches(row, claim, with_launch)
 
     def _revert(self, row: int, claim: PendingClaim) -> None:
         """Subtract what a claim consumes from the row of its host."""
@@ -403,6 +410,20 @@ class PendingClaims:
         if claim.usage is not None:
             for name, value in claim.usage.undone(*self._devices(row)):
                 self._arrays.write(name, [row], [value])
+        if claim.consumption.group is not None:
+            self._change_launches(row, claim, without_launch)
+
+    def _change_launches(
+        self,
+        row: int,
+        claim: PendingClaim,
+        change: Callable[[Launches, int, Group], Launches],
+    ) -> None:
+        """Add a claim's launch to a row, or remove it; where none are known, do not."""
+        launches, group = self._arrays.read("launches", row), claim.consumption.group
+        if launches is not None and group is not None:
+            changed = change(launches, int(claim.claimed_at), group)
+            self._arrays.write("launches", [row], [changed])
 
     def _devices(self, row: int) -> tuple[Any, Any]:
         """Return a row's NUMA cells and its pools of PCI devices."""

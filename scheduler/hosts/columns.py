@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...objects import HVSpec
+from .launches import Launches
 from .numa import HostTopology
 from .pci import HostPools
 
@@ -193,6 +194,20 @@ def _topology(value: object) -> HostTopology | None:
     return None if value is None or value == "" else HostTopology.read(value)
 
 
+def _launches(value: object) -> Launches | None:
+    if value is None:
+        return None
+    if type(value) is list and all(
+        type(launch) is list
+        and tuple(map(type, launch)) == (int, str, int, int, str)
+        and min(launch[0], launch[2], launch[3]) >= 0
+        and max(launch[0], launch[2], launch[3]) < _INT64
+        for launch in value
+    ):
+        return tuple(sorted(tuple(launch) for launch in value))
+    raise _wrong(value, "a list of [launched_at, project_id, vcpus, memory_mb, image]")
+
+
 def _as_json(value: Any) -> str | None:
     """Return the JSON of a column that nova-compute reports as an object."""
     if value is None or type(value) is str:
@@ -213,8 +228,10 @@ def _as_names(value: Sequence[tuple[str, str]]) -> dict[str, str]:
     return dict(value)
 
 
-def _as_lists(value: Sequence[Sequence[str]]) -> list[list[str]]:
-    return [list(triple) for triple in value]
+def _as_lists(
+    value: Sequence[Sequence[str | int]] | None,
+) -> list[list[str | int]] | None:
+    return None if value is None else [list(item) for item in value]
 
 
 _AMOUNT_SCHEMA = {"type": "integer", "minimum": 0, "maximum": _MAX_AMOUNT}
@@ -234,6 +251,23 @@ def _mapping_schema(kind: str) -> dict[str, Any]:
 _TRIPLES_SCHEMA = {
     "type": "array",
     "items": {"type": "array", "items": _NAME_SCHEMA, "minItems": 3, "maxItems": 3},
+}
+
+_COUNT_SCHEMA = {"type": "integer", "minimum": 0, "maximum": _INT64 - 1}
+_LAUNCHES_SCHEMA = {
+    "type": ["array", "null"],
+    "items": {
+        "type": "array",
+        "prefixItems": [
+            _COUNT_SCHEMA,
+            {"type": "string"},
+            _COUNT_SCHEMA,
+            _COUNT_SCHEMA,
+            {"type": "string"},
+        ],
+        "minItems": 5,
+        "maxItems": 5,
+    },
 }
 
 AMOUNT = ColumnType("integer from 0 on", np.int64, read_count, _AMOUNT_SCHEMA)
@@ -272,6 +306,13 @@ TRIPLES = ColumnType(
     object,
     _triples,
     _TRIPLES_SCHEMA,
+    _as_lists,
+)
+LAUNCHES = ColumnType(
+    "list of [launched_at, project_id, vcpus, memory_mb, image], or null",
+    object,
+    _launches,
+    _LAUNCHES_SCHEMA,
     _as_lists,
 )
 CPU_INFO = ColumnType("JSON text, or null", object, _cpu_info, {"type": "object"})

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from . import columns as of
 from .columns import Column, ColumnType
+from .launches import Launches
 from .numa import HostTopology
 from .pci import NO_POOLS, HostPools
 
@@ -143,6 +144,16 @@ class HostRecord:
             "``compute_nodes``: JSON text, or the same as a mapping or a list",
         ),
     ] = NO_POOLS
+    launches: Annotated[
+        Launches | None,
+        _column(
+            of.LAUNCHES,
+            "for ``LifetimeWeigher``: when each instance was launched, seconds since "
+            "the epoch, and its project, CPUs, memory in MiB, and image, empty if "
+            "volume-backed; null: unknown",
+            is_novas=False,
+        ),
+    ] = None
     places: Annotated[
         tuple[tuple[str, str], ...],
         _column(

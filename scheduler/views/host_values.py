@@ -15,8 +15,9 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, convert
 
-from ..hosts import HostPools, HostTopology
+from ..hosts import HostPools, HostTopology, Launches
 from ..hosts.columns import (
+    LAUNCHES,
     NUMBERS,
     PLACES,
     POOLS,
@@ -142,6 +143,7 @@ _OF_TEXTS: Final[tuple[Convert, Convert]] = (_same, partial(convert, type=str | 
 _KINDS: Final[Mapping[ColumnType, tuple[Convert, Convert]]] = {
     TEXTS: (_write_mapping, _read_texts),
     NUMBERS: (_write_mapping, _read_numbers),
+    LAUNCHES: (_same, partial(convert, type=Launches | None)),
     TRIPLES: (_same, partial(convert, type=tuple[tuple[str, ...], ...])),
     PLACES: (_same, partial(convert, type=tuple[tuple[str, ...], ...])),
     TOPOLOGY: (_write_topology, _read_topology),

@@ -147,6 +147,7 @@ RANGES = {
     "HypervisorVersionWeigher": (None, 1.0),
     "ImagePropertiesWeigher": (None, 0.0),
     "IoOpsWeigher": (0, -1.0),
+    "LifetimeWeigher": (-1.0, 0.0),  # nova has none
     "LocalityWeigher": (None, 1.0),  # nova has none
     "MetricsWeigher": (None, 1.0),
     "NumInstancesWeigher": (None, 0.0),
@@ -161,7 +162,9 @@ def test_weighers_have_novas_ranges_and_defaults() -> None:
     rows = batch(host())
     ranges = {n: (w.minval, w.multipliers(rows)[0]) for n, w in WEIGHERS.items()}
     assert ranges == RANGES
-    assert all(w.maxval is None for w in WEIGHERS.values())
+    assert {n: w.maxval for n, w in WEIGHERS.items() if w.maxval is not None} == {
+        "LifetimeWeigher": 0.0
+    }
 
 
 @pytest.mark.parametrize(

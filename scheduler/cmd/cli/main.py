@@ -20,6 +20,7 @@ from ...errors import MAX_MESSAGE
 from . import (
     auditing,
     explaining,
+    learning,
     planning,
     replaying,
     requesting,
@@ -126,6 +127,7 @@ for _command in (
     simulating.simulate,
     simulating.flavor_mix,
     tuning.tune,
+    learning.lifetimes,
     auditing.audit,
     snapshotting.snapshot,
     locality,

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from ...hosts import Launch, Launches
 from ...polling.polled_table import (
     ChangedRows,
     PolledTable,
@@ -28,7 +29,7 @@ from ...polling.polled_table import (
     checksum_of,
     chunks,
 )
-from ...polling.times import microseconds
+from ...polling.times import US_PER_S, microseconds
 from .nodes import Node, Nodes
 from .reading import Ratios
 from .schema import instances
@@ -40,6 +41,16 @@ _WINDOW_S: Final = 60.0
 #: Seconds between comparisons of all hosts.
 _COMPARE_S: Final = 10.0
 
+#: What `read_launch` reads. An instance counts from its creation: nova writes another
+#: launched_at at each resize.
+LAUNCH_COLUMNS: Final = (
+    microseconds(instances.c.created_at).label("created_us"),
+    instances.c.project_id,
+    instances.c.vcpus,
+    instances.c.memory_mb,
+    instances.c.image_ref,
+)
+
 _NO_UUIDS: Final[frozenset[str]] = frozenset()
 
 _C: Final = instances.c
@@ -50,12 +61,18 @@ _LIVE: Final = (_C.deleted == 0) & _C.host.is_not(None)
 _NUMBER: Final = 2 * microseconds(_C.updated_at) + sa.case(
     (_C.deleted == 0, 0), else_=1
 )
+_LOCATION: Final = (_C.uuid, _C.host, _C.deleted)
 _QUERIES: Final = TableQueries.of(
-    instances, _NUMBER, (_C.uuid, _C.host, _C.deleted), _LIVE, is_windowed=True
+    instances, _NUMBER, _LOCATION, _LIVE, is_windowed=True
 )
-_ON_HOSTS: Final = _QUERIES.every.where(
-    _C.host.in_(sa.bindparam("hosts", expanding=True))
+_WITH_LAUNCHES: Final = TableQueries.of(
+    instances,
+    _NUMBER,
+    (*_LOCATION, *LAUNCH_COLUMNS),
+    _LIVE,
+    is_windowed=True,
 )
+_ON_HOSTS: Final = _C.host.in_(sa.bindparam("hosts", expanding=True))
 _ID: Final = sa.cast(_C.id, sa.BigInteger)
 _BY_HOST: Final = (
     sa.select(_C.host, sa.func.count(), sa.func.sum(checksum_of(_ID, _ID)))
@@ -65,13 +82,24 @@ _BY_HOST: Final = (
 
 
 class Instances:
-    """Reads on which hosts the rows of a cell's ``instances`` have changed."""
+    """Reads on which hosts the rows of a cell's ``instances`` have changed.
 
-    def __init__(self) -> None:
-        self._table = PolledTable(_QUERIES, window_s=_WINDOW_S)
-        #: UUID and host by row id, and UUIDs by host.
-        self._known: dict[int, tuple[str, str]] = {}
+    Parameters
+    ----------
+    with_launches : bool
+        Whether to read when instances were launched, too.
+    """
+
+    def __init__(self, *, with_launches: bool) -> None:
+        queries = _WITH_LAUNCHES if with_launches else _QUERIES
+        self._on_hosts = queries.every.where(_ON_HOSTS)
+        self._table = PolledTable(queries, window_s=_WINDOW_S)
+        self._with_launches = with_launches
+        #: UUID, host and launch by row id, and UUIDs by host.
+        self._known: dict[int, tuple[str, str, Launch | None]] = {}
         self._of_host: dict[str, frozenset[str]] = {}
+        #: By UUID; an instance whose row lacks a value is missing.
+        self._launch_of: dict[str, Launch] = {}
         self._compared_at: float | None = None
 
     @property
@@ -109,15 +137,19 @@ class Instances:
         departed: defaultdict[str, set[str]] = defaultdict(set)
         arrived: defaultdict[str, set[str]] = defaultdict(set)
         for row_id, row in rows.items():
-            before, after = self._known.get(row_id), _location(row)
+            before = self._known.get(row_id)
+            after = _location(row, with_launch=self._with_launches)
             if before == after:
                 continue
             if before is not None:
                 departed[before[1]].add(before[0])
                 del self._known[row_id]
+                self._launch_of.pop(before[0], None)
             if after is not None:
                 arrived[after[1]].add(after[0])
                 self._known[row_id] = after
+                if after[2] is not None:
+                    self._launch_of[after[0]] = after[2]
         changed = departed.keys() | arrived.keys()
         for host in changed:
             remaining = self._of_host.pop(host, _NO_UUIDS).difference(departed[host])
@@ -128,7 +160,7 @@ class Instances:
     def _compare(self, connection: sa.Connection) -> set[str]:
         """Read the instances of the hosts whose number or checksum differs."""
         known: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
-        for row_id, (_, host) in self._known.items():
+        for row_id, (_, host, _) in self._known.items():
             count, total = known[host]
             known[host] = count + 1, total + checksum_of(row_id, row_id)
         stored = {
@@ -139,19 +171,50 @@ class Instances:
         differing = {host for host in hosts if stored.get(host) != known.get(host)}
         rows: ChangedRows = dict.fromkeys(self._ids_on(differing))
         for chunk in chunks(differing):
-            instance_rows = connection.execute(_ON_HOSTS, {"hosts": chunk})
+            instance_rows = connection.execute(self._on_hosts, {"hosts": chunk})
             rows.update((row.id, row) for row in instance_rows)
         return self._update(rows)
 
     def _ids_on(self, hosts: Collection[str]) -> Iterable[int]:
-        return [i for i, (_, host) in self._known.items() if host in hosts]
+        return [i for i, (_, host, _) in self._known.items() if host in hosts]
+
+    def launches(self, hosts: Iterable[str]) -> Mapping[str, Launches | None] | None:
+        """Return the launches on hosts; None for a host: one is unknown.
+
+        None: launches are not read.
+        """
+        if not self._with_launches:
+            return None
+        launches: dict[str, Launches | None] = {}
+        for host in hosts:
+            uuids = self._of_host.get(host, _NO_UUIDS)
+            known = [self._launch_of[uuid] for uuid in uuids if uuid in self._launch_of]
+            is_whole = len(known) == len(uuids)
+            launches[host] = tuple(sorted(known)) if is_whole else None
+        return launches
 
 
-def _location(row: sa.Row[Any] | None) -> tuple[str, str] | None:
-    """Return the UUID and the host of an instance; None: it is on no host."""
+def _location(
+    row: sa.Row[Any] | None, *, with_launch: bool
+) -> tuple[str, str, Launch | None] | None:
+    """Return an instance's UUID, host and launch; None: it is on no host."""
     if row is None or row.deleted or row.host is None:
         return None
-    return row.uuid, sys.intern(row.host)  # one object for equal names
+    launch = read_launch(row) if with_launch else None
+    return row.uuid, sys.intern(row.host), launch  # one object for equal names
+
+
+def read_launch(row: sa.Row[Any]) -> Launch | None:
+    """Return the launch in a row with `LAUNCH_COLUMNS`; None: a value is missing."""
+    if None in (row.created_us, row.vcpus, row.memory_mb):
+        return None
+    return (
+        row.created_us // US_PER_S,
+        sys.intern(row.project_id or ""),
+        row.vcpus,
+        row.memory_mb,
+        sys.intern(row.image_ref or ""),  # empty if volume-backed
+    )
 
 
 @dataclasses.dataclass(slots=True)
@@ -170,6 +233,8 @@ class CellChanges:
         The UUIDs of all instances of a service host, by host.
     recently_written : collection of str
         The UUIDs of the instances whose rows have just changed.
+    launches : mapping or None
+        The launches on each host of `instances`; see `Instances.launches`.
     """
 
     began_at: float
@@ -178,6 +243,7 @@ class CellChanges:
     services: Mapping[int, ComputeService | None]
     instances: Mapping[str, frozenset[str]]
     recently_written: Collection[str] = ()
+    launches: Mapping[str, Launches | None] | None = None
 
 
 class CellReader:
@@ -186,10 +252,12 @@ class CellReader:
     A reader must be replaced after a failure: what it read may not have been applied.
     """
 
-    def __init__(self, cell_uuid: str, ratios: Ratios) -> None:
+    def __init__(
+        self, cell_uuid: str, ratios: Ratios, *, with_launches: bool = False
+    ) -> None:
         self._nodes = Nodes(cell_uuid, ratios)
         self._services = polled_services()
-        self._instances = Instances()
+        self._instances = Instances(with_launches=with_launches)
         self._is_new = True
 
     @property
@@ -220,4 +288,5 @@ class CellReader:
             services=read_services(services),
             instances=instances,
             recently_written=self._instances.recently_written,
+            launches=self._instances.launches(instances),
         )

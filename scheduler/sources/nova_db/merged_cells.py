@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from operator import attrgetter, itemgetter
 from typing import Any, Final, Generic, TypeVar
 
-from ...hosts import COLUMNS, HostTable
+from ...hosts import COLUMNS, HostTable, Launches
 from ...polling.times import US_PER_S
 from .changes import CellChanges
 from .nodes import Node
@@ -27,8 +27,10 @@ _WRITTEN_S: Final = 5.0
 _NO_INSTANCES: Final[frozenset[str]] = frozenset()
 
 #: The fields of a record that come from a row of ``compute_nodes``.
-_OF_NODE: Final = tuple(name for name in COLUMNS if name not in SERVICE_COLUMNS)
-_COLUMNS: Final = (*_OF_NODE, *SERVICE_COLUMNS)
+_OF_NODE: Final = tuple(
+    name for name in COLUMNS if name not in (*SERVICE_COLUMNS, "launches")
+)
+_COLUMNS: Final = (*_OF_NODE, *SERVICE_COLUMNS, "launches")
 _values_of_node = itemgetter(*_OF_NODE)
 _values_of_service = attrgetter(*SERVICE_COLUMNS)
 _order = attrgetter("order")
@@ -81,6 +83,8 @@ class MergedCells:
             dict
         )
         self._instances: defaultdict[str, dict[str, frozenset[str]]] = defaultdict(dict)
+        #: Of the cells whose launches are read, by host; hosts without any are missing.
+        self._launches: dict[str, dict[str, Launches | None]] = {}
         # The nodes of all cells by UUID, by `Node.names`, and by service host.
         self._of_uuid = _Groups[str]()
         self._of_names = _Groups[str | tuple[str, str]]()
@@ -105,12 +109,14 @@ class MergedCells:
         touched = self._update_nodes(cell_uuid, changes.nodes)
         hosts = self._update_services(cell_uuid, changes.services)
         self._write_instances(table, cell_uuid, changes.instances)
-        self._write(table, touched, hosts)
+        self._update_launches(cell_uuid, changes)
+        self._write(table, touched, hosts, changes.launches or ())
         self._end_reported_claims(table, cell_uuid, changes.began_at)
 
     def drop_cell(self, table: HostTable, cell_uuid: str) -> None:
         """Drop the state of a cell, and its rows."""
         nothing = CellChanges(0.0, True, {}, {}, {})
+        self._launches.pop(cell_uuid, None)
         changes = self._with_deletions(cell_uuid, nothing)
         touched = self._update_nodes(cell_uuid, changes.nodes)
         hosts = self._update_services(cell_uuid, changes.services)
@@ -126,6 +132,20 @@ class MergedCells:
             services={**dict.fromkeys(self._services[cell_uuid]), **changes.services},
             instances={**dict.fromkeys(hosts, _NO_INSTANCES), **changes.instances},
         )
+
+    def _update_launches(self, cell_uuid: str, changes: CellChanges) -> None:
+        if changes.launches is None:
+            self._launches.pop(cell_uuid, None)
+            return
+        known = self._launches.setdefault(cell_uuid, {})
+        for host, uuids in changes.instances.items():
+            known.pop(host, None)
+            if uuids:
+                known[host] = changes.launches.get(host)
+
+    def _launches_of(self, node: Node) -> Launches | None:
+        of_cell = self._launches.get(node.cell_uuid)
+        return None if of_cell is None else of_cell.get(node.host, ())
 
     def _update_nodes(
         self, cell_uuid: str, nodes: Mapping[int, Node | None]
@@ -195,7 +215,11 @@ class MergedCells:
         return of_cells[0] if len(of_cells) == 1 else _NO_INSTANCES.union(*of_cells)
 
     def _write(
-        self, table: HostTable, touched: Iterable[str], hosts: Iterable[str]
+        self,
+        table: HostTable,
+        touched: Iterable[str],
+        hosts: Iterable[str],
+        launched_on: Iterable[str] = (),
     ) -> None:
         changes = _TableChanges()
         touched = set(touched)
@@ -205,6 +229,11 @@ class MergedCells:
             for uuid in {node.uuid for node in self._on_host.of(host)}:
                 if uuid not in touched:
                     self._update_row(table, uuid, changes)
+        for host in launched_on:
+            for node in self._on_host.of(host):
+                if self._shown.get(node.uuid) is node:
+                    columns = changes.columns.setdefault(node.uuid, {})
+                    columns["launches"] = self._launches_of(node)
         changes.write(table)
 
     def _update_row(self, table: HostTable, uuid: str, changes: _TableChanges) -> None:
@@ -228,7 +257,7 @@ class MergedCells:
         if best is not shown or best.values is not None:
             if best.values is None:
                 raise RuntimeError(f"compute node {uuid} has no row to be shown again")
-            changes.put(best.values, service)
+            changes.put(best.values, service, self._launches_of(best))
             best.values = None  # the table has them
         elif before is not None and before != service:
             changes.columns[uuid] = _difference(before, service)
@@ -312,13 +341,20 @@ class _TableChanges:
     def __init__(self) -> None:
         self._nodes: list[Mapping[str, Any]] = []
         self._services: list[ComputeService] = []
-        self.columns: dict[str, dict[str, bool | float | int]] = {}
+        self._launches: list[Launches | None] = []
+        self.columns: dict[str, dict[str, Any]] = {}
         self.deleted: list[str] = []
 
-    def put(self, node: Mapping[str, Any], service: ComputeService) -> None:
+    def put(
+        self,
+        node: Mapping[str, Any],
+        service: ComputeService,
+        launches: Launches | None,
+    ) -> None:
         """Replace a row."""
         self._nodes.append(node)
         self._services.append(service)
+        self._launches.append(launches)
 
     def write(self, table: HostTable) -> None:
         if self.deleted:
@@ -326,7 +362,7 @@ class _TableChanges:
         if self._nodes:
             of_nodes = zip(*map(_values_of_node, self._nodes), strict=True)
             of_services = zip(*map(_values_of_service, self._services), strict=True)
-            values = (*of_nodes, *of_services)
+            values = (*of_nodes, *of_services, self._launches)
             table.put_columns(dict(zip(_COLUMNS, values, strict=True)))
         if self.columns:
             unknown = table.change_many(self.columns)
@@ -342,9 +378,7 @@ def _shown_values(table: HostTable, node_uuid: str) -> Mapping[str, Any] | None:
     return {name: getattr(record, name) for name in _OF_NODE}
 
 
-def _difference(
-    before: ComputeService, now: ComputeService
-) -> dict[str, bool | float | int]:
+def _difference(before: ComputeService, now: ComputeService) -> dict[str, Any]:
     """Return the new values of the columns that changed."""
     values = (_values_of_service(now), _values_of_service(before))
     columns = zip(SERVICE_COLUMNS, *values, strict=True)

@@ -82,11 +82,15 @@ class CellDatabase(PolledDatabase):
         lock: threading.RLock,
         clock: Callable[[], float],
         heartbeats: Callable[[], CellHeartbeats | None],
+        *,
+        with_launches: bool,
     ) -> None:
         what = f"cell {mapping.name} ({mapping.uuid})" if mapping.name else mapping.uuid
         super().__init__(what, lambda: connect(mapping.connection), lock, clock)
         self.mapping = mapping
         self.ratios = ratios
+        #: Whether launch times of instances are read.
+        self.with_launches = with_launches
         self._make_heartbeats = heartbeats
         #: When all rows were last compared; None: never.
         self.compared_at: float | None = None
@@ -98,7 +102,9 @@ class CellDatabase(PolledDatabase):
 
     def reset(self) -> None:
         """Replace the readers, so that the next attempt reads everything."""
-        self.reader = CellReader(self.mapping.uuid, self.ratios)
+        self.reader = CellReader(
+            self.mapping.uuid, self.ratios, with_launches=self.with_launches
+        )
         self.images = ImagePropertiesReader()
         self.heartbeats = self._make_heartbeats()
 
@@ -185,6 +191,7 @@ class PolledDatabases:
             cells = list(self._cells.values())
             for cell in cells:
                 cell.ratios = Ratios.of(conf)
+                cell.with_launches = bool(conf.filter_scheduler.lifetime_model)
                 if cell.attempt is None:
                     cell.reset()
         self._read(table, cells, timeout_s, is_forced=True)
@@ -361,6 +368,7 @@ class PolledDatabases:
                     self.lock,
                     self._clock,
                     self._cell_heartbeats,
+                    with_launches=bool(self._conf().filter_scheduler.lifetime_model),
                 )
                 # The cell's hosts stay in the table until the new database is read.
                 if previous is not None:

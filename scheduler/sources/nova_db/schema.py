@@ -197,6 +197,8 @@ instances = sa.Table(
     sa.Column("memory_mb", sa.Integer),
     sa.Column("root_gb", sa.Integer),
     sa.Column("ephemeral_gb", sa.Integer),
+    sa.Column("project_id", sa.String(255)),
+    sa.Column("image_ref", sa.String(255)),
     sa.Index("instances_updated_at_idx", "updated_at"),
     sa.Index("instances_host_node_deleted_idx", "host", "node", "deleted"),
 )

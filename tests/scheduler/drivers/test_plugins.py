@@ -40,6 +40,7 @@ ALL_WEIGHERS = [
     "HypervisorVersionWeigher",
     "ImagePropertiesWeigher",
     "IoOpsWeigher",
+    "LifetimeWeigher",
     "LocalityWeigher",
     "MetricsWeigher",
     "NumInstancesWeigher",

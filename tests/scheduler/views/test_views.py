@@ -76,7 +76,7 @@ def _table() -> HostTable:
             ),
         ),
         host(host="b", last_seen_up=NOW - 5, cpu_info=None, disabled=True),
-        host(host="c", cpu_allocation_ratio=0.1),
+        host(host="c", cpu_allocation_ratio=0.1, launches=((5, "p", 1, 512, ""),)),
         aggregates=[
             HostAggregate(3, instance_uuid("x"), "fast", frozenset("ab"), {"k": "v"})
         ],
