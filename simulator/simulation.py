@@ -219,10 +219,11 @@ def _defragment(
     cloud: SimulatedCloud,
     n_placed: int,
     n_new: int,
+    n_moved: int,
     every: int | None,
     max_moves: int | None,
 ) -> tuple[int, int]:
-    """Empty hosts if the newest of all instances complete the next `every`.
+    """Empty hosts if the newest of all placed instances complete the next `every`.
 
     Returns
     -------
@@ -230,7 +231,8 @@ def _defragment(
     """
     if not every or n_placed % every >= n_new:
         return 0, 0
-    return cloud.defragment(max_moves or max(1, every // 100))
+    allowed = n_placed // every * (max_moves or max(1, every // 100)) - n_moved
+    return cloud.defragment(allowed) if allowed > 0 else (0, 0)
 
 
 def simulate(  # noqa: PLR0913 - most by name
@@ -261,7 +263,8 @@ def simulate(  # noqa: PLR0913 - most by name
         After each so many instances that were placed, the moves are done that empty the
         most hosts.
     max_moves : int, optional
-        At most so many each time; by default one for each 100 instances.
+        At most so many each time, and those that earlier times did not need; by default
+        one for each 100 instances.
     progress : callable, optional
         Takes the number of instances that were requested since its last call.
 
@@ -338,7 +341,7 @@ def simulate(  # noqa: PLR0913 - most by name
                 heapq.heappush(ends, (built_s, _BUILT, uuid))
             n_placed += len(uuids)
             n_moves, memory_mb = _defragment(
-                cloud, n_placed, len(uuids), defragment_every, max_moves
+                cloud, n_placed, len(uuids), result.n_moves, defragment_every, max_moves
             )
             result.n_moves += n_moves
             result.moved_gib += memory_mb / trace.units.memory_per_gib

@@ -63,7 +63,8 @@ _TABLE_FLAVORS: Final = 5
 )  # fmt: skip
 @click.option(
     "--max-moves", type=click.IntRange(1), metavar="M",
-    help="With --defragment-every: at most M moves each time, by default N / 100.",
+    help="With --defragment-every: at most M moves each time, by default N / 100, and "
+    "those that were allowed earlier and not needed.",
 )  # fmt: skip
 @click.option(
     "--html", "folder", type=click.Path(path_type=Path), metavar="DIRECTORY",
