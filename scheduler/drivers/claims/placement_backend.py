@@ -145,9 +145,7 @@ class PlacementBackend:
                 else:
                     self._claimed.update(answer.claims)
                     for uuid, claimed in answer.claims.items():
-                        parts.journal.record_grant(
-                            self._entries[uuid], claimed.generation
-                        )
+                        parts.journal.record_grant(self._entries[uuid], claimed)
                     counted = parts.candidates.count_claim(
                         requests.values(), began=began
                     )

@@ -226,15 +226,17 @@ class Journal:
         entry.written_generation = generation + 1
         self.write([entry])
 
-    def record_grant(self, entry: JournalEntry, generation: int | None) -> None:
+    def record_grant(self, entry: JournalEntry, claim: Claim) -> None:
         """Record that Placement has granted a claim."""
-        entry.granted_generation = generation
+        entry.granted_generation = claim.generation
+        entry.is_in_flight = claim.is_in_flight
         self.write([entry])
 
     def record_release(self, entry: JournalEntry) -> None:
         """Record a release: the consumer may belong to another request after it."""
         if entry.granted_generation is not None:
-            self.record_grant(entry, None)
+            entry.granted_generation = None
+            self.write([entry])
 
     def record_suspicion(self, entry: JournalEntry) -> None:
         """Record that no evidence shows whether an allocation is in use."""
@@ -284,7 +286,7 @@ class Journal:
             is_ours,
             entry.named_generation,
             entry.written_generation,
-            is_in_flight=not is_ours or entry.is_watched,
+            is_in_flight=not is_ours or entry.is_watched or entry.is_in_flight,
         )
         return Orphan(
             claim or recorded,

@@ -41,6 +41,9 @@ class JournalEntry:
         Whether the claim is reported as a suspected orphan.
     is_watched : bool
         Whether only a late write of the claim remains to be watched for; see `Orphan`.
+    is_in_flight : bool
+        Whether a write of the claim got no answer before Placement granted it, and may
+        still arrive.
     """
 
     number: int
@@ -54,6 +57,7 @@ class JournalEntry:
     boot_id: str = ""
     is_suspected: bool = False
     is_watched: bool = False
+    is_in_flight: bool = False
 
     def survive(self, boot_id: str) -> None:
         """Keep what is certain after the entry's process has ended.
@@ -101,6 +105,8 @@ class JournalEntry:
             fields["suspected"] = True
         if self.is_watched:
             fields["watched"] = True
+        if self.is_in_flight:
+            fields["in_flight"] = True
         if self.before is not None:
             fields["before"] = dataclasses.asdict(self.before)
         return _line(fields)
@@ -125,6 +131,7 @@ class _ClaimLine(msgspec.Struct):
     granted: int | None = None
     suspected: bool = False
     watched: bool = False
+    in_flight: bool = False
     before: ConsumerAllocations | None = None
 
 
@@ -182,6 +189,7 @@ def _entry_of(line: _ClaimLine) -> JournalEntry:
         granted_generation=line.granted,
         is_suspected=line.suspected,
         is_watched=line.watched,
+        is_in_flight=line.in_flight,
         before=line.before,
         boot_id=line.boot,
     )

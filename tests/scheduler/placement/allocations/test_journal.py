@@ -83,7 +83,7 @@ class Process:
             self.client, consumer, request, before_write=before_write, **more
         )
         if is_answered:
-            self.journal.record_grant(note, answer.claims[consumer].generation)
+            self.journal.record_grant(note, answer.claims[consumer])
 
     @property
     def path(self) -> Path:
@@ -313,6 +313,25 @@ def test_claim_that_is_returned_in_process_stays_and_one_of_a_failure_goes(
     assert not _files(tmp_path)
 
 
+def test_late_write_of_a_granted_claim_is_refused_after_a_kill(
+    placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    consumer, request = _consumer(), request_of(HOST)
+    killed = Process(placement, tmp_path)
+    note = killed.journal.record({consumer: request}, OWNER)[consumer]
+    granted = claim_one(killed.client, consumer, request).claims[consumer]
+    killed.journal.record_grant(note, replace(granted, is_in_flight=True))
+    killed.kill()
+    after = Process(placement, tmp_path)
+    wait_until(lambda: not len(after.orphans))
+    body = {"allocations": request["allocations"], **OWNER, "consumer_generation": None}
+    late = after.client.put_allocations(consumer, body)
+    after.orphans.stop()
+    after.journal.close()
+    assert late.is_consumer_conflict, late
+    assert not after.held(consumer)
+
+
 def test_grant_is_forgotten_once_it_is_released_with_a_write_still_late(
     placement: EmbeddedPlacementFixture, tmp_path: Path
 ) -> None:
@@ -320,7 +339,7 @@ def test_grant_is_forgotten_once_it_is_released_with_a_write_still_late(
     killed = Process(placement, tmp_path)
     note = killed.journal.record({consumer: request}, OWNER)[consumer]
     granted = claim_one(killed.client, consumer, request).claims[consumer]
-    killed.journal.record_grant(note, granted.generation)
+    killed.journal.record_grant(note, granted)
     killed.journal.hand_to_orphans(note, replace(granted, is_in_flight=True))
     wait_until(lambda: not killed.held(consumer))
     wait_until(lambda: b"granted" not in killed.path.read_bytes().splitlines()[-1])
@@ -607,7 +626,7 @@ def test_file_truncated_anywhere_keeps_its_open_entries(
         elif end == "rewritten":
             journal.record_rewrite(note, 3)
         elif end == "granted":
-            journal.record_grant(note, 5)
+            journal.record_grant(note, Claim(request_of(HOST), generation=5))
         elif end == "watched":
             late = Claim(
                 request_of(HOST), generation=3, is_ours=True, is_in_flight=True
