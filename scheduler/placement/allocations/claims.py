@@ -118,6 +118,27 @@ class Claim:
         first_generation = (self.named_generation or 0) + 1
         return self.generation or self.written_generation or first_generation
 
+    def after_removal(self, held: ConsumerAllocations) -> Claim | None:
+        """Return the claim as it is held if a part of `before` was removed since.
+
+        A conductor removes the evacuated host and keeps what was added. None: the
+        consumer does not hold the claim, or nothing of `before`.
+        """
+        added = self.request["allocations"].keys()
+        kept = {p: r for p, r in held.resources.items() if p not in added}
+        if self.before is None or not kept:
+            return None
+        if any(self.before.resources.get(p) != r for p, r in kept.items()):
+            return None
+        claim = replace(
+            self,
+            before=replace(held, resources=kept),
+            generation=None,
+            is_ours=False,
+            written_generation=held.consumer_generation,
+        )
+        return claim if held.matches(claim.combined_request) else None
+
     def is_still_ours(self, generation: int) -> bool:
         """Return whether no other request can have answered the claim since.
 
@@ -221,7 +242,11 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         raise
     except AllocationUpdateFailed as e:
         # The allocations of other requests are not ours to resolve.
-        e.unresolved = plan.unanswered_claims(rewrite)
+        e.unresolved = plan.unanswered_claims(rewrite) | {
+            uuid: claimed
+            for uuid, claimed in plan.in_doubt(rewrite).items()
+            if uuid in plan.before
+        }
         raise
     n_writes, last_answer = rewrite.n_writes, rewrite.answer
     if not last_answer.is_done:

@@ -383,7 +383,10 @@ class Orphans:
         if orphan.is_watched:
             return self._watch(uuid, orphan, held)
         if not held.matches(orphan.claim.combined_request):
-            return self._finish_released(uuid, orphan, held)
+            remaining = orphan.claim.after_removal(held)
+            if remaining is None:
+                return self._finish_released(uuid, orphan, held)
+            orphan.claim = remaining
         generation = held.consumer_generation or 0
         # A request that has taken the claim over since may have answered it.
         is_ours = orphan.claim.is_ours and orphan.claim.is_still_ours(generation)

@@ -521,6 +521,26 @@ def test_evacuation_in_doubt_is_settled_by_where_the_instance_is(
     assert (_held(placement, consumer) == source) is is_released
 
 
+@pytest.mark.parametrize("state", InstanceState, ids=lambda state: state.name)
+def test_what_was_added_is_released_after_the_evacuated_host_was_removed(
+    placement: EmbeddedPlacementFixture, watched: Watched, state: InstanceState
+) -> None:
+    consumer, _ = _claimed(placement, OTHER)
+    source = _held(placement, consumer)
+    answer = claim_one(
+        placement.client, consumer, request_of(HOST), evacuated_from={OTHER}
+    )
+    claimed = answer.claims[consumer]
+    assert claimed.before is not None
+    # When HOST was added, the instance held a third host, which a conductor removed.
+    before = replace(claimed.before, resources={**source, _consumer(): {"VCPU": 1}})
+    watched.add(consumer, replace(claimed, before=before))
+    watched.state = state
+    watched.run_for(TIMEOUT_S - 1)
+    is_released = state in NOT_IN_USE
+    assert (_held(placement, consumer) == source) is is_released
+
+
 def test_advice_for_an_evacuation_keeps_the_allocation_on_the_source(
     placement: EmbeddedPlacementFixture,
     watched: Watched,
