@@ -211,6 +211,41 @@ MUTATIONS: Final = (
         "if self._may_keep(assignment):",
         "if True:",
     ),
+    Mutation(
+        "places-not-checked-after-the-claim",
+        "rules about places hold after concurrent claims",
+        f"{_CLAIMS}.levels",
+        "        if not self._unreported:\n            return None\n        uuid",
+        "        if True:\n            return None\n        uuid",
+    ),
+    Mutation(
+        "late-writes-of-grants-forgotten",
+        "a record says that a write of a granted claim may arrive late",
+        f"{_ALLOCATIONS}.journal",
+        "entry.is_watched or entry.is_in_flight,",
+        "entry.is_watched,",
+    ),
+    Mutation(
+        "rest-of-an-evacuation-forgotten",
+        "a claim is released although the evacuated host was removed since",
+        f"{_ALLOCATIONS}.orphans",
+        "remaining = orphan.claim.after_removal(held)",
+        "remaining = None",
+    ),
+    Mutation(
+        "evacuated-host-released",
+        "the release of a claim keeps what the instance held before it",
+        f"{_ALLOCATIONS}.claims",
+        "return (self.before or NOTHING).request",
+        "return NOTHING.request",
+    ),
+    Mutation(
+        "moved-instance-holds-nothing-else",
+        "the claim for an evacuation is added to what the instance holds",
+        f"{_ALLOCATIONS}.claims",
+        "DesiredAllocations(combine_allocations(consumer, request), self.owner)",
+        "DesiredAllocations(request, self.owner)",
+    ),
 )
 
 

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Instances that move: migrations, resizes, evacuations and rebuilds."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from moorage.conductor import (
+    confirm,
+    remove_provider_tree,
+    replace_with_migration,
+    revert,
+)
+from moorage.objects import Destination
+from moorage.scheduler.errors import SchedulerError
+
+from ..fixtures.virtual_time import VirtualTime
+from .events import EventLog, Kind
+from .nova import Instance, Nova
+
+#: Longest time until a migration is confirmed or reverted, seconds.
+_DECIDED_S: Final = 30.0
+#: Numbers of attempts, and seconds that a conductor waits for an answer.
+_ATTEMPTS: Final = (1, 2)
+_TIMEOUTS_S: Final = (1.0, 4.0, 30.0)
+
+
+class Moves:
+    """A conductor that moves instances; each move runs in a thread of its own.
+
+    Attributes
+    ----------
+    migrations : dict
+        What each migration holds, by UUID.
+    """
+
+    def __init__(
+        self,
+        nova: Nova,
+        virtual: VirtualTime,
+        rng: random.Random,
+        log: EventLog,
+    ) -> None:
+        self.migrations: dict[str, Mapping[str, Mapping[str, int]]] = {}
+        self._nova = nova
+        self._virtual = virtual
+        self._rng = rng
+        self._log = log
+
+    def migrate(self) -> None:
+        """Migrate or resize an instance, and confirm or revert that later."""
+        if (instance := self._choose()) is None:
+            return
+        kind = self._rng.choice(["live migration", "migration", "resize"])
+        self._log.add(f"begins the {kind} of {instance.name}")
+        with self._nova.closed(instance.group):
+            instance.is_moving = instance.has_moved = True
+            self._migrate(instance, kind)
+            instance.is_moving = False
+
+    def _migrate(self, instance: Instance, kind: str) -> None:
+        assert instance.held is not None
+        source, source_host, n_vcpus = instance.held, instance.host, instance.n_vcpus
+        migration = str(UUID(int=self._rng.getrandbits(128), version=4))
+        self._log.name(migration, f"migration-of-{instance.name}")
+        self._nova.insist(replace_with_migration, instance.uuid, migration)
+        self.migrations[migration], instance.held = source, None
+        changes: dict[str, Any] = {}
+        if kind == "resize":
+            instance.n_vcpus = changes["vcpus"] = self._rng.choice([1, 2, 3])
+        if kind == "live migration" or self._rng.random() < 0.5:
+            changes["ignore_hosts"] = [source_host]
+        is_placed = self._place(instance, changes)
+        if is_placed:
+            self._log.n_of[Kind.MIGRATED] += 1
+            self._virtual.sleep(self._rng.uniform(0, _DECIDED_S))
+        if is_placed and self._rng.random() < 0.6:
+            confirm(self._nova.conductor, migration)
+            self._log.add(f"confirms that of {instance.name}", Kind.CONFIRMED)
+        else:
+            self._log.add(f"reverts that of {instance.name}", Kind.REVERTED)
+            self._nova.insist(revert, instance.uuid, migration, source=source)
+            instance.held, instance.host, instance.n_vcpus = (
+                source,
+                source_host,
+                n_vcpus,
+            )
+        del self.migrations[migration]
+        self._nova.cloud.report()
+
+    def evacuate(self) -> None:
+        """Have a host be down, evacuate what is on it, and have it be up again."""
+        if (host := self._nova.cloud.fail()) is None:
+            return
+        evacuated = []
+        for instance in self._nova.accepted:
+            if instance.host == host.record.host and self._may_move(instance):
+                evacuated.append(instance)
+                instance.is_moving = instance.has_moved = True
+        tasks = [
+            self._virtual.spawn(lambda i=each: self._evacuate(i), name="evacuation")  # type: ignore[misc]
+            for each in evacuated
+        ]
+        for task in tasks:
+            task.join()
+        self._virtual.sleep(self._rng.uniform(0, _DECIDED_S))
+        self._nova.cloud.recover(host)
+        for instance in evacuated:
+            uuid = host.record.uuid
+            if instance.held is not None and len(instance.held) > 1:
+                self._nova.insist(remove_provider_tree, instance.uuid, uuid)
+                instance.held = {u: r for u, r in instance.held.items() if u != uuid}
+            instance.is_moving = False
+            if instance.group is not None:
+                instance.group.is_closed = False
+
+    def _evacuate(self, instance: Instance) -> None:
+        if instance.group is not None:
+            while not self._nova.is_idle(instance.group):
+                self._virtual.sleep(1)
+            instance.group.is_closed = True
+        source = instance.held
+        changes = {"ignore_hosts": [instance.host]}
+        self._log.add(f"evacuates {instance.name} from {instance.host}")
+        if self._place(instance, changes, beside=source):
+            self._log.n_of[Kind.EVACUATED] += 1
+            self._nova.cloud.report()
+        else:
+            self._nova.remove_others(instance)
+
+    def rebuild(self) -> None:
+        """Ask whether an instance can be rebuilt on its host: nothing is claimed."""
+        if (instance := self._choose()) is None:
+            return
+        host = instance.host
+        instance.is_moving = True
+        reply = self._ask(
+            instance,
+            {
+                "scheduler_hints": {"_nova_check_type": ["rebuild"]},
+                "requested_destination": Destination(host=host, node=host),
+            },
+        )
+        instance.is_open = instance.is_moving = False
+        if reply is None or isinstance(reply, SchedulerError):
+            return
+        self._log.add(f"rebuilds {instance.name}", Kind.REBUILT)
+        [[selection, *_]] = reply
+        answered = selection.service_host, json.loads(selection.allocation_request)
+        if answered != (host, None):
+            text = f"{instance.name} was to be rebuilt on {host}: {answered}"
+            self._nova.wrong.append(text)
+
+    def _choose(self) -> Instance | None:
+        found = [
+            each
+            for each in self._nova.accepted
+            if self._may_move(each) and self._nova.is_idle(each.group)
+        ]
+        return self._rng.choice(found) if found else None
+
+    def _may_move(self, instance: Instance) -> bool:
+        return (
+            self._nova.may_leave(instance)
+            and not instance.is_open
+            and instance.held is not None
+            and len(instance.held) == 1
+            and self._virtual.monotonic() >= instance.built_at
+        )
+
+    def _place(
+        self,
+        instance: Instance,
+        changes: Mapping[str, Any],
+        *,
+        beside: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> bool:
+        """Have an instance get a host; return whether it got one."""
+        asked_at = self._virtual.monotonic()
+        reply = self._ask(instance, changes)
+        if reply is None or isinstance(reply, SchedulerError):
+            self._log.add(f"has no host for {instance.name}")
+            instance.is_open = False
+            return False
+        self._nova.accept(instance, reply[0][0], asked_at, beside=beside)
+        return True
+
+    def _ask(self, instance: Instance, changes: Mapping[str, Any]) -> Any:
+        make_spec: Callable[[], Any] = self._nova.spec_of([instance], **changes)
+        return self._nova.ask(
+            [instance],
+            make_spec,
+            n_attempts=self._rng.choice(_ATTEMPTS),
+            timeout_s=self._rng.choice(_TIMEOUTS_S),
+        )
