@@ -229,8 +229,10 @@ MUTATIONS: Final = (
         "rest-of-an-evacuation-forgotten",
         "a claim is released although the evacuated host was removed since",
         f"{_ALLOCATIONS}.orphans",
-        "remaining = orphan.claim.after_removal(held)",
-        "remaining = None",
+        "claim = orphan.claim.as_held(held)",
+        "claim = (\n            orphan.claim\n"
+        "            if held.matches(orphan.claim.combined_request)\n"
+        "            else None\n        )",
     ),
     Mutation(
         "evacuated-host-released",

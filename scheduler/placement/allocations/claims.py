@@ -118,21 +118,24 @@ class Claim:
         first_generation = (self.named_generation or 0) + 1
         return self.generation or self.written_generation or first_generation
 
-    def after_removal(self, held: ConsumerAllocations) -> Claim | None:
-        """Return the claim as it is held if a part of `before` was removed since.
+    def as_held(self, held: ConsumerAllocations) -> Claim | None:
+        """Return the claim with that part of `before` that the consumer still holds.
 
-        A conductor removes the evacuated host and keeps what was added. None: the
-        consumer does not hold the claim, or nothing of `before`.
+        A conductor removes the evacuated host and keeps what was added. A late write
+        may name the claim alone, if it was sent before the consumer was read. None: the
+        consumer does not hold the claim.
         """
+        if held.matches(self.combined_request):
+            return self
         added = self.request["allocations"].keys()
         kept = {p: r for p, r in held.resources.items() if p not in added}
-        if self.before is None or not kept:
-            return None
-        if any(self.before.resources.get(p) != r for p, r in kept.items()):
+        if self.before is None or any(
+            self.before.resources.get(p) != r for p, r in kept.items()
+        ):
             return None
         claim = replace(
             self,
-            before=replace(held, resources=kept),
+            before=replace(held, resources=kept) if kept else None,
             generation=None,
             is_ours=False,
             written_generation=held.consumer_generation,

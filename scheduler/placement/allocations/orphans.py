@@ -380,16 +380,14 @@ class Orphans:
     def _can_resolve(self, uuid: str, orphan: Orphan, *, has_new_request: bool) -> bool:
         """Take an orphan's next step; return whether nothing remains to be done."""
         held = self._client.allocations(uuid)
+        claim = orphan.claim.as_held(held)
         if orphan.is_watched:
-            return self._watch(uuid, orphan, held)
-        if not held.matches(orphan.claim.combined_request):
-            remaining = orphan.claim.after_removal(held)
-            if remaining is None:
-                return self._finish_released(uuid, orphan, held)
-            orphan.claim = remaining
+            return self._watch(uuid, orphan, held, claim)
+        if claim is None:
+            return self._finish_released(uuid, orphan, held)
         generation = held.consumer_generation or 0
         # A request that has taken the claim over since may have answered it.
-        is_ours = orphan.claim.is_ours and orphan.claim.is_still_ours(generation)
+        is_ours = claim.is_ours and claim.is_still_ours(generation)
         if not (is_ours and has_new_request):
             # Generations restart with a new consumer: even a claim that was granted to
             # us may be a later request's by now.
@@ -400,9 +398,9 @@ class Orphans:
             if not is_ours and state not in _NOT_IN_USE:
                 self._suspect_if_overdue(uuid, orphan)
                 return False
-        is_released = self._release(uuid, orphan, generation)
+        is_released = self._release(uuid, orphan, claim, generation)
         held = self._client.allocations(uuid)
-        if not is_released and held.matches(orphan.claim.combined_request):
+        if not is_released and held.matches(claim.combined_request):
             # Another request took the claim over first: a release needs evidence now.
             orphan.claim = dataclasses.replace(orphan.claim, is_ours=False)
             return False
@@ -420,13 +418,15 @@ class Orphans:
         if is_unresolved:
             orphan.on_resolved()
 
-    def _release(self, uuid: str, orphan: Orphan, generation: int) -> bool:
+    def _release(
+        self, uuid: str, orphan: Orphan, claim: Claim, generation: int
+    ) -> bool:
         """Release a claim, unless the consumer was written after that generation.
 
         Return whether it was held and is released.
         """
         claim = dataclasses.replace(
-            orphan.claim, generation=max(generation, orphan.claim.max_generation)
+            claim, generation=max(generation, claim.max_generation)
         )
         was_held = release(
             self._client,
@@ -482,14 +482,26 @@ class Orphans:
             orphan.is_watched = True
         return self._is_late_write_over(orphan)
 
-    def _watch(self, uuid: str, orphan: Orphan, held: ConsumerAllocations) -> bool:
-        """Return whether no late write can take effect any more."""
-        claim, generation = orphan.claim, held.consumer_generation or 0
-        newest = claim.late_write_generation + 1
-        may_be_late = generation <= newest and generation != claim.generation
-        if may_be_late and held.matches(claim.combined_request):
+    def _watch(
+        self,
+        uuid: str,
+        orphan: Orphan,
+        held: ConsumerAllocations,
+        claim: Claim | None,
+    ) -> bool:
+        """Return whether no late write can take effect any more.
+
+        Parameters
+        ----------
+        claim : Claim or None
+            The claim as the consumer holds it; None: it does not.
+        """
+        generation = held.consumer_generation or 0
+        newest = orphan.claim.late_write_generation + 1
+        may_be_late = generation <= newest and generation != orphan.claim.generation
+        if may_be_late and claim is not None:
             if self._location(uuid, orphan).state is InstanceState.GONE:
-                self._release(uuid, orphan, generation)
+                self._release(uuid, orphan, claim, generation)
             return self._is_late_write_over(orphan)
         if generation < newest:
             self._refuse_late(uuid, orphan, held)

@@ -23,6 +23,7 @@ from moorage.scheduler.placement.allocations.limits import (
     MAX_WRITES,
 )
 from moorage.scheduler.placement.allocations.orphans import Orphan, Orphans
+from moorage.scheduler.placement.answers import ConsumerAllocations
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.health import PlacementHealth
 
@@ -539,6 +540,22 @@ def test_what_was_added_is_released_after_the_evacuated_host_was_removed(
     watched.run_for(TIMEOUT_S - 1)
     is_released = state in NOT_IN_USE
     assert (_held(placement, consumer) == source) is is_released
+
+
+def test_late_write_that_names_no_evacuated_host_is_released(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    """It was sent before it was known what the instance held, and arrives after it."""
+    consumer, late = _claimed(placement, HOST)
+    before = ConsumerAllocations({OTHER: {"VCPU": 1}}, 1, **OWNER)
+    watched.state = InstanceState.GONE
+    watched.add(
+        consumer,
+        replace(_doubted(late), before=before, is_in_flight=True),
+        is_watched=True,
+    )
+    watched.run_for(TIMEOUT_S)
+    assert not _held(placement, consumer)
 
 
 def test_advice_for_an_evacuation_keeps_the_allocation_on_the_source(
