@@ -132,15 +132,17 @@ class _Log(logging.Handler):
 
     @contextlib.contextmanager
     def attached(self) -> Iterator[None]:
-        """Raise the first failure of the block."""
+        """Raise the first failure of the block; its lines go nowhere else."""
         logger = logging.getLogger("moorage")
         level = logger.level
         logger.addHandler(self)
         logger.setLevel(logging.INFO)
+        logger.propagate = False  # a report of pytest cannot hold each damaged text
         self._failures.clear()
         try:
             yield
         finally:
+            logger.propagate = True
             logger.setLevel(level)
             logger.removeHandler(self)
         if self._failures:
