@@ -18,7 +18,7 @@ from ..fixtures.nova_rows import THEN
 from ..fixtures.tcp_proxy import TcpProxy
 from .compared import conf_of
 
-CELL_TIMEOUT_S = 1.0
+CELL_TIMEOUT_S = 2.0
 CELL_GRACE_S = 600.0
 
 _PATIENCE_S = 60.0
