@@ -131,11 +131,8 @@ class Selector:
         PlacementError
             Placement failed.
         """
-        parts, caller, uuids = (
-            self.parts,
-            Caller.of(context),
-            tuple(instance_uuids or ()),
-        )
+        parts, caller = self.parts, Caller.of(context)
+        uuids = tuple(instance_uuids or ())
         attributes: dict[str, tracing.AttributeValue] = {
             "openstack.request_id": caller.request_id or "",
             "openstack.project_id": caller.project_id or "",
