@@ -6,9 +6,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import select
 import signal
+import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -319,10 +320,18 @@ def _placement(conf: cfg.ConfigOpts) -> PlacementClient | None:
 
 
 class _AgentSignals:
-    """Receives signals, and wakes the main thread."""
+    """Receives signals, and wakes the main thread.
+
+    A handler may interrupt this thread anywhere, also while it holds the lock of a
+    `threading.Event`: setting the event would then wait for ever. So the interpreter
+    itself writes each signal to a socket, and the thread waits for that.
+    """
 
     def __init__(self) -> None:
-        self._wake = threading.Event()
+        self._woken, self._wakeup = socket.socketpair()
+        self._woken.setblocking(False)
+        self._wakeup.setblocking(False)
+        signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
         self.is_stopping = False
         self._is_reloading = False
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -331,15 +340,13 @@ class _AgentSignals:
 
     def _stop(self, _number: int, _frame: object) -> None:
         self.is_stopping = True
-        self._wake.set()
 
     def _reload(self, _number: int, _frame: object) -> None:
         self._is_reloading = True
-        self._wake.set()
 
     def wait_for_reload(self, timeout_s: float) -> bool:
         """Wait for a signal, up to a timeout; return whether to reload."""
-        self._wake.wait(timeout_s)
-        self._wake.clear()
+        if select.select([self._woken], [], [], timeout_s)[0]:
+            self._woken.recv(4096)
         is_reloading, self._is_reloading = self._is_reloading, False
         return is_reloading and not self.is_stopping

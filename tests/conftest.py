@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -55,6 +56,11 @@ __all__ = [
 
 register_profiles()
 reuse_aliases()
+
+# A shell starts jobs in the background with SIGINT ignored, and processes inherit that:
+# commands that tests interrupt would never end.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # oslo.config reads it in this process and in those that tests start: decisions of tests
 # do not belong into the store of this machine.

@@ -71,6 +71,13 @@ def test_agent_without_a_broker_goes_on_and_can_be_stopped(tmp_path: Path) -> No
         assert agent.stop() == 0
 
 
+def test_signals_at_any_moment_do_not_hang_it(tmp_path: Path) -> None:
+    with AgentProcess(_config(tmp_path, "fake://")) as agent:
+        for _ in range(5_000):
+            agent.reload()
+        assert agent.stop() == 0
+
+
 def _config(folder: Path, transport_url: str) -> Path:
     file = folder / "agent.conf"
     file.write_text(

@@ -43,7 +43,8 @@ def _on_terminal(n_columns: int, url: str, *args: str, until: str = "") -> str:
                     process.send_signal(signal.SIGINT)
         except OSError:  # Linux: all writers have closed the terminal
             pass
-        os.close(leader)
+        finally:
+            os.close(leader)
     assert process.returncode == 0, printed
     return printed.decode()
 
