@@ -31,7 +31,7 @@ _SCROLLED: Final = (120, 160, 240, _WIDTH)
 
 def json_option(command: Callable[..., None]) -> Callable[..., None]:
     """Add the option --json to a command."""
-    text = "Print the API's answer as JSON."
+    text = "Print the answer as JSON."
     return click.option("--json", "as_json", is_flag=True, help=text)(command)
 
 

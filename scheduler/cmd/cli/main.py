@@ -109,7 +109,7 @@ def cli(
     explain` shows which step left no host, and `moorage why-not` shows every reason why
     a certain host was not possible.
 
-    The commands ask the API of moorage-api.
+    The commands ask the API of moorage-api, unless their help says otherwise.
     """
     context.obj = CommandSession(url, token_file, config_files, snapshot)
 

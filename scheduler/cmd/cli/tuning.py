@@ -54,7 +54,8 @@ _N_FLAVORS: Final = 24
 @click.option(
     "--option", "searched", metavar="GROUP.OPTION=LOW..HIGH", multiple=True,
     help="Search these values of an option, or VALUE|VALUE…; may be repeated. By "
-    "default, the multipliers of CPUs, memory, I/O operations and fragmentation.",
+    "default, the multipliers of CPUs, memory, I/O operations, fragmentation and, if "
+    "instances have disks, disk.",
 )  # fmt: skip
 @click.option(
     "--trials", "n_trials", type=click.IntRange(1), default=60, show_default=True,
