@@ -76,7 +76,7 @@ def _row(column: Column) -> tuple[str, ...]:
         ("kafka", column.is_reported),
         ("file", column.is_file_key),
     )
-    by = ", ".join(f"``{name}``" for name, is_by in sources if is_by) or "neither"
+    by = ", ".join(f"``{name}``" for name, is_by in sources if is_by) or "none of these"
     name = f"``{column.name}``"
     return name, f"{column.kind.name}{unit}", default, column.description, by
 
