@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import shutil
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from oslo_service import backend
+from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 from rich.console import Console
 
@@ -58,6 +60,10 @@ def _pages(url: str) -> Iterator[tuple[str, str, int]]:
     """Yield the name, the path and the height of each picture."""
     from requests import get
 
+    # The first page does not wait for figures whose first computation takes seconds.
+    get(f"{url}/capacity", timeout=60)
+    get(url, timeout=60)
+
     def ids(failed: str) -> list[str]:
         query = {"failed": failed, "limit": 60}
         found = get(f"{url}/v1/decisions", query, timeout=30).json()["decisions"]
@@ -66,11 +72,11 @@ def _pages(url: str) -> Iterator[tuple[str, str, int]]:
 
     rng = random.Random(1)
     refused = rng.choice(ids("true"))
-    yield "cloud", "/", 1010
+    yield "cloud", "/", 1130
     yield "decision", f"/decisions/{ids('false')[0]}", 1010
-    yield "refusal", f"/decisions/{refused}", 560
-    yield "closest", f"/closest?request={refused}", 480
-    yield "capacity", "/capacity", 560
+    yield "refusal", f"/decisions/{refused}", 810
+    yield "closest", f"/closest?request={refused}", 680
+    yield "capacity", "/capacity", 960
     yield "plan", "/plans/drain?place=rack%3Da1&parallel=4", 1010
 
 
@@ -81,7 +87,13 @@ def _take(browser: Browser, url: str, path: Path, height: int) -> None:
             viewport={"width": _WIDTH, "height": height},
         )
         page.goto(url)
-        page.screenshot(path=f"{path}-{scheme}.png")
+        picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+        # A palette looks the same, with half of the bytes. This method keeps colors of
+        # few pixels, such as that of one host that is down.
+        palette = picture.quantize(
+            method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+        )
+        palette.save(f"{path}-{scheme}.png", optimize=True)
         page.close()
 
 
