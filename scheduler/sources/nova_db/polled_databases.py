@@ -192,8 +192,7 @@ class PolledDatabases:
             for cell in cells:
                 cell.ratios = Ratios.of(conf)
                 cell.with_launches = bool(conf.filter_scheduler.lifetime_model)
-                if cell.attempt is None:
-                    cell.reset()
+                cell.reset()  # a running attempt ends with the readers that it has
         self._read(table, cells, timeout_s, is_forced=True)
         self._drop_unavailable_cells(table)
 

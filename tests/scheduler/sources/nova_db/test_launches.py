@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from oslo_config import cfg
 
 from moorage.scheduler.hosts import Consumption, HostTable, Launch, Launches
@@ -96,8 +98,7 @@ def test_launches_follow_the_instances(cloud: Cloud) -> None:
     cloud.nova.change("a", updated_at=us(30), vcpus_used=7)
     cloud.poll()
     rows = cloud.table.batch()
-    used = dict(zip(rows.host.tolist(), rows.vcpus_used.tolist(), strict=True))
-    assert used == {"a": 7, "b": 2}
+    assert dict(zip(rows.host, rows.vcpus_used, strict=True)) == {"a": 7, "b": 2}
     assert cloud.launches == {"a": rebuilt[1:], "b": rebuilt[:1]}
 
 
@@ -134,3 +135,26 @@ def test_launches_are_read_once_a_model_is_named(cloud: Cloud) -> None:
     cloud.use_lifetimes("")
     cloud.source.refresh(cloud.table)
     assert cloud.launches == unknown
+
+
+def test_launches_are_read_if_a_poll_runs_while_a_model_is_named(cloud: Cloud) -> None:
+    cloud.source.start(cloud.table)
+    is_polling, may_end = threading.Event(), threading.Event()
+
+    def wait(*_args: object) -> None:
+        if not is_polling.is_set():
+            is_polling.set()
+            assert may_end.wait(60)
+
+    sa.event.listen(cloud.nova.cells["cell1"], "before_cursor_execute", wait)
+    poll = threading.Thread(target=cloud.poll)
+    poll.start()
+    assert is_polling.wait(60)
+    cloud.use_lifetimes()
+    reload = threading.Thread(target=cloud.source.refresh, args=[cloud.table])
+    reload.start()
+    reload.join(0.3)  # it waits for the poll
+    may_end.set()
+    poll.join(60)
+    reload.join(60)
+    assert cloud.launches == {"a": BOTH, "b": ()}
