@@ -97,7 +97,7 @@ def replay(
     Raises
     ------
     UnreadableView
-        Plugins of the decision are missing, as a view may not import code.
+        Plugins or files of the decision are missing, as a view has neither.
     """
     claims = RecordedClaims(record.claims[key.n_claims :])
     replayed = repeat_decision(offline, key, record, spec, claims)
@@ -125,12 +125,12 @@ def repeat_decision(
     Raises
     ------
     UnreadableView
-        Plugins of the decision are missing, as a view may not import code.
+        Plugins or files of the decision are missing, as a view has neither.
     """
     if offline.left_out:
         raise UnreadableView(
             f"the decision was made with {', '.join(offline.left_out)}, which a view "
-            "does not import: give its configuration with --config-file"
+            "does not have: give its configuration with --config-file"
         )
     offline.now = key.at
     parts = dataclasses.replace(

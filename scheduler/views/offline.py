@@ -34,7 +34,7 @@ from ..placement.memory import TableOffer
 from ..placement.providers import ProviderQuery, ProviderView, QueryNotCovered
 from ..sources.base import BaseHostSource
 from ..waiting import SystemWaiter
-from .options import apply_options, code_paths
+from .options import OptionValues, apply_options, code_paths, without_missing_files
 from .view import StoredView
 
 
@@ -54,7 +54,8 @@ class OfflineParts:
         The time that `clock` returns, seconds since the epoch: at first the time of the
         view.
     left_out : sequence of str
-        The plugins that the view names by a path of code, and that are not loaded.
+        The plugins that the view names by a path of code, and that are not loaded; and
+        the files that its options name, and that are not on this machine.
 
     Raises
     ------
@@ -68,8 +69,9 @@ class OfflineParts:
         self.view = view
         self.now = view.at
         conf = load([], config_files=[]) if conf is None else conf
-        self.left_out = code_paths(conf, view.options)
-        plugins = _plugins(view, conf, self.clock)
+        options, missing = without_missing_files(conf, view.options)
+        self.left_out = [*code_paths(conf, view.options), *missing]
+        plugins = _plugins(options, conf, self.clock)
         providers = view.providers
         placement = NoPlacement(
             is_empty=providers is not None and not len(providers.state.generations)
@@ -83,7 +85,7 @@ class OfflineParts:
             journal=Journal(orphans),
             candidates=ViewCandidates(view.providers, view.offers),
             table=view.table(self.clock),
-            source=ViewSource(plugins.conf, view),
+            source=ViewSource(plugins.conf, view, missing),
             prefilters=plugins.prefilters,
             filters=plugins.filters,
             weighers=plugins.weighers,
@@ -105,29 +107,44 @@ class OfflineParts:
         return self.view.providers
 
 
-def _plugins(view: StoredView, conf: cfg.ConfigOpts, clock: Clock) -> PluginSet:
-    if not apply_options(conf, view.options):
+def _plugins(options: OptionValues, conf: cfg.ConfigOpts, clock: Clock) -> PluginSet:
+    if not apply_options(conf, options):
         # Loading plugins registers their own options, which can be set only afterwards.
         load_plugin_set(conf, clock)
-        apply_options(conf, view.options)
+        apply_options(conf, options)
     return load_plugin_set(conf, clock)
 
 
 class ViewSource(BaseHostSource):
-    """A host source whose hosts come from a view and never change."""
+    """A host source whose hosts come from a view and never change.
 
-    def __init__(self, conf: cfg.ConfigOpts, view: StoredView) -> None:
+    Parameters
+    ----------
+    missing : collection of str
+        The files that the options of the view name, and that are not on this machine.
+    """
+
+    def __init__(
+        self, conf: cfg.ConfigOpts, view: StoredView, missing: Collection[str] = ()
+    ) -> None:
         super().__init__(conf)
         self.are_zones_checked = view.are_zones_checked
         self.is_reporting = view.is_reporting
         self.has_aggregates = view.has_aggregates
-        self._unknowns = view.unknowns
+        self._unknowns = (
+            *view.unknowns,
+            *(
+                f"{file} is not on this machine: what it says does not count; name a "
+                "copy with --config-file"
+                for file in missing
+            ),
+        )
 
     def start(self, table: HostTable) -> None:
         """Do nothing: the table was created from the view."""
 
     def unknowns(self) -> Sequence[str]:
-        """Return what the source did not know when the view was made."""
+        """Return what the source did not know when the view was made, or here."""
         return self._unknowns
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from oslo_config import cfg
 
@@ -21,6 +22,11 @@ OptionValues = Mapping[str, Mapping[str, Any]]
 _NOVA = "nova.scheduler."
 #: Options whose values can name code to import.
 _CODE = frozenset({"available_filters", "weight_classes"})
+#: Options that name a file of a weigher, and the options that need the file.
+_FILES: Final = {
+    ("filter_scheduler", "lifetime_model"): ("lifetime_weight_multiplier",),
+    ("locality", "distance_file"): (),
+}
 
 
 def set_options(conf: cfg.ConfigOpts) -> dict[str, dict[str, Any]]:
@@ -62,6 +68,29 @@ def code_paths(conf: cfg.ConfigOpts, values: OptionValues) -> list[str]:
         for path in value
         if not _is_safe(path)
     ]
+
+
+def without_missing_files(
+    conf: cfg.ConfigOpts, values: OptionValues
+) -> tuple[OptionValues, list[str]]:
+    """Return a view's options without those of files that are not on this machine.
+
+    Returns
+    -------
+    (mapping, list of str)
+        The list has a text for each file that `conf` does not name either.
+    """
+    kept = {group: dict(group_values) for group, group_values in values.items()}
+    missing = []
+    for (group, name), dependents in _FILES.items():
+        path = kept.get(group, {}).get(name)
+        if not path or not isinstance(path, str) or _is_given(conf, group, name):
+            continue
+        if not Path(path).is_file():
+            missing.append(f"{path} of [{group}] {name}")
+            for key in (name, *dependents):
+                kept[group].pop(key, None)
+    return kept, missing
 
 
 def _is_safe(path: str) -> bool:
