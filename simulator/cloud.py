@@ -248,6 +248,10 @@ class SimulatedCloud:
             self.table = HostTable(self._clock, load_columns(), self._clock)
             self._providers = ProviderTable()
             self.add_hosts(hosts)
+            # A file has no time of its own: it is not older than its newest launch.
+            launches = [host.record.launches for host in hosts.hosts]
+            times = [launch[0] for of_host in launches for launch in of_host or ()]
+            self._move_launches(-max(times, default=0))
         is_empty = not len(self.provider_view().state.generations)
         placement = NoPlacement(is_empty=is_empty)
         orphans = Orphans(placement, rng=random.Random(seed))
@@ -321,6 +325,23 @@ class SimulatedCloud:
             {
                 str(node): {"last_seen_up": last_seen_up, "num_io_ops": 0}
                 for node, last_seen_up in zip(batch.uuid, seen, strict=True)
+            }
+        )
+        self._move_launches(-int(view.at))
+
+    def _move_launches(self, seconds: int) -> None:
+        """Move the launches that hosts have at the start to the virtual time."""
+        batch = self.table.batch()
+        self.table.change_many(
+            {
+                str(node): {
+                    "launches": tuple(
+                        (launched_at + seconds, *group)
+                        for launched_at, *group in launches
+                    )
+                }
+                for node, launches in zip(batch.uuid, batch.launches, strict=True)
+                if launches
             }
         )
 

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,15 @@ from moorage.simulator.comparison import Comparison
 from moorage.simulator.simulation import N_SAMPLES, Result, fewest_hosts, simulate
 from moorage.simulator.traces import Trace, Units, request_spec, synthetic_trace
 from moorage.testing.builders import instance_uuid, spec
+from moorage.weighers.lifetime_model import LifetimeModel
 
-from ..fixtures.clouds import host, new_uuids, selected, write_inventory
+from ..fixtures.clouds import (
+    host,
+    new_uuids,
+    selected,
+    started_scheduler,
+    write_inventory,
+)
 
 
 def options(**filter_scheduler: Any) -> cfg.ConfigOpts:
@@ -38,6 +46,13 @@ def options(**filter_scheduler: Any) -> cfg.ConfigOpts:
         conf.set_override(name, value, group="filter_scheduler")
     return conf
 
+
+#: Instances end after an hour, but those that are a day old, or have 4 CPUs, stay.
+LIFETIMES = LifetimeModel.of(
+    np.array([0.0, 86400.0]),
+    np.array([[3600.0, 30 * 86400.0], [30 * 86400.0, 30 * 86400.0]]),
+    {(None, None, None, None): 1, (None, 4, 4096, None): 1},
+)
 
 PACK = {"cpu_weight_multiplier": -1.0, "ram_weight_multiplier": -1.0}
 
@@ -99,6 +114,26 @@ def test_deleted_instances_give_all_back(
         assert np.array_equal(getattr(before[0], name), getattr(after[0], name))
     for name, column in after[1].inventories.items():
         assert np.array_equal(column.used, before[1].inventories[name].used)
+
+
+def test_instances_that_are_there_at_the_start_have_their_age(tmp_path: Path) -> None:
+    model = tmp_path / "lifetimes.json"
+    model.write_text(LIFETIMES.to_json())
+    conf = options(lifetime_model=str(model), lifetime_weight_multiplier=9.0)
+    now = int(time.time())
+    hosts = (
+        host("young", vcpus=99, launches=[[now, "p", 1, 1024, ""]]),
+        host("old", launches=[[now - 90000, "p", 1, 1024, ""]]),
+    )
+    with started_scheduler(tmp_path, *hosts) as scheduler:
+        view = StoredView.decode(CapturedView.of(scheduler.parts).encode())
+    for started in (view, read_inventory(write_inventory(tmp_path, *hosts))):
+        cloud = SimulatedCloud(conf, started, seed=0)
+        record = cloud.place(request_spec(4, 4096, 0), new_uuids())
+        assert [instance.host for instance in record.instances] == ["old"]
+        cloud.now = 90000.0  # the other instance is as old by now
+        record = cloud.place(request_spec(4, 4096, 0), new_uuids())
+        assert [instance.host for instance in record.instances] == ["young"]
 
 
 def test_cloud_selects_as_the_scheduler_does_with_the_real_placement(

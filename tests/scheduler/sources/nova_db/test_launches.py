@@ -98,7 +98,8 @@ def test_launches_follow_the_instances(cloud: Cloud) -> None:
     cloud.nova.change("a", updated_at=us(30), vcpus_used=7)
     cloud.poll()
     rows = cloud.table.batch()
-    assert dict(zip(rows.host, rows.vcpus_used, strict=True)) == {"a": 7, "b": 2}
+    used = dict(zip(rows.host.tolist(), rows.vcpus_used.tolist(), strict=True))
+    assert used == {"a": 7, "b": 2}
     assert cloud.launches == {"a": rebuilt[1:], "b": rebuilt[:1]}
 
 
