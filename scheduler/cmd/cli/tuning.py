@@ -115,12 +115,16 @@ def tune(  # noqa: PLR0913 - one for each option
         traces = given.traces(session)
         texts = searched or _defaults(traces)
         options = [_searched_option(conf, text) for text in texts]
+        names = [option.name for option in options]
+        if repeated := {name for name in names if names.count(name) > 1}:
+            raise click.BadParameter(
+                f"{min(repeated)} is named twice", param_hint="--option"
+            )
         flavors: list[str] = []
         if any(option.name == _FRAGMENTATION for option in options):
             flavors = conf.filter_scheduler.fragmentation_flavors
             flavors = flavors or requested_flavors(traces, _N_FLAVORS)
             _set(tried, {_FLAVORS: ",".join(flavors)})
-        names = [option.name for option in options]
         n_runs = n_trials + (1 + MAX_FRONT) * n_seeds
         with progress_bar(sum(map(len, traces)) * n_runs) as progress:
             hosts = [make_hosts(trace) for trace in traces]

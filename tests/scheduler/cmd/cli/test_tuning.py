@@ -71,6 +71,10 @@ def test_present_settings_may_be_the_best() -> None:
         (["--option", "filter_scheduler.host_subset_size=0..3"], "Should be greater"),
         (["--option", "moorage.driver=1..2"], "a range needs an option that is a numb"),
         (["--option", "moorage.driver=filter_scheduler|none"], "none"),
+        (
+            ["--option", f"{RAM}=1|2", "--option", f"{RAM}=0..3"],
+            f"{RAM} is named twice",
+        ),
         (["--set", "moorage.driver=none"], "none"),
         (["--goal", "happiness"], "'happiness' does not name each of its figures once"),
         (["--goal", "vcpus_used"], "does not name each of its figures once"),
