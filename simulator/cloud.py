@@ -202,11 +202,18 @@ class _Source(BaseHostSource):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Placed:
-    """Where an instance is, what it holds there, and what it requested."""
+    """Where an instance is, what it holds there, and what it requested.
+
+    Attributes
+    ----------
+    launched_at : float
+        Virtual time: of its first host, if it was moved.
+    """
 
     host: str
     amounts: Mapping[str, Mapping[str, int]]
     spec: RequestSpec
+    launched_at: float
 
 
 class SimulatedCloud:
@@ -312,7 +319,7 @@ class SimulatedCloud:
         self._providers.put(records)
 
     def _load_view(self, view: StoredView, service_down_time: int) -> None:
-        """Load the hosts of a view; those that were up stay up, and builds are over."""
+        """Load the hosts of a view, up or down as they were; their builds are over."""
         if view.providers is None:
             raise NoProviders(NO_PROVIDERS)
         self.table = view.table(self._clock)
@@ -320,11 +327,15 @@ class SimulatedCloud:
         batch = self.table.batch()
         is_up = np.isposinf(batch.last_seen_up)
         is_up |= np.abs(view.at - batch.last_seen_up) <= service_down_time
-        seen = np.where(is_up, np.inf, np.nan).tolist()
+        is_down = (batch.forced_down | ~is_up).tolist()
         self.table.change_many(
             {
-                str(node): {"last_seen_up": last_seen_up, "num_io_ops": 0}
-                for node, last_seen_up in zip(batch.uuid, seen, strict=True)
+                str(node): {
+                    "last_seen_up": math.inf,
+                    "forced_down": forced_down,
+                    "num_io_ops": 0,
+                }
+                for node, forced_down in zip(batch.uuid, is_down, strict=True)
             }
         )
         self._move_launches(-int(view.at))
@@ -361,24 +372,37 @@ class SimulatedCloud:
         SchedulerError
             A plugin failed.
         """
+        return self._place(spec, uuids, self.now)
+
+    def _place(
+        self, spec: RequestSpec, uuids: Sequence[str], launched_at: float
+    ) -> DecisionRecord:
         record, granted = self._decide(spec, uuids)
         for instance_uuid in granted:
-            self._count(spec, instance_uuid, *granted[instance_uuid])
+            self._count(spec, instance_uuid, launched_at, *granted[instance_uuid])
         if granted and spec.instance_group is not None:
             self._members[str(spec.instance_group.uuid)].update(uuids)
         return record
 
-    def place_again(self, spec: RequestSpec, instance_uuid: str) -> DecisionRecord:
-        """Place one instance of a request whose host has failed; it is not built.
+    def place_again(self, instance_uuids: Sequence[str]) -> Sequence[DecisionRecord]:
+        """Place instances whose host has failed, one after another; none is built.
+
+        An instance that fits nowhere is deleted.
 
         Raises
         ------
         SchedulerError
             A plugin failed.
         """
-        record = self.place(_of_move(spec), [instance_uuid])
-        self.end_build(instance_uuid)
-        return record
+        records = []
+        lost = [(uuid, self._placed[uuid]) for uuid in instance_uuids]
+        for instance_uuid, _ in lost:
+            self.delete(instance_uuid)
+        for instance_uuid, placed in lost:
+            spec = _of_move(placed.spec)
+            records.append(self._place(spec, [instance_uuid], placed.launched_at))
+            self.end_build(instance_uuid)
+        return records
 
     def move(self, instance_uuid: str, destination: str = "") -> DecisionRecord:
         """Decide an instance again, and move it if another host is found.
@@ -403,7 +427,9 @@ class SimulatedCloud:
         record, granted = self._decide(spec, [instance_uuid])
         if granted:
             self.delete(instance_uuid)
-            self._count(placed.spec, instance_uuid, *granted[instance_uuid])
+            self._count(
+                placed.spec, instance_uuid, placed.launched_at, *granted[instance_uuid]
+            )
             self.end_build(instance_uuid)
         return record
 
@@ -427,15 +453,20 @@ class SimulatedCloud:
         self,
         spec: RequestSpec,
         instance_uuid: str,
+        launched_at: float,
         assignment: Assignment,
         request: AllocationRequest,
     ) -> None:
         amounts = amounts_by_class(request)
         self._providers.add_used(amounts)
         node_uuid = assignment.value("uuid")
-        self.table.claims.consume(node_uuid, instance_uuid, assignment.consumption)
+        self.table.claims.consume(
+            node_uuid, instance_uuid, assignment.consumption, launched_at
+        )
         self.n_devices += _n_devices(spec)
-        self._placed[instance_uuid] = _Placed(assignment.value("host"), amounts, spec)
+        self._placed[instance_uuid] = _Placed(
+            assignment.value("host"), amounts, spec, launched_at
+        )
 
     def end_build(self, instance_uuid: str) -> None:
         """Count an instance's build no longer among its host's I/O operations."""

@@ -216,15 +216,14 @@ class HostEvents:
         nodes = [node for host in hosts for node in cloud.table.nodes_of(host)]
         n_all = int(cloud.table.batch(nodes).num_instances.sum())
         specs = {uuid: cloud.spec_of(uuid) for uuid in uuids}
-        if is_failed:
-            for uuid in uuids:
-                cloud.delete(uuid)
-            records = {uuid: cloud.place_again(specs[uuid], uuid) for uuid in uuids}
-        else:
-            records = {uuid: cloud.move(uuid) for uuid in uuids}
+        records = (
+            cloud.place_again(uuids)
+            if is_failed
+            else [cloud.move(uuid) for uuid in uuids]
+        )
         unplaced = [
             (record, specs[uuid])
-            for uuid, record in records.items()
+            for uuid, record in zip(uuids, records, strict=True)
             if record.outcome is not Outcome.SELECTED
         ]
         n_unknown = n_all - len(uuids)

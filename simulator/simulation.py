@@ -115,7 +115,7 @@ class Result:
             },
             "decile_gap": float(fills[-decile:].mean() - fills[:decile].mean())
             if len(fills)
-            else math.nan,
+            else 0.0,
         }
 
     def to_dict(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.scheduler.sources.inventory import read_inventory
-from moorage.simulator.cloud import Shape
-from moorage.simulator.events import EventsError, HostEvent, Kind, read_events
+from moorage.scheduler.views import CapturedView, StoredView
+from moorage.simulator.cloud import Shape, SimulatedCloud
+from moorage.simulator.events import (
+    EventsError,
+    HostEvent,
+    HostEvents,
+    Kind,
+    read_events,
+)
 from moorage.simulator.simulation import Result, simulate
+from moorage.simulator.traces import Units, request_spec
+from moorage.testing.builders import instance_uuid
 
-from ..fixtures.clouds import host, write_inventory
+from ..fixtures.clouds import host, started_scheduler, write_inventory
 from ..fixtures.property_tests import examples
-from .test_simulation import PACK, options, small_hosts, trace_of
+from .test_simulation import LIFETIMES, PACK, options, small_hosts, trace_of
 
 SHAPE = Shape(8, 16)
 
@@ -93,6 +103,7 @@ def test_cloud_without_hosts_in_service_is_measured() -> None:
     result = run(2, ROWS, event(50, "fail", 9))
     assert result.used_at_end.shape == (0, 2)
     assert result.series["empty_hosts"][-1] == 0
+    assert all(map(math.isfinite, result.summary().values()))  # it is printed as JSON
     assert result.n_refused == 5
 
 
@@ -195,3 +206,33 @@ def test_missing_file_and_unknown_host_are_named(tmp_path: Path) -> None:
         read_events(tmp_path / "none", SHAPE)
     with pytest.raises(EventsError, match=r"fail of h9 .*: there is no such host"):
         run(2, ROWS, event(50, "fail", "h9"))
+
+
+@pytest.mark.parametrize("kind", ["fail", "drain"])
+def test_moved_instances_keep_their_age(kind: str, tmp_path: Path) -> None:
+    model = tmp_path / "lifetimes.json"
+    model.write_text(LIFETIMES.to_json())
+    cloud = SimulatedCloud(options(lifetime_model=str(model)), small_hosts(2), seed=0)
+    cloud.now = 100.0
+    for uuid in (instance_uuid(1), instance_uuid(2)):
+        cloud.place(request_spec(1, 512, 0), [uuid])
+    cloud.now = 5000.0
+    HostEvents(cloud, Units(), [event(5000, kind, "host0")], seed=0).happen()
+    launches = [row for of in cloud.table.batch().launches for row in of]
+    assert [launched_at for launched_at, *_ in launches] == [100, 100]
+
+
+def test_host_of_a_view_without_heartbeats_is_out_of_service_until_it_is_back(
+    tmp_path: Path,
+) -> None:
+    with started_scheduler(tmp_path, host("a"), host("b")) as scheduler:
+        [dead] = scheduler.table.nodes_of("a")
+        scheduler.table.change_many({dead: {"last_seen_up": 1.0}})
+        view = StoredView.decode(CapturedView.of(scheduler.parts).encode())
+    cloud = SimulatedCloud(options(), view, seed=0)
+    assert cloud.hosts_in_service().host.tolist() == ["b"]
+    HostEvents(cloud, Units(), [event(0, "add", "a")], seed=0).happen()
+    assert sorted(cloud.hosts_in_service().host) == ["a", "b"]
+    HostEvents(cloud, Units(), [event(0, "drain", "b")], seed=0).happen()
+    record = cloud.place(request_spec(1, 512, 0), [instance_uuid(1)])
+    assert [instance.host for instance in record.instances] == ["a"]
