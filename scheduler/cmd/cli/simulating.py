@@ -109,6 +109,11 @@ def simulate(  # noqa: PLR0913 - one for each option
         raise click.UsageError("--max-moves needs --defragment-every")
     view, seed = given.view(session), given.seed
     make_hosts, events = given.hosts(view), given.events()
+    if compact and (named := next((event for event in events if event.host), None)):
+        raise click.UsageError(
+            f"--compact changes the number of hosts, so that {named} may not be "
+            "possible: write number: N instead of host: NAME"
+        )
     runs: dict[str, list[Result]] = {}
     fewest: dict[str, dict[str, tuple[int | None, int]]] = {}
     try:

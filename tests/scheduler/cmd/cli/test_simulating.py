@@ -208,6 +208,9 @@ def test_events_are_reported(call: Call, tmp_path: Path) -> None:
     path.write_text("- {at: 1h, kind: fail, host: nowhere}")
     text = call(*args, status=1).output
     assert text == "Error: fail of nowhere after 1.0 h: there is no such host\n"
+    path.write_text("- {at: 1h, kind: fail, host: host3}")
+    text = call(*args, "--compact", status=2).output
+    assert "write number: N instead of host: NAME" in " ".join(text.split())
 
 
 def test_devices_of_openb_are_counted(call: Call, tmp_path: Path) -> None:
