@@ -42,7 +42,8 @@ class LifetimeWeigher(BaseHostWeigher):
 
     Lifetimes are those of ``lifetime_model``, by project, CPUs and memory, and image.
     What instances on hosts are expected to live is computed again each minute from
-    their age: an instance that lives longer than expected is expected to live on. The
+    their age: an instance that lives longer than expected is expected to live on. A
+    request to move an instance does not say its age: it is weighed like a new one. The
     rule is that of NILAS (Ling et al., LAVA, MLSys 2025).
     """
 

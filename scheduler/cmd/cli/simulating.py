@@ -146,10 +146,11 @@ def simulate(  # noqa: PLR0913 - one for each option
     except (TraceError, EventsError, SchedulerError) as e:
         raise click.ClickException(safe(str(e), 400)) from e
     comparison = Comparison(runs, fewest)
-    _write(comparison, folder, csv_file)
     answer = comparison.to_dict()
     answer["skipped"] = {trace.name: dict(trace.skipped) for trace in read}
     print_answer(as_json, answer, lambda console, a: _show(console, a, comparison))
+    # Last: if a file cannot be written, the results are not lost.
+    _write(comparison, folder, csv_file)
 
 
 @click.command("flavor-mix")
@@ -241,7 +242,13 @@ def _confs(
 
 
 def _write(comparison: Comparison, folder: Path | None, csv_file: Path | None) -> None:
-    """Write the page and the measures; what could not be written gets one line."""
+    """Write the page and the measures.
+
+    Raises
+    ------
+    click.ClickException
+        One of them could not be written.
+    """
     try:
         if csv_file is not None:
             csv_file.write_text(comparison.to_csv(), encoding="utf-8")
@@ -256,7 +263,9 @@ def _write(comparison: Comparison, folder: Path | None, csv_file: Path | None) -
             f"--html needs the extra simulator, matplotlib ({e})"
         ) from e
     except OSError as e:
-        click.echo(f"Error: {e.filename} cannot be written: {e.strerror}", err=True)
+        raise click.ClickException(
+            f"{e.filename} cannot be written: {e.strerror}"
+        ) from e
 
 
 def _show(console: Console, answer: Answer, comparison: Comparison) -> None:

@@ -320,7 +320,7 @@ def test_page_that_cannot_be_written_loses_no_result(
 ) -> None:
     (tmp_path / "file").touch()
     args = ["--synthetic", "20", "--hosts", "3", "--html", str(tmp_path / "file")]
-    result = call(*args)
+    result = call(*args, status=1)
     assert "cannot be written" in result.stderr
     assert result.stdout.startswith("20 instances on 3 hosts")
 
