@@ -7,6 +7,12 @@
     revert:  the instance holds the source again; the allocations of the migration and
              of the destination are removed
 
+Placement deletes a consumer that is emptied, so generations restart. A late copy of the
+write that moved the source to the migration would be accepted again after that: it
+names no generation of the migration, and one that the instance can have again.
+Therefore confirm and revert create the migration's consumer once more, without
+allocations, for which Placement refuses such a write.
+
 This holds for a cold migration, a live migration and a resize (on the same host, both
 flavors count until it is confirmed or reverted, as in nova). An evacuation has no
 migration consumer: the instance holds both until the source's tree is removed.
@@ -14,6 +20,7 @@ migration consumer: the instance holds both until the source's tree is removed.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +29,7 @@ from ..scheduler.candidates import AllocationRequest
 from ..scheduler.errors import (
     AllocationUpdateFailed,
     InvalidRequest,
+    PlacementError,
     PlacementUnavailable,
 )
 from ..scheduler.placement.allocations.claims import ClaimAnswer, claim_result
@@ -33,6 +41,8 @@ from ..scheduler.placement.allocations.engine import (
 from ..scheduler.placement.answers import ConsumerAllocations, DesiredAllocations
 from .client import ConductorClient, ConsumerType
 from .selected import allocation_request
+
+LOG = logging.getLogger(__name__)
 
 _INSTANCE, _MIGRATION = ConsumerType.INSTANCE, ConsumerType.MIGRATION
 
@@ -116,17 +126,22 @@ def confirm(
     global_request_id: str | None = None,
 ) -> bool:
     """Remove the allocations of a migration; return whether it had any."""
+    owner: ConsumerAllocations | None = None
 
     def plan(held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
+        nonlocal owner
         migration = held[migration_uuid]
         if not migration.resources:
             return {}
+        owner = migration
         return {migration_uuid: DesiredAllocations.empty(migration, _MIGRATION)}
 
     rewrite = client.rewrite(
         [migration_uuid], plan, global_request_id=global_request_id
     )
     rewrite.raise_unless_done(f"Migration {migration_uuid} was not released")
+    if owner is not None:
+        _refuse_late_copies(client, migration_uuid, owner, global_request_id)
     return rewrite.n_writes > 0
 
 
@@ -157,6 +172,8 @@ def revert(
     uuids = (instance_uuid, migration_uuid)
     rewrite = client.rewrite(uuids, plan, global_request_id=global_request_id)
     rewrite.raise_unless_done(f"Migration {migration_uuid} was not reverted")
+    if plan.owner is not None:
+        _refuse_late_copies(client, migration_uuid, plan.owner, global_request_id)
 
 
 def remove_provider_tree(
@@ -231,11 +248,13 @@ class _RevertPlan:
     instance_uuid: str
     migration_uuid: str
     source: Resources | None
+    #: The migration's consumer; None: it held nothing.
+    owner: ConsumerAllocations | None = None
 
     def __call__(self, held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
         instance, migration = held[self.instance_uuid], held[self.migration_uuid]
         if migration.resources:
-            self.source = migration.resources
+            self.source, self.owner = migration.resources, migration
             return {
                 self.instance_uuid: DesiredAllocations.unchanged(migration, _INSTANCE),
                 self.migration_uuid: DesiredAllocations.empty(migration, _MIGRATION),
@@ -243,6 +262,30 @@ class _RevertPlan:
         if self.source and instance.resources == self.source:
             return {}
         raise _unexpected("reverted", self.instance_uuid, self.migration_uuid, held)
+
+
+def _refuse_late_copies(
+    client: ConductorClient,
+    migration_uuid: str,
+    owner: ConsumerAllocations,
+    global_request_id: str | None,
+) -> None:
+    """Create the consumer of a migration that is over, without allocations."""
+    nothing = {migration_uuid: DesiredAllocations.empty(owner, _MIGRATION)}
+    try:
+        rewrite = client.rewrite(
+            [migration_uuid],
+            lambda held: {} if held[migration_uuid].resources else nothing,
+            global_request_id=global_request_id,
+        )
+        rewrite.raise_unless_done("Its consumer was not created again")
+    except PlacementError as e:
+        LOG.warning(
+            "Migration %s is over; if a write that began it arrives late, its "
+            "allocations have to be corrected by an operator: %s",
+            migration_uuid,
+            e,
+        )
 
 
 def _claimable(selection: Selection) -> AllocationRequest:

@@ -447,6 +447,54 @@ def test_late_write_changes_nothing_any_more(
     assert _of(remote, instance, migration) == [vcpus(DEST), vcpus(SOURCE)]
 
 
+@pytest.mark.parametrize("end", [confirm, revert], ids=["confirmed", "reverted"])
+@pytest.mark.parametrize("fault", [None, FaultKind.LOST, FaultKind.UNAVAILABLE_BEFORE])
+def test_late_copy_of_its_beginning_changes_nothing_once_a_move_is_over(
+    embedded: EmbeddedPlacementFixture,
+    other: PlacementClient,
+    end: Callable[..., object],
+    fault: FaultKind | None,
+) -> None:
+    """The instance is at the generation again that it names: its consumer is new."""
+    instance, migration = claimed(other, vcpus(SOURCE)), new_uuid()
+    adapter = FaultyAdapter(embedded.adapter)
+    client = conductor(adapter)
+    adapter.fault(FaultKind.LATE, writes(migration))
+    replace_with_migration(client, instance, migration)
+    expected = vcpus(SOURCE)
+    if end is confirm:
+        expected = vcpus(DEST)
+        change(other, instance, expected)
+    if fault is not None:
+        adapter.fault(fault, lambda call: _creates(call, migration))
+    end(client, *[instance, migration][end is confirm :])
+    [late] = adapter.deliver()
+    named = late.body[instance]["consumer_generation"]
+    assert other.allocations(instance).consumer_generation == named
+    assert _of(other, instance, migration) == [expected, {}]
+
+
+def test_move_that_is_over_is_confirmed_although_placement_is_away(
+    embedded: EmbeddedPlacementFixture,
+    other: PlacementClient,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    migration = claimed(other, vcpus(SOURCE))
+    adapter = FaultyAdapter(embedded.adapter)
+    adapter.fault(
+        FaultKind.UNAVAILABLE_BEFORE, lambda call: _creates(call, migration), times=None
+    )
+    assert confirm(conductor(adapter), migration) is True
+    assert held(other, migration) == {}
+    assert f"Migration {migration} is over; if a write that began it" in caplog.text
+
+
+def _creates(call: Call, consumer: str) -> bool:
+    """Return whether a write creates a consumer without allocations."""
+    is_of_it = call.url == f"/allocations/{consumer}" and call.body is not None
+    return is_of_it and call.body["consumer_generation"] is None
+
+
 def test_late_write_is_rejected_by_generation_after_a_refused_one(
     remote: ConductorClient, server: MisbehavingServer, other: PlacementClient
 ) -> None:
