@@ -8,11 +8,11 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from moorage.scheduler.hosts import HostRecord, HostTable
+from moorage.scheduler.hosts import HostPools, HostRecord, HostTable
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.sources.base import BaseHostSource
-from moorage.testing.builders import host
+from moorage.testing.builders import host, pci_pool, pci_pools
 
 from ..fixtures.virtual_time import VirtualTime
 from .events import EventLog, Kind
@@ -21,11 +21,18 @@ from .placement import SharedPlacement
 N_HOSTS: Final = 6
 HOSTS_A_RACK: Final = 2
 VCPUS_A_HOST: Final = 8
+#: PCI devices, of which Placement does not know.
+DEVICES_A_HOST: Final = 1
 LEVEL: Final = "rack"
 
 _RAM_MB: Final = 64 * 1024
 _DISK_GB: Final = 1000
 _HEADERS: Final = {"OpenStack-API-Version": "placement 1.36"}
+#: The pools of a host by its number of free devices.
+_POOLS: Final = [
+    HostPools.read(pci_pools(pci_pool(n)).obj_to_primitive())
+    for n in range(DEVICES_A_HOST + 1)
+]
 _DISABLED: Final = "COMPUTE_STATUS_DISABLED"
 
 #: Seconds until every scheduler that runs has read a change of a host, at most.
@@ -229,6 +236,8 @@ class ReportedSource(BaseHostSource):
         Returns where an instance is.
     reported : callable
         Returns the instances that each host reports, by its name.
+    n_devices : callable
+        Returns how many PCI devices instances have.
     may_poll : bool
         Whether a scheduler that finds no host reads the hosts at once.
     """
@@ -239,12 +248,14 @@ class ReportedSource(BaseHostSource):
         *,
         locate: Callable[[str], Any],
         reported: Callable[[], Mapping[str, Sequence[str]]],
+        n_devices: Callable[[Sequence[str]], int],
         may_poll: bool,
     ) -> None:
         super().__init__()
         self._cloud = cloud
         self._locate = locate
         self._reported = reported
+        self._n_devices = n_devices
         self._may_poll = may_poll
         self._read: dict[str, tuple[HostRecord, Sequence[str]]] = {}
 
@@ -272,11 +283,13 @@ class ReportedSource(BaseHostSource):
 
     def _records(self, instances: Mapping[str, Sequence[str]]) -> Iterator[HostRecord]:
         for each in self._cloud.hosts.values():
-            n_instances = len(instances.get(each.record.host, ()))
+            on_host = instances.get(each.record.host, ())
+            n_instances, n_devices = len(on_host), self._n_devices(on_host)
             yield dataclasses.replace(
                 each.record,
                 free_ram_mb=_RAM_MB - 1024 * n_instances,
                 num_instances=n_instances,
+                pci_stats=_POOLS[max(DEVICES_A_HOST - n_devices, 0)],
             )
 
     def locate_instance(self, instance_uuid: str) -> Any:

@@ -248,6 +248,20 @@ MUTATIONS: Final = (
         "DesiredAllocations(combine_allocations(consumer, request), self.owner)",
         "DesiredAllocations(request, self.owner)",
     ),
+    Mutation(
+        "devices-not-reserved",
+        "a PCI device is reserved before a claim is sent",
+        f"{_CLAIMS}.checks",
+        "if host in table.instances.hosts_of(uuid):",
+        "if True:",
+    ),
+    Mutation(
+        "late-beginnings-of-moves",
+        "a late copy of a move's beginning is refused once the move is confirmed",
+        "moorage.conductor.moves",
+        "    if owner is not None:",
+        "    if False:",
+    ),
 )
 
 

@@ -255,6 +255,8 @@ class _History:
         if rng.random() < 0.2:
             sign = rng.choice(("", "in:", "!"))
             url += f"&member_of={sign}{rng.choice(self._aggregates)}"
+        if rng.random() < 0.2:
+            url += f"&in_tree={rng.choice(self._uuids)}"
         return url
 
     def questions(self) -> list[_Request]:
