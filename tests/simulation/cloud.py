@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from moorage.scheduler.hosts import HostPools, HostRecord, HostTable
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.seed import Provider, seed
-from moorage.scheduler.sources.base import BaseHostSource
+from moorage.scheduler.sources.base import (
+    BaseHostSource,
+    ServiceHost,
+    ServiceState,
+)
 from moorage.testing.builders import host, pci_pool, pci_pools
 
 from ..fixtures.virtual_time import VirtualTime
@@ -239,7 +243,8 @@ class ReportedSource(BaseHostSource):
     n_devices : callable
         Returns how many PCI devices instances have.
     may_poll : bool
-        Whether a scheduler that finds no host reads the hosts at once.
+        Whether a scheduler that finds no host reads the hosts at once, and the state of
+        a compute service before a claim.
     """
 
     def __init__(
@@ -291,6 +296,21 @@ class ReportedSource(BaseHostSource):
                 num_instances=n_instances,
                 pci_stats=_POOLS[max(DEVICES_A_HOST - n_devices, 0)],
             )
+
+    def service_states(
+        self, hosts: Collection[ServiceHost]
+    ) -> Mapping[ServiceHost, ServiceState]:
+        """Return the states of compute services at once, where the source can."""
+        records = {
+            (each.record.cell_uuid, each.record.host): each.record
+            for each in self._cloud.hosts.values()
+            if self._may_poll
+        }
+        return {
+            each: ServiceState(records[each].disabled, records[each].forced_down)
+            for each in hosts
+            if each in records
+        }
 
     def locate_instance(self, instance_uuid: str) -> Any:
         """Return where the conductor has an instance."""
