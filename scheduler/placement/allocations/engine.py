@@ -38,6 +38,7 @@ from ..client import PlacementClient
 from .limits import (
     FIRST_PAUSE_AFTER_LOSS_S,
     FIRST_PAUSE_S,
+    MAX_FENCES,
     MAX_PAUSE_S,
     MAX_WRITES,
 )
@@ -372,20 +373,27 @@ class Rewrite:
         Placement then refuses such a write for all of its consumers.
         """
         try:
-            self._read()
-            if not self._planned():  # the write has arrived
-                self.answer = self._attempt(may_write=True) or self.answer
-                if self.answer.is_done:
-                    return
-            if not self._is_fenced():
+            for _ in range(MAX_FENCES):
+                self._read()
+                if not self._planned():  # the write has arrived
+                    self.answer = self._attempt(may_write=True) or self.answer
+                    if self.answer.is_done:
+                        return
+                is_fenced = self._is_fenced()
+                if is_fenced is not None:
+                    break
+            if not is_fenced:
                 raise self._in_doubt()
         except AllocationUpdateFailed:
             pass  # another writer has used up the generations
         except PlacementError as e:
             raise self._in_doubt() from e
 
-    def _is_fenced(self) -> bool:
-        """Use up a generation if necessary; return whether late writes are refused."""
+    def _is_fenced(self) -> bool | None:
+        """Use up a generation if necessary; return whether late writes are refused.
+
+        None: the consumer has changed since it was read, perhaps by the late write.
+        """
         # A write without allocations does not change an empty consumer that exists.
         uuid = max(self.unanswered, key=lambda u: bool(self.read[u].resources))
         held, unanswered = self.held[uuid], self.unanswered[uuid]
@@ -401,6 +409,8 @@ class Rewrite:
             held.request, owner, self._type_of(uuid)
         )
         answer = self._put(uuid, unchanged_allocations, generation)
+        if answer.is_consumer_conflict and _EXISTS_EMPTY not in answer.detail:
+            return None
         next_generation = (generation or 0) + 1
         if answer.is_done and held.resources and next_generation % 2 == 0:
             answer = self._put_final(uuid, unchanged_allocations, next_generation)

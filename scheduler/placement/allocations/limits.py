@@ -10,8 +10,8 @@ step                            bound                                  seconds
 a query for candidates          `MAX_QUERIES` of them                  3 t
 a write and its reads           `MAX_WRITES` writes, a read each,      8 t + 3.2
                                 pauses that double up to `MAX_PAUSE_S`
-what uses up late writes'       a read and `MAX_WRITES` + 1 writes     6 t + 1.6
-generations
+what uses up late writes'       `MAX_FENCES` reads and writes, and     8 t + 1.6
+generations                     `MAX_WRITES` writes
 the same if Placement is down   the circuit opens after                10 + t
                                 `CIRCUIT_MAX_LOST_S`, and each call
                                 fails at once
@@ -47,6 +47,9 @@ PLACEMENT_TIMEOUT_S: Final = 30.0
 #: got no answer. nova 34 sends a claim four times if a provider's generation changed,
 #: and once if the consumer's did.
 MAX_WRITES: Final = 4
+#: Writes that use up the generations of late writes: the second one if the consumer has
+#: changed since it was read, perhaps by such a write.
+MAX_FENCES: Final = 2
 #: Limit of the first pause between two writes; it doubles each time. nova waits up to
 #: 2 s.
 FIRST_PAUSE_S: Final = 0.05
