@@ -9,9 +9,9 @@
 
 Placement deletes a consumer that is emptied, so generations restart. A late copy of the
 write that moved the source to the migration would be accepted again after that: it
-names no generation of the migration, and one that the instance can have again.
-Therefore confirm and revert create the migration's consumer once more, without
-allocations, for which Placement refuses such a write.
+says that the migration has no consumer yet, and the instance can have the same
+generation again. Therefore confirm and revert create the migration's consumer once
+more, without allocations; Placement then refuses such a write.
 
 This holds for a cold migration, a live migration and a resize (on the same host, both
 flavors count until it is confirmed or reverted, as in nova). An evacuation has no

@@ -135,7 +135,7 @@ class PendingClaims:
     def copy_to(self, other: PendingClaims) -> None:
         """Give the same claims to those of a copy of the table; the lock is held."""
         other._pending = {
-            # `copy.copy` takes some times as long for a dataclass with slots.
+            # `copy.copy` takes several times as long for a dataclass with slots.
             node_uuid: {
                 uuid: dataclasses.replace(claim) for uuid, claim in claims.items()
             }

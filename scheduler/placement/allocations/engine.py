@@ -379,21 +379,16 @@ class Rewrite:
                     self.answer = self._attempt(may_write=True) or self.answer
                     if self.answer.is_done:
                         return
-                is_fenced = self._is_fenced()
-                if is_fenced is not None:
-                    break
-            if not is_fenced:
-                raise self._in_doubt()
+                if self._is_fenced():
+                    return
+            raise self._in_doubt()
         except AllocationUpdateFailed:
             pass  # another writer has used up the generations
         except PlacementError as e:
             raise self._in_doubt() from e
 
-    def _is_fenced(self) -> bool | None:
-        """Use up a generation if necessary; return whether late writes are refused.
-
-        None: the consumer has changed since it was read, perhaps by the late write.
-        """
+    def _is_fenced(self) -> bool:
+        """Use up a generation if necessary; return whether late writes are refused."""
         # A write without allocations does not change an empty consumer that exists.
         uuid = max(self.unanswered, key=lambda u: bool(self.read[u].resources))
         held, unanswered = self.held[uuid], self.unanswered[uuid]
@@ -410,7 +405,7 @@ class Rewrite:
         )
         answer = self._put(uuid, unchanged_allocations, generation)
         if answer.is_consumer_conflict and _EXISTS_EMPTY not in answer.detail:
-            return None
+            return False  # the late write may have changed the consumer
         next_generation = (generation or 0) + 1
         if answer.is_done and held.resources and next_generation % 2 == 0:
             answer = self._put_final(uuid, unchanged_allocations, next_generation)

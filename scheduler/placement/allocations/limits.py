@@ -47,8 +47,8 @@ PLACEMENT_TIMEOUT_S: Final = 30.0
 #: got no answer. nova 34 sends a claim four times if a provider's generation changed,
 #: and once if the consumer's did.
 MAX_WRITES: Final = 4
-#: Writes that use up the generations of late writes: the second one if the consumer has
-#: changed since it was read, perhaps by such a write.
+#: Writes sent to make Placement refuse a late write. The second one is sent if the
+#: consumer changed after it was read; the late write may have changed it.
 MAX_FENCES: Final = 2
 #: Limit of the first pause between two writes; it doubles each time. nova waits up to
 #: 2 s.
