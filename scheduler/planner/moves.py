@@ -88,7 +88,7 @@ class Instances:
         self._cloud = cloud
         self._find_requests = find_requests
         self._ignored = ignored
-        self._first_of: dict[str, DecidedMove] = {}
+        self._first_of: dict[tuple[str, int], DecidedMove] = {}
         hosts = cloud.table.batch()
         self._bare_metal = {
             hosts.value("host", i)
@@ -98,7 +98,7 @@ class Instances:
 
     @property
     def n_decisions(self) -> int:
-        """How many decisions it took: one for equal requests."""
+        """How many decisions it took: for equal requests one, or two if none fits."""
         return len(self._first_of)
 
     def read(self, hosts: Iterable[str]) -> list[KnownInstance]:
@@ -124,12 +124,25 @@ class Instances:
             spec, _ = self._cloud.request_of_move(
                 request.spec, uuid, host, self._ignored
             )
-            key = _key(spec)
-            if key not in self._first_of:
-                self._first_of[key] = self._cloud.decide(spec)
-            instances.append(KnownInstance(uuid, host, request, self._first_of[key]))
+            first = self._first_move(spec)
+            instances.append(KnownInstance(uuid, host, request, first))
         self.known |= {instance.uuid: instance for instance in instances}
         return instances
+
+    def _first_move(self, spec: RequestSpec) -> DecidedMove:
+        """Return where an instance, or one with an equal request, would go.
+
+        If the first of equal instances fits on no host, another one may still fit on
+        the host of the first, which was ignored. If it does not, all fit nowhere.
+        """
+        key = _key(spec)
+        for number in range(2):
+            first = self._first_of.get((key, number))
+            if first is None:
+                first = self._first_of[key, number] = self._cloud.decide(spec)
+            if first.n_choices or first.spec.ignore_hosts == spec.ignore_hosts:
+                break
+        return first
 
     def _immovable(self, uuid: str, host: str) -> str:
         """Return why an instance cannot be moved, whatever it requests; "": it can."""

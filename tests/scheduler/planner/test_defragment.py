@@ -74,3 +74,20 @@ def test_a_destination_is_not_emptied_itself(cloud: DrainedCloud) -> None:
     moved = [step.instance for step in plan.steps]
     assert len(moved) == len(set(moved))
     assert not {step.destination for step in plan.steps} & set(plan.hosts)
+
+
+def test_an_instance_can_go_to_the_host_of_an_equal_one_that_fits_nowhere(
+    tmp_path: Path,
+) -> None:
+    ratios = {"cpu_allocation_ratio": 1.0, "ram_allocation_ratio": 1.0}
+    hosts = [
+        host(name, vcpus=4, memory_mb=memory_mb, **ratios)
+        for name, memory_mb in (("large", 8192), ("full", 2048))
+    ]
+    with started_scheduler(tmp_path, *hosts) as scheduler:
+        cloud = DrainedCloud(scheduler)
+        for on, sizes in {"large": [512], "full": [512, 1536]}.items():
+            for memory_mb in sizes:
+                spec = request(force_hosts=[on], memory_mb=memory_mb, root_gb=0)
+                assert cloud.create(spec)
+        assert cloud.plan_defragment().hosts == ("full",)
