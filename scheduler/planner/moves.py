@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -88,7 +89,7 @@ class Instances:
         self._cloud = cloud
         self._find_requests = find_requests
         self._ignored = ignored
-        self._first_of: dict[tuple[str, int], DecidedMove] = {}
+        self._first_of = defaultdict[str, list[DecidedMove]](list)
         hosts = cloud.table.batch()
         self._bare_metal = {
             hosts.value("host", i)
@@ -99,7 +100,7 @@ class Instances:
     @property
     def n_decisions(self) -> int:
         """How many decisions it took: for equal requests one, or two if none fits."""
-        return len(self._first_of)
+        return sum(map(len, self._first_of.values()))
 
     def read(self, hosts: Iterable[str]) -> list[KnownInstance]:
         """Add the instances of hosts; return those that may move."""
@@ -135,14 +136,15 @@ class Instances:
         If the first of equal instances fits on no host, another one may still fit on
         the host of the first, which was ignored. If it does not, all fit nowhere.
         """
-        key = _key(spec)
-        for number in range(2):
-            first = self._first_of.get((key, number))
-            if first is None:
-                first = self._first_of[key, number] = self._cloud.decide(spec)
-            if first.n_choices or first.spec.ignore_hosts == spec.ignore_hosts:
-                break
-        return first
+        decided = self._first_of[_key(spec)]
+        is_settled = decided and (
+            decided[-1].n_choices
+            or decided[-1].spec.ignore_hosts == spec.ignore_hosts
+            or len(decided) == 2
+        )
+        if not is_settled:
+            decided.append(self._cloud.decide(spec))
+        return decided[-1]
 
     def _immovable(self, uuid: str, host: str) -> str:
         """Return why an instance cannot be moved, whatever it requests; "": it can."""
