@@ -202,6 +202,7 @@ def test_claims_are_checked_in_turn(
     assert table.claims.unreported() == ()
 
 
+@pytest.mark.deep
 def test_new_claims_do_not_keep_an_old_one_from_its_turn(
     scheduler: Scheduler, reconciler: ClaimReconciler, time_: HandTime
 ) -> None:

@@ -328,10 +328,6 @@ def _without_gc() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            if not gc.get_freeze_count():
-                # Moves all objects to the oldest generation without scanning them.
-                gc.freeze()
-                gc.unfreeze()
             gc.enable()
 
 

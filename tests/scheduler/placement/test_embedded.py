@@ -133,6 +133,7 @@ seed(client, HOSTS, progress=lambda n, total: print(n, flush=True))
 """
 
 
+@pytest.mark.deep
 def test_killed_process_leaves_a_file_that_is_whole_and_free(tmp_path):
     path = str(tmp_path / "placement.db")
     with subprocess.Popen(

@@ -117,6 +117,7 @@ def test_placement_that_goes_away_makes_it_unready_without_any_request(
     wait_until(lambda: health.is_ready)
 
 
+@pytest.mark.deep
 def test_busy_placement_is_not_probed(server: MisbehavingServer, start: Start) -> None:
     client = server.client()
     start(client)

@@ -572,6 +572,7 @@ def _n_bytes_written() -> int:
     return int(dict(line.split(": ") for line in lines)["wchar"])
 
 
+@pytest.mark.deep
 def test_cost_of_an_entry_does_not_grow_with_open_entries(
     cloud_of: CloudOf, tmp_path: Path
 ) -> None:

@@ -28,12 +28,13 @@ from .databases import (
 
 N_HOSTS = 100  # too many to be read whole in each poll
 N_INSTANCES = 300
+_ON_A_SERVER = [pytest.mark.database, pytest.mark.deep]
 DATABASES = pytest.mark.parametrize(
     "kind",
     [
         pytest.param(None, id="sqlite"),
-        pytest.param(Database.MARIADB, id="mariadb", marks=pytest.mark.database),
-        pytest.param(Database.POSTGRESQL, id="postgresql", marks=pytest.mark.database),
+        pytest.param(Database.MARIADB, id="mariadb", marks=_ON_A_SERVER),
+        pytest.param(Database.POSTGRESQL, id="postgresql", marks=_ON_A_SERVER),
     ],
 )
 pytestmark = DATABASES

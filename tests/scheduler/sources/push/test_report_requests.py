@@ -83,6 +83,7 @@ def test_unreachable_agent_is_not_queried(agent_requests: AgentRequests) -> None
     assert agent_requests.run(60) == 0
 
 
+@pytest.mark.deep
 def test_many_requests_are_spread_over_time(agent_requests: AgentRequests) -> None:
     """After a start without a store, every host has a gap at once."""
     for i in range(10_000):
