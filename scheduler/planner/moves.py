@@ -137,9 +137,8 @@ class Instances:
         """
         key = _key(spec)
         for number in range(2):
-            first = self._first_of.get((key, number))
-            if first is None:
-                first = self._first_of[key, number] = self._cloud.decide(spec)
+            first = self._first_of.get((key, number)) or self._cloud.decide(spec)
+            self._first_of[key, number] = first
             if first.n_choices or first.spec.ignore_hosts == spec.ignore_hosts:
                 break
         return first
