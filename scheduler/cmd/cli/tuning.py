@@ -338,7 +338,7 @@ def _show(console: Console, answer: Answer, tuning: Tuning) -> None:
     console.print(cell(f"{len(tuning.trials):,} settings tried; {goal}"))
     table = make_table("", "", *columns, right=columns)
     for option in tuning.options:
-        values = [tuning.settings[name].get(option.name, "") for name in columns]
+        values = [tuning.settings[name].get(option.name, "idle") for name in columns]
         table.add_row(cell(option.name.partition(".")[2]), *map(cell, values))
     table.add_section()
     for name, figure in comparison.figures.items():
