@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +52,7 @@ class LifetimeWeigher(BaseHostWeigher):
     ROWWISE = True
     minval: ClassVar[float | None] = -1.0
     maxval: ClassVar[float | None] = 0.0
+    _now: int | None = None
 
     def __init__(
         self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time
@@ -67,12 +69,21 @@ class LifetimeWeigher(BaseHostWeigher):
             n_groups = len(self._model.row_of)
             self.origin = f"{n_groups} groups, version {self._model.version}"
 
+    def prepare(self, spec_obj: RequestSpec) -> Self:
+        """Read the time, which is the same for all instances of the request."""
+        prepared = copy.copy(self)
+        prepared._now = self._minute()  # noqa: SLF001 - a copy of this weigher
+        return prepared
+
+    def _minute(self) -> int:
+        return math.floor(self.clock() / _PERIOD_S) * _PERIOD_S
+
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
         """Return the negative logarithm of each host's extension, (n_hosts,)."""
         model = self._model
         if model is None:  # only aggregates have a multiplier
             return np.zeros(len(hosts))
-        now = math.floor(self.clock() / _PERIOD_S) * _PERIOD_S
+        now = self._minute() if self._now is None else self._now
         lifetime_s = model.remaining(model.find(group_of(Request.of(spec_obj))), 0.0)
         arrays = hosts.value_arrays("launches", _LaunchArrays)
         ends = arrays.latest_ends(model, now)[hosts.codes("launches")]

@@ -37,7 +37,7 @@ def opened(
         with running(*files, transport_url, seeded, port=port) as cloud:
             conductor = Conductor(cloud.api, cloud.placement, Computes())
             progress.stop()
-            yield cloud, RequestStream(conductor, random.Random(_SEED))
+            yield cloud, RequestStream(conductor, random.Random(_SEED), console.print)
 
 
 def fill(

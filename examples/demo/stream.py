@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
+
+import oslo_messaging
 
 from moorage.objects import Flavor, ImageMeta, ImageMetaProps, RequestSpec
 from moorage.scheduler.errors import NoValidHost
@@ -62,11 +64,16 @@ class RequestStream:
     ----------
     rng : random.Random
         Chooses flavors, zones, tenants and what is deleted.
+    report : callable
+        Called with a line on a request that was not answered.
     """
 
-    def __init__(self, conductor: Conductor, rng: random.Random) -> None:
+    def __init__(
+        self, conductor: Conductor, rng: random.Random, report: Callable[[str], None]
+    ) -> None:
         self._conductor = conductor
         self._rng = rng
+        self._report = report
         self._number = 0
 
     def fill(self, n_requests: int) -> Iterator[tuple[int, int]]:
@@ -128,3 +135,8 @@ class RequestStream:
             self._conductor.create(self._context(spec.project_id), spec, uuids)
         except (NoValidHost, BuildFailed):
             return
+        except oslo_messaging.MessagingTimeout:
+            self._report(
+                "A request was not answered in time: the machine may be busy. The demo "
+                "goes on."
+            )

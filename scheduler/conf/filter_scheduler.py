@@ -3,6 +3,8 @@
 
 from oslo_config import cfg
 
+from .values import PluginFile
+
 GROUP = "filter_scheduler"
 
 #: nova's default filters in nova's order, which does not affect which hosts pass; then
@@ -219,8 +221,9 @@ OPTS = (
         "lifetime_model, which must be set then: positive places instances together "
         "that are expected to end together.",
     ),
-    cfg.StrOpt(
+    cfg.Opt(
         "lifetime_model",
+        type=PluginFile(needed_by=["lifetime_weight_multiplier"]),
         default="",
         mutable=True,
         sample_default="/etc/moorage/lifetimes.json",

@@ -8,6 +8,8 @@ from typing import Final
 
 from oslo_config import cfg, types
 
+from .values import PluginFile
+
 GROUP = "locality"
 
 #: Hints are named after levels. ``host`` and ``cell`` would give hints that nova has,
@@ -81,8 +83,9 @@ OPTS = (
             "weight_multiplier."
         ),
     ),
-    cfg.StrOpt(
+    cfg.Opt(
         "distance_file",
+        type=PluginFile(),
         mutable=True,
         help=(
             "The path of a CSV file of the distances between places, in the unit of "

@@ -7,23 +7,8 @@ from .database import OPTS as _OPTS
 
 GROUP = "placement_database"
 
-#: The names of Placement's options that concern reading.
-_NAMES = (
-    "connection",
-    "connection_parameters",
-    "connection_recycle_time",
-    "connection_debug",
-    "connection_trace",
-    "max_pool_size",
-    "max_overflow",
-    "pool_timeout",
-    "mysql_sql_mode",
-    "mysql_wsrep_sync_wait",
-    "sqlite_synchronous",
-)
-
 #: Copies: oslo.config does not distinguish one option object in two groups.
-OPTS = tuple(copy.deepcopy(opt) for opt in _OPTS if opt.dest in _NAMES)
+OPTS = tuple(copy.deepcopy(opt) for opt in _OPTS)
 
 _BY_NAME = {opt.dest: opt for opt in OPTS}
 _BY_NAME["connection"].help = (

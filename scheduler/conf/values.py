@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find invalid option values, with their files and causes, and hide secret ones."""
+"""Find invalid option values, with their files and causes, and secret or local ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from oslo_config import cfg
+from oslo_config import cfg, types
 
 from ..failures import one_line, without_secrets
 
@@ -23,6 +23,24 @@ _NAMES: Final = (
 
 #: How Python begins the errors of int() and float(), which oslo.config passes on.
 _NOT_NUMBERS: Final = ("invalid literal for int()", "could not convert string to float")
+
+
+class PluginFile(types.String):
+    """The type of an option with the path of a file that a filter or weigher reads.
+
+    A snapshot has the path, and not the file. On a machine without the file, such an
+    option of a snapshot is left out.
+
+    Parameters
+    ----------
+    needed_by : sequence of str
+        The options of the same group that cannot be used without the file: they are
+        left out, too.
+    """
+
+    def __init__(self, needed_by: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.needed_by = needed_by
 
 
 def check_values(conf: cfg.ConfigOpts) -> None:

@@ -21,6 +21,8 @@ from .numa import HostTopology
 from .pci import HostPools
 
 _INT64: Final = 2**63
+#: The end of the year 9999, after which datetime has no time.
+_END_OF_TIME: Final = 253_402_300_800
 #: Placement keeps amounts as signed 32-bit integers.
 _MAX_AMOUNT: Final = 2**31 - 1
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -79,7 +81,7 @@ def read_count(value: object) -> int:
 
 def read_time(value: object) -> float:
     """Read seconds since the epoch."""
-    if _is_number(value) and value >= 0:
+    if _is_number(value) and 0 <= value < _END_OF_TIME:
         return float(value)
     raise _wrong(value, "seconds since the epoch")
 

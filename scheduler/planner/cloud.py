@@ -30,6 +30,7 @@ from ..drivers.prepared import Caller
 from ..drivers.record import DecisionRecord
 from ..errors import InvalidRequest, NoValidHost
 from ..hosts import HostBatch, HostTable
+from ..hosts.launches import without_launch
 from ..placement.allocations.claims import ClaimAnswer
 from ..placement.memory import TableOffer
 from ..placement.providers import (
@@ -405,13 +406,36 @@ class PlannedCloud:
         assert move.request is not None
         self._providers.add_used(amounts_by_class(move.request))
         claims, uuid = self.table.claims, assignment.instance_uuid
-        claims.consume(assignment.value("uuid"), uuid, assignment.consumption)
-        claims.end_builds(assignment.value("host"), [uuid])
         nodes = self.table.nodes_of(source) if source else ()
+        launched_at = None
+        if len(nodes) == 1:
+            launched_at = self._take_launch(assignment, nodes[0])
+        claims.consume(
+            assignment.value("uuid"), uuid, assignment.consumption, launched_at
+        )
+        claims.end_builds(assignment.value("host"), [uuid])
         if is_freed and len(nodes) == 1:
             self._free(move, nodes[0])
         if source:
             claims.release(source, uuid)
+
+    def _take_launch(self, assignment: Assignment, node_uuid: str) -> int | None:
+        """Remove an instance's launch from its source; return its time, if it is known.
+
+        Launches do not name their instances: of several of the group, it is the
+        earliest. That of a claim is removed as the claim is released.
+        """
+        group, uuid = assignment.consumption.group, assignment.instance_uuid
+        if group is None or self.table.claims.is_granted(node_uuid, uuid):
+            return None
+        record = self.table.as_reported(node_uuid)
+        launches = (record and record.launches) or ()
+        times = (launched_at for launched_at, *of in launches if tuple(of) == group)
+        launched_at = next(times, None)
+        if launched_at is not None:
+            rest = without_launch(launches, launched_at, group)
+            self.table.change_many({node_uuid: {"launches": rest}})
+        return launched_at
 
     def _free(self, move: DecidedMove, node_uuid: str) -> None:
         assignment, record = move.assignment, self.table.as_reported(node_uuid)

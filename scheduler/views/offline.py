@@ -69,9 +69,9 @@ class OfflineParts:
         self.view = view
         self.now = view.at
         conf = load([], config_files=[]) if conf is None else conf
-        options, missing = without_missing_files(conf, view.options)
-        self.left_out = [*code_paths(conf, view.options), *missing]
-        plugins = _plugins(options, conf, self.clock)
+        paths = code_paths(conf, view.options)
+        plugins, missing = _plugins(view.options, conf, self.clock)
+        self.left_out = [*paths, *missing]
         providers = view.providers
         placement = NoPlacement(
             is_empty=providers is not None and not len(providers.state.generations)
@@ -107,12 +107,17 @@ class OfflineParts:
         return self.view.providers
 
 
-def _plugins(options: OptionValues, conf: cfg.ConfigOpts, clock: Clock) -> PluginSet:
+def _plugins(
+    values: OptionValues, conf: cfg.ConfigOpts, clock: Clock
+) -> tuple[PluginSet, list[str]]:
+    """Return the plugins of a view, and a text for each file that they lack."""
+    options, missing = without_missing_files(conf, values)
     if not apply_options(conf, options):
         # Loading plugins registers their own options, which can be set only afterwards.
         load_plugin_set(conf, clock)
+        options, missing = without_missing_files(conf, values)
         apply_options(conf, options)
-    return load_plugin_set(conf, clock)
+    return load_plugin_set(conf, clock), missing
 
 
 class ViewSource(BaseHostSource):

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from oslo_config import cfg
 
 from ..conf import registered_opts
 from ..conf.presets import PRESETS, is_given
-from ..conf.values import HIDDEN, is_secret, is_secret_name
+from ..conf.values import HIDDEN, PluginFile, is_secret, is_secret_name
 from ..failures import without_secrets
 from .frames import checked
 
@@ -22,11 +22,6 @@ OptionValues = Mapping[str, Mapping[str, Any]]
 _NOVA = "nova.scheduler."
 #: Options whose values can name code to import.
 _CODE = frozenset({"available_filters", "weight_classes"})
-#: Options that name a file of a weigher, and the options that need the file.
-_FILES: Final = {
-    ("filter_scheduler", "lifetime_model"): ("lifetime_weight_multiplier",),
-    ("locality", "distance_file"): (),
-}
 
 
 def set_options(conf: cfg.ConfigOpts) -> dict[str, dict[str, Any]]:
@@ -82,13 +77,18 @@ def without_missing_files(
     """
     kept = {group: dict(group_values) for group, group_values in values.items()}
     missing = []
-    for (group, name), dependents in _FILES.items():
+    for section, opt, _ in registered_opts(conf):
+        group, name = section or "DEFAULT", opt.dest
         path = kept.get(group, {}).get(name)
-        if not path or not isinstance(path, str) or _is_given(conf, group, name):
-            continue
-        if not Path(path).is_file():
+        if (
+            isinstance(opt.type, PluginFile)
+            and path
+            and isinstance(path, str)
+            and not _is_given(conf, group, name)
+            and not Path(path).is_file()
+        ):
             missing.append(f"{path} of [{group}] {name}")
-            for key in (name, *dependents):
+            for key in (name, *opt.type.needed_by):
                 kept[group].pop(key, None)
     return kept, missing
 

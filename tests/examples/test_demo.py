@@ -4,14 +4,21 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
+
+from examples.conductor import Computes, Conductor
+from examples.demo.stream import RequestStream
+from moorage.scheduler.conf import load
+from moorage.scheduler.rpc import SchedulerAPI, get_transport
 
 ROOT = Path(__file__).parents[2]
 DEMO = [sys.executable, "-m", "examples.demo", "--transport-url", "fake://"]
@@ -107,6 +114,20 @@ def test_demo_can_be_interrupted() -> None:
         _out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
+
+
+def test_a_request_without_an_answer_is_one_line() -> None:
+    transport = get_transport(load([], config_files=[]), "fake://")
+    api: Any = SchedulerAPI(transport, timeout_s=1)  # no server
+    placement: Any = None  # nothing is built
+    lines: list[str] = []
+    conductor = Conductor(api, placement, Computes())
+    stream = RequestStream(conductor, random.Random(1), lines.append)
+    assert list(stream.fill(1)) == [(1, 1)]
+    assert lines == [
+        "A request was not answered in time: the machine may be busy. The demo goes on."
+    ]
+    transport.cleanup()
 
 
 @pytest.mark.deep

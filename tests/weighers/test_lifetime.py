@@ -115,6 +115,17 @@ def test_instance_that_outlives_its_prediction_is_expected_to_live_on(
     assert raw[2] > raw[1] + 0.05
 
 
+def test_later_instances_of_a_request_are_weighed_as_at_its_beginning(
+    path: Path,
+) -> None:
+    times = iter([NOW, NOW + HOUR])
+    conf = options(lifetime_model=str(path), lifetime_weight_multiplier=1.0)
+    rows, request = hosts(), of_project("long")
+    of = LifetimeWeigher(conf, clock=times.__next__).prepare(request)
+    first, second = (of.weigh_all(rows, request).tolist() for _ in range(2))
+    assert first == second
+
+
 def test_instances_of_the_same_request_are_counted_with_it(path: Path) -> None:
     empty = table(host(host="a", launches=()), host(host="b", launches=()))
     of, request = weigher(path), of_project("long")

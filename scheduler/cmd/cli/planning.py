@@ -283,6 +283,11 @@ def _show_goal(console: Console, goal: Answer, moves: str) -> None:
                 f"{goal['n_searched']:,} host(s) has fewer than "
                 f"{goal['n_least_moves']:,}"
             )
+        elif n_after < n_wanted and not goal["n_searched"]:
+            text += (
+                "; no host would have room, even if its instances that can be moved "
+                "were elsewhere"
+            )
         elif n_after < n_wanted:
             text += (
                 f"; no moves of the instances on {goal['n_searched']:,} host(s), those "

@@ -383,5 +383,5 @@ def print_scale(
         cell(f"{first.n_requests:,} instances on {first.n_hosts:,} hosts{bound}")
     )
     if first.n_too_large:
-        text = f"{first.n_too_large:,} instances are larger than any host"
+        text = f"Larger than any host: {first.n_too_large:,} instance(s)"
         console.print(cell(text, "yellow"))

@@ -46,6 +46,10 @@ _DISK: Final = "filter_scheduler.disk_weight_multiplier=-2..2"
 _FLAVORS: Final = "filter_scheduler.fragmentation_flavors"
 _FRAGMENTATION: Final = "filter_scheduler.fragmentation_weight_multiplier"
 _N_FLAVORS: Final = 24
+_IS_IDLE: Final = (
+    "present: FragmentationWeigher is idle, as fragmentation_flavors is not set; the "
+    "others have the flavors of the trace"
+)
 
 
 @click.command()
@@ -144,11 +148,14 @@ def tune(  # noqa: PLR0913 - one for each option
                     for trace, of_trace in zip(traces, hosts, strict=True)
                 ]
 
+            present = _present(conf, names)
+            if not conf.filter_scheduler.fragmentation_flavors:
+                present.pop(_FRAGMENTATION, None)  # the weigher is idle
             tuning = search(
                 options,
                 wanted,
                 run,
-                _present(conf, names),
+                present,
                 starts=[_of_preset(conf, names, preset) for preset in PRESETS],
                 n_trials=n_trials,
                 n_seeds=n_seeds,
@@ -331,13 +338,15 @@ def _show(console: Console, answer: Answer, tuning: Tuning) -> None:
     console.print(cell(f"{len(tuning.trials):,} settings tried; {goal}"))
     table = make_table("", "", *columns, right=columns)
     for option in tuning.options:
-        values = [tuning.settings[name].get(option.name, "") for name in columns]
+        values = [tuning.settings[name].get(option.name, "idle") for name in columns]
         table.add_row(cell(option.name.partition(".")[2]), *map(cell, values))
     table.add_section()
     for name, figure in comparison.figures.items():
         shown = [comparison.shown(settings, name) for settings in columns]
         table.add_row(figure.text, *shown)
     console.print(table)
+    if any(o.name not in tuning.settings[PRESENT] for o in tuning.options):
+        console.print(cell(_IS_IDLE))
     if best == PRESENT:
         console.print("The present settings reach the goal best.")
     else:

@@ -1196,6 +1196,16 @@ def test_documentation_names_every_option_that_is_not_read() -> None:
     assert {group for group, _ in unread if f"``[{group}]``" not in page} == set()
 
 
+def test_no_option_that_is_registered_is_not_read() -> None:
+    registered = {(group, opt.dest) for group, opts in list_opts() for opt in opts}
+    read = {
+        key
+        for key, treated in TREATMENTS.items()
+        if treated.treatment is Treatment.HONOURED
+    }
+    assert registered & TREATMENTS.keys() <= read
+
+
 def test_group_that_is_mistyped_is_a_warning(check: Check, hosts: str) -> None:
     others = "[placment]\nauth_type = none\n[vnc]\nenabled = true\n"
     report = check(hosts, others, "[oslo_messaging_rabit]\nssl = true\n")

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -215,6 +217,50 @@ def test_code_of_a_view_is_not_imported(tmp_path: Any, monkeypatch: Any) -> None
     offline = OfflineParts(StoredView.decode(_captured(**hostile).encode()))
     assert offline.left_out == ["hostile.filters", "hostile.weighers"]
     assert not (tmp_path / "hostile.run").exists()
+
+
+def test_file_that_a_third_party_reads_is_known_by_its_option(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    (tmp_path / "acme.py").write_text(
+        """
+from pathlib import Path
+
+from moorage.scheduler.conf.values import PluginFile
+from moorage.weighers import BaseHostWeigher
+from oslo_config import cfg
+
+
+class AcmeWeigher(BaseHostWeigher):
+    def __init__(self, conf, **options):
+        super().__init__(conf, **options)
+        file = cfg.Opt("file", type=PluginFile(["factor"]), default="")
+        conf.register_opts([file, cfg.FloatOpt("factor", default=1.0)], "acme")
+        if conf.acme.file:
+            Path(conf.acme.file).read_text()
+        elif conf.acme.factor != 1:
+            raise ValueError("no file")
+
+    def weigh_host(self, host_state, spec_obj):
+        return 0.0
+"""
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "acme.txt"
+    view = dataclasses.replace(
+        StoredView.decode(_captured().encode()),
+        options={"acme": {"file": str(path), "factor": 2.0}},
+    )
+
+    def missing() -> Sequence[str]:
+        conf = load([], config_files=[])
+        weighers = ["acme.AcmeWeigher"]
+        conf.set_override("weight_classes", weighers, "filter_scheduler")
+        return OfflineParts(view, conf).left_out
+
+    assert missing() == [f"{path} of [acme] file"]
+    path.touch()
+    assert missing() == []
 
 
 # -- hostile bytes ---------------------------------------------------------------------

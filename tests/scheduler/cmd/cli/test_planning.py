@@ -18,6 +18,7 @@ from moorage.objects import Flavor, InstanceGroup
 from moorage.scheduler.cmd.cli.main import cli
 from moorage.scheduler.conf import load
 from moorage.scheduler.decision_store import DecisionStore
+from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.explain import Explainer
 from moorage.scheduler.service import Scheduler
 from moorage.scheduler.web import Answers, make_app, make_web_server
@@ -291,6 +292,19 @@ def test_one_move_makes_room_for_a_recent_flavor(cloud: _Cloud) -> None:
     assert "compute service set" not in commands
     assert f"{plan['steps'][0]['destination']} {small}" in commands
     assert "no moves of the instances" in cloud.call(*args, "--count", "9").stdout
+
+
+def test_flavor_that_no_host_can_hold_is_no_matter_of_moves(cloud: _Cloud) -> None:
+    flavor = Flavor(
+        name="huge", flavorid="2", vcpus=1, memory_mb=2**30, root_gb=0,
+        ephemeral_gb=0, swap=0, extra_specs={},
+    )  # fmt: skip
+    cloud.create("a")
+    with pytest.raises(NoValidHost):
+        cloud.create("a", flavor=flavor)
+    cloud.store.flush()
+    text = cloud.call("plan", "make-room", "--flavor", "huge").stdout
+    assert "no host would have room, even if" in " ".join(text.split())
 
 
 def test_the_least_used_hosts_are_emptied(cloud: _Cloud) -> None:

@@ -337,7 +337,7 @@ def test_hosts_without_cpus_refuse_everything(call: Call) -> None:
     inventory = Path(__file__).parents[4] / "doc/examples/bare-metal.yaml"
     args = [str(TRACE), "--first", "20", "--inventory", str(inventory)]
     text = call(*args).stdout
-    assert "20 instances are larger than any host" in text
+    assert "Larger than any host: 20 instance(s)" in text
     assert re.search(r"instances refused +20\.0", text)
 
 

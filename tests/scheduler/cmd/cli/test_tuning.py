@@ -56,6 +56,19 @@ def test_present_settings_may_be_the_best() -> None:
     assert "The present settings reach the goal best." in answer.stdout
 
 
+def test_weigher_that_is_idle_with_the_present_settings_is_left_out_there() -> None:
+    args = ["tune", *INPUT, "--trials", "1", "--seeds", "2"]
+    args += ["--set", "moorage.preset=pack"]
+    text = " ".join(call(*args).stdout.split())
+    assert text.count("FragmentationWeigher is idle") == 1
+    flavors = "filter_scheduler.fragmentation_flavors=1:1024=1"
+    answer = json.loads(call(*args, "--json").stdout)
+    with_flavors = json.loads(call(*args, "--set", flavors, "--json").stdout)
+    name = "filter_scheduler.fragmentation_weight_multiplier"
+    assert name not in answer["settings"]["present"]
+    assert with_flavors["settings"]["present"][name] == "8"
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

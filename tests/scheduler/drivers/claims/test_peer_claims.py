@@ -64,6 +64,7 @@ def test_claim_of_an_earlier_version_is_granted(conf: cfg.ConfigOpts) -> None:
         {"node_uuid": None},
         {"spec_obj": "a text"},
         {"claimed_at": "yesterday"},
+        {"claimed_at": 1e300},
         {"image_properties": ["x"]},
         {"limits": 1},
     ],
