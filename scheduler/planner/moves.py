@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -89,7 +88,7 @@ class Instances:
         self._cloud = cloud
         self._find_requests = find_requests
         self._ignored = ignored
-        self._first_of = defaultdict[str, list[DecidedMove]](list)
+        self._first_of: dict[tuple[str, int], DecidedMove] = {}
         hosts = cloud.table.batch()
         self._bare_metal = {
             hosts.value("host", i)
@@ -100,7 +99,7 @@ class Instances:
     @property
     def n_decisions(self) -> int:
         """How many decisions it took: for equal requests one, or two if none fits."""
-        return sum(map(len, self._first_of.values()))
+        return len(self._first_of)
 
     def read(self, hosts: Iterable[str]) -> list[KnownInstance]:
         """Add the instances of hosts; return those that may move."""
@@ -136,15 +135,13 @@ class Instances:
         If the first of equal instances fits on no host, another one may still fit on
         the host of the first, which was ignored. If it does not, all fit nowhere.
         """
-        decided = self._first_of[_key(spec)]
-        is_settled = decided and (
-            decided[-1].n_choices
-            or decided[-1].spec.ignore_hosts == spec.ignore_hosts
-            or len(decided) == 2
-        )
-        if not is_settled:
-            decided.append(self._cloud.decide(spec))
-        return decided[-1]
+        key = _key(spec)
+        for number in range(2):
+            first = self._first_of.get((key, number)) or self._cloud.decide(spec)
+            self._first_of[key, number] = first
+            if first.n_choices or first.spec.ignore_hosts == spec.ignore_hosts:
+                break
+        return first
 
     def _immovable(self, uuid: str, host: str) -> str:
         """Return why an instance cannot be moved, whatever it requests; "": it can."""
