@@ -2,7 +2,8 @@
 """Clients of the HTTP API that each ask once an interval, until standard input ends.
 
 Run in a process of its own with the URL, the number of clients and the interval; it
-prints a line of JSON: the milliseconds of each answer, and the number that failed.
+prints an empty line once a question was answered, and at the end a line of JSON: the
+milliseconds of each answer, and the number that failed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class ClientAnswers:
 
 def main(url: str, n_clients: int, interval_s: float) -> None:
     """Ask until standard input ends, and print what was answered."""
-    ended, found = threading.Event(), ClientAnswers()
+    answered, ended, found = threading.Event(), threading.Event(), ClientAnswers()
 
     def ask(number: int) -> None:
         # Clients neither ask at the same time nor the same question.
@@ -48,10 +49,13 @@ def main(url: str, n_clients: int, interval_s: float) -> None:
                 found.answers_ms.append(elapsed_ms(question))
             except requests.RequestException:
                 found.n_failed += 1
+            answered.set()
 
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(n_clients)]
     for thread in threads:
         thread.start()
+    answered.wait(_TIMEOUT_S)
+    print(flush=True)
     sys.stdin.read()
     ended.set()
     for thread in threads:

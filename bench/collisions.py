@@ -40,9 +40,6 @@ from .timing import NONE
 N_SCHEDULERS: Final = 8
 #: The share of the CPUs or devices in use from which on instances are deleted.
 FULL: Final = 0.9
-#: Seconds from a claim to its arrival at the other schedulers, half to one and a half
-#: times that; None: never.
-DELAYS_S: Final = (None, 0.1, 0.02, 0.005, 0.001)
 
 #: Seconds of a decision before its claim, and of a call of Placement.
 _DECISION_S: Final = (0.002, 0.006)
@@ -55,10 +52,18 @@ _CONTEXT: Final = {"project_id": "project", "user_id": "user"}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CollisionPlan:
-    """The number of hosts, and of instances that are placed once they are full."""
+    """The number of hosts, and of instances that are placed once they are full.
+
+    Attributes
+    ----------
+    delays_s : tuple of float
+        Seconds from a claim to its arrival at the other schedulers, half to one and a
+        half times that; None: never.
+    """
 
     n_hosts: int = 60
     n_instances: int = 1_000
+    delays_s: tuple[float | None, ...] = (None, 0.1, 0.02, 0.005, 0.001)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,7 +102,7 @@ def print_collisions(
         "placed one on the same CPUs or devices at the same time. Virtual time: "
         "20 to 40 ms for each call of Placement.",
     )
-    for kind, delay_s in itertools.product(KINDS, DELAYS_S):
+    for kind, delay_s in itertools.product(KINDS, plan.delays_s):
         say(f"{kind.name}, announced after {_ms(delay_s)} ms")
         found = collisions(kind, delay_s, plan)
         table.add_row(

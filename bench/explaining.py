@@ -242,7 +242,7 @@ def _api(path: Path, niceness: int) -> Iterator[tuple[SchedulerProcess, str]]:
 
 @contextlib.contextmanager
 def _clients(url: str, answers_ms: list[float]) -> Iterator[None]:
-    """Let clients ask; add the milliseconds of their answers at the end.
+    """Let clients ask, from their first answer on; add the milliseconds at the end.
 
     Raises
     ------
@@ -254,6 +254,8 @@ def _clients(url: str, answers_ms: list[float]) -> Iterator[None]:
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
+        assert process.stdout is not None
+        process.stdout.readline()  # starting them takes longer than a short block
         yield
     finally:
         output, _ = process.communicate()

@@ -68,7 +68,7 @@ class Sizes:
         Compute nodes and database kinds for the source nova_db.
     ingest_hosts : int
         Hosts that report to the sources push and kafka, or are relayed.
-    load_s : int
+    load_s : float
         Seconds for which decisions follow one another without a pause.
     relay_s : int
         Seconds for which the load of a relay, and of what it replaces, is measured.
@@ -85,7 +85,7 @@ class Sizes:
     stream: StreamPlan
     sources: tuple[tuple[int, NovaKind], ...]
     ingest_hosts: int
-    load_s: int
+    load_s: float
     relay_s: int
     followed: tuple[int, ...]
     filtered: tuple[int, ...]
@@ -138,20 +138,20 @@ QUICK: Final = replace(
     live_hosts=(50,),
     placement_hosts=100,
     stream=StreamPlan(
-        n_requests=40,
-        singles=Plan(runs=8, budget_s=10, warm_ups=0),
-        several=Plan(runs=2, budget_s=10, warm_ups=0),
+        n_requests=16,
+        singles=Plan(runs=2, budget_s=10, warm_ups=0),
+        several=Plan(runs=1, budget_s=10, warm_ups=0),
     ),
     sources=((200, NovaKind.SQLITE),),
     ingest_hosts=1_000,
-    load_s=1,
+    load_s=0.2,
     relay_s=2,
     followed=(200,),
     filtered=(50, 200),
     workers=WorkersPlan(n_hosts=200, n_requests=20),
-    explaining=ExplainingPlan(n_hosts=200, n_blocks=1, block_s=1, settling_s=1),
-    collisions=CollisionPlan(n_hosts=4, n_instances=10),
-    moorage=Plan(runs=2, budget_s=5),
+    explaining=ExplainingPlan(n_hosts=200, n_blocks=1, block_s=0.3, settling_s=0.3),
+    collisions=CollisionPlan(n_hosts=4, n_instances=10, delays_s=(None, 0.005)),
+    moorage=Plan(runs=2, budget_s=5, warm_ups=0),
     nova=Plan(runs=1, budget_s=5, warm_ups=0),
     nova_decision=Plan(runs=1, budget_s=5, warm_ups=0),
     nova_fit=Plan(runs=1, budget_s=5, warm_ups=0),

@@ -293,6 +293,7 @@ def simulate(  # noqa: PLR0913 - most by name
 
     def advance(until: float) -> None:
         """Let what is due happen, and measure, up to a time."""
+        measures: dict[str, float] = {}  # since the last change
         while True:
             end_s = ends[0][0] if ends else math.inf
             n_measured = len(result.times_s)
@@ -302,13 +303,17 @@ def simulate(  # noqa: PLR0913 - most by name
                 break
             if sample_s < min(end_s, event_s):
                 result.times_s.append(sample_s)
-                measures = meter.measure()
-                measures["instances"] = cloud.n_instances
-                measures["devices"] = cloud.n_devices
-                measures["refused"] = result.n_refused
+                measures = measures or {
+                    **meter.measure(),
+                    "instances": cloud.n_instances,
+                    "devices": cloud.n_devices,
+                    "refused": result.n_refused,
+                }
                 for name, value in measures.items():
                     result.series[name].append(value)
-            elif event_s < end_s:
+                continue
+            measures = {}
+            if event_s < end_s:
                 cloud.now = event_s
                 result.add(host_events.happen())
             else:

@@ -100,6 +100,7 @@ def test_demo_is_readable_in_100_columns(
         assert max(map(len, lines[:9])) <= 100
 
 
+@pytest.mark.deep
 def test_demo_can_be_interrupted() -> None:
     with subprocess.Popen(
         DEMO,

@@ -56,6 +56,7 @@ def _command(config: Path, release: str) -> list[str]:
     return [*python, f"{SCRIPT}", f"{config}", "--release", release]
 
 
+@pytest.mark.deep
 @pytest.fixture
 def lines(config: Path, release: str, tmp_path: Path) -> Iterator[list[str]]:
     """The lines that the script prints until it serves."""

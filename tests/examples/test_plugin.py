@@ -65,6 +65,7 @@ def test_weighers_of_the_plugin_decide(record: dict[str, Any]) -> None:
     assert power == {"half-full": -90.5, "empty": -250.0}, "the file's column"
 
 
+@pytest.mark.deep
 def test_own_tests_of_the_plugin_pass(python: Path, tmp_path: Path) -> None:
     tests = ROOT / "examples" / "plugin" / "tests"
     command: list[str | Path] = [python, "-W", "ignore", "-m", "pytest", "-q"]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -35,6 +36,7 @@ RACKS = {"a": "r1", "b": "r1", "c": "r2", "d": "r2", "e": "r3", "f": "r3"}
 ROWS = {"r1": "left", "r2": "left", "r3": "right"}
 
 
+@functools.cache
 def _conf() -> cfg.ConfigOpts:
     conf = options()
     conf.set_override("levels", list(LEVELS), group="locality")

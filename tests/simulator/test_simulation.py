@@ -266,6 +266,7 @@ def test_fewest_hosts_are_found_by_bisection() -> None:
     assert fewest_hosts(run_too_large, 1) is None
 
 
+@pytest.mark.deep
 def test_two_runs_are_equal_also_with_another_hash_seed() -> None:
     program = (
         "import json, sys\n"

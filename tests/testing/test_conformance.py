@@ -46,7 +46,7 @@ def test_plugin_keeps_the_contract(plugin: type) -> None:
         plugin,
         batches=plugin_batches(),
         requests=plugin_requests(),
-        max_examples=30,
+        max_examples=15,
     )
 
 

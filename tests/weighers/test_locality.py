@@ -241,6 +241,15 @@ _LENGTHS = {"rack": 1.0, "row": 3.0, "room": 10.0, "elsewhere": 50.0}
 _PAIRS = {("row", "w0", "w1"): 7.0, ("rack", "r0", "r2"): 2.0}
 
 
+@pytest.fixture(scope="module")
+def of_pairs(tmp_path_factory: pytest.TempPathFactory) -> LocalityWeigher:
+    """A weigher with the lengths of levels and of pairs of places."""
+    path = tmp_path_factory.mktemp("distances") / "pairs.csv"
+    lines = [f"{','.join(pair)},{length}\n" for pair, length in _PAIRS.items()]
+    path.write_text("".join(["level,from,to,distance\n", *lines]))
+    return _weigher(path, _LENGTHS)
+
+
 def _between(
     mine: Mapping[str, str], other: Mapping[str, str], first: int = 0
 ) -> float:
@@ -294,22 +303,19 @@ def _expected(
     ),
 )
 def test_weigher_agrees_with_the_distances_of_one_host(
-    tmp_path_factory: pytest.TempPathFactory,
+    of_pairs: LocalityWeigher,
     near: list[str],
     level: str,
     members: list[str],
     places: list[dict[str, str]],
     on: dict[str, list[str]],
 ) -> None:
-    path = tmp_path_factory.getbasetemp() / "pairs.csv"
-    lines = [f"{','.join(pair)},{length}\n" for pair, length in _PAIRS.items()]
-    path.write_text("".join(["level,from,to,distance\n", *lines]))
     of_host = dict(zip(NAMES, places, strict=True))
     rows = batch(
         *(host(host=n, places=tuple(of_host[n].items())) for n in NAMES), instances=on
     )
     weights = _weights(
-        _weigher(path, _LENGTHS),
+        of_pairs,
         rows,
         scheduler_hints={"near": near, "group_level": [level]},
         instance_group=_group("soft-anti-affinity", *members),
@@ -343,13 +349,10 @@ def _to_target(
     racks=st.lists(st.sampled_from([*_NAMED["rack"], None]), min_size=6, max_size=6),
 )
 def test_closest_of_several_places_and_hosts_counts(
-    tmp_path_factory: pytest.TempPathFactory,
+    of_pairs: LocalityWeigher,
     targets: list[tuple[str, str]],
     racks: list[str | None],
 ) -> None:
-    path = tmp_path_factory.getbasetemp() / "pairs.csv"
-    lines = [f"{','.join(pair)},{length}\n" for pair, length in _PAIRS.items()]
-    path.write_text("".join(["level,from,to,distance\n", *lines]))
     # Levels that nest: a place is where any of its hosts is.
     around = {"r0": ("w0", "m0"), "r1": ("w0", "m0"), "r2": ("w1", "m0")}
     of_host = {
@@ -363,7 +366,7 @@ def test_closest_of_several_places_and_hosts_counts(
     parsed = Request.validated(spec_obj)
     rule = SoftRule(is_near=True, level="", targets=frozenset(targets))
     parsed.set_attachment_rules([], [rule])
-    weights = _weigher(path, _LENGTHS).prepare(spec_obj).weigh_all(rows, spec_obj)
+    weights = of_pairs.prepare(spec_obj).weigh_all(rows, spec_obj)
     expected = []
     for name in NAMES:
         lengths = [_to_target(name, of_host, *target) for target in targets]

@@ -68,7 +68,7 @@ def test_all_faults_are_found_and_nothing_else(tmp_path: Path, follows: bool) ->
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("seed", range(1, 26))
+@pytest.mark.parametrize("seed", range(1, 11))
 def test_all_faults_of_many_clouds_are_found(tmp_path: Path, seed: int) -> None:
     # More faults are planted before each of four audits; beside two, requests run. Over
     # the API, providers are read one after the other, while instances move: there, none

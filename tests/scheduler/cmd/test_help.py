@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from moorage import __version__
+
+Run = Callable[..., str]
 
 
 def _run(*command: str) -> str:
@@ -19,6 +23,12 @@ def _run(*command: str) -> str:
         [program, *command[1:]], capture_output=True, text=True, check=True, timeout=60
     )
     return re.sub(r"\s+", " ", done.stdout)
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    """Return a function that runs each command once, and returns what it prints."""
+    return functools.cache(_run)
 
 
 @pytest.mark.parametrize(
@@ -30,8 +40,8 @@ def _run(*command: str) -> str:
         ("moorage-agent", "Report the state of this machine to the schedulers"),
     ],
 )
-def test_a_daemon_has_a_description(program: str, description: str) -> None:
-    assert description in _run(program, "--help")
+def test_a_daemon_has_a_description(run: Run, program: str, description: str) -> None:
+    assert description in run(program, "--help")
 
 
 @pytest.mark.parametrize(
@@ -46,19 +56,21 @@ def test_a_daemon_has_a_description(program: str, description: str) -> None:
     ],
     ids=" ".join,
 )
-def test_help_says_what_happens_without_an_option(command: tuple[str, ...]) -> None:
-    printed = _run(*command, "--help")
+def test_help_says_what_happens_without_an_option(
+    run: Run, command: tuple[str, ...]
+) -> None:
+    printed = run(*command, "--help")
     assert f"Without it, moorage.conf and {command[0]}.conf are read" in printed
     assert "None" not in printed
 
 
-def test_status_lists_all_commands() -> None:
-    printed = _run("moorage-status", "--help")
+def test_status_lists_all_commands(run: Run) -> None:
+    printed = run("moorage-status", "--help")
     assert "'upgrade check' reports" in printed
     assert "'orphans' lists" in printed
-    assert "orphans: list allocations" in _run("moorage-status", "orphans", "--help")
+    assert "orphans: list allocations" in run("moorage-status", "orphans", "--help")
 
 
 @pytest.mark.parametrize("command", [(), ("orphans",)])
-def test_status_has_a_version(command: tuple[str, ...]) -> None:
-    assert __version__ in _run("moorage-status", *command, "--version")
+def test_status_has_a_version(run: Run, command: tuple[str, ...]) -> None:
+    assert __version__ in run("moorage-status", *command, "--version")

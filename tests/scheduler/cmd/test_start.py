@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,47 @@ from ...fixtures.clouds import host, write_inventory
 PLACEMENT = "[placement]\nauth_type = none\nendpoint_override = http://127.0.0.1:1\n"
 STORE = f"{PLACEMENT}[moorage]\nsource = push\nstore_connection = "
 DATABASE = f"{PLACEMENT}[moorage]\nsource = nova_db\n[api_database]\nconnection = "
+
+#: Imports a scheduler once, which takes longer than all starts together, and forks a
+#: process for each line of standard input: the paths of its options and of its errors.
+#: Prints the exit status of each.
+FORKED_STARTS = """
+import os, sys
+from oslo_service import backend
+backend.init_backend(backend.BackendType.THREADING)
+from moorage.scheduler.cmd.daemon import run
+
+for line in sys.stdin:
+    options, errors = line.rstrip().split("\\t")
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
+        sys.exit(run([f"--config-file={options}"]))
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status), flush=True)
+"""
+#: Starts a scheduler with these options; returns its exit status and standard error.
+Start = Callable[[Path], tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def start() -> Iterator[Start]:
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", FORKED_STARTS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as starting:
+
+        def start(options: Path) -> tuple[int, str]:
+            assert starting.stdin is not None
+            assert starting.stdout is not None
+            errors = options.with_suffix(".stderr")
+            print(options, errors, sep="\t", file=starting.stdin, flush=True)
+            return int(starting.stdout.readline()), errors.read_text()
+
+        yield start
 
 
 @pytest.mark.parametrize(
@@ -71,20 +113,19 @@ DATABASE = f"{PLACEMENT}[moorage]\nsource = nova_db\n[api_database]\nconnection 
         ),
     ],
 )
-def test_mistake_is_one_line(tmp_path: Path, text: str, words: str) -> None:
+def test_mistake_is_one_line(
+    start: Start, tmp_path: Path, text: str, words: str
+) -> None:
     file = tmp_path / "moorage.conf"
     inventory = write_inventory(tmp_path, host("h1"))
     file.write_text(f"[moorage]\ninventory_file = {inventory}\n{text}\n")
-    command = [sys.executable, "-W", "ignore", "-m", "moorage.scheduler.cmd.scheduler"]
-    ended = subprocess.run(
-        [*command, f"--config-file={file}"], capture_output=True, text=True, timeout=120
-    )
-    assert ended.returncode == 1
-    lines = [line for line in ended.stderr.splitlines() if " WARNING " not in line]
+    status, printed = start(file)
+    assert status == 1
+    lines = [line for line in printed.splitlines() if " WARNING " not in line]
     assert [line for line in lines if " INFO " not in line] == [lines[-1]]
     assert lines[-1].startswith("moorage-scheduler: ")
     assert words in lines[-1]
-    assert "secret" not in ended.stderr
+    assert "secret" not in printed
 
 
 @pytest.mark.parametrize("module", ["scheduler.cmd.scheduler", "scheduler.cmd.status"])

@@ -368,7 +368,7 @@ def test_record_names_the_node(scheduler: Scheduler) -> None:
 
 # -- hundreds of nodes -----------------------------------------------------------------
 
-N_MANY = 400
+N_MANY = 200
 N_SCHEDULERS = 4
 
 
@@ -399,7 +399,7 @@ def test_hundreds_of_nodes_of_one_service_are_taken_once_each(tmp_path: Path) ->
             schedulers.append(build(conf, placement=placement.adapter))
             schedulers[-1].start()
             stack.callback(schedulers[-1].stop)
-        sizes = [10] * 35 + [1] * 50
+        sizes = [10] * 18 + [1] * 20
         pool = stack.enter_context(ThreadPoolExecutor(N_SCHEDULERS))
         found = list(
             pool.map(

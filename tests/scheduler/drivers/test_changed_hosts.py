@@ -89,21 +89,26 @@ class ChangesOfOtherRequests(BaseHostWeigher):
         return hosts.free_ram_mb * 0.0
 
 
+#: Loaded once; each decision sets all that differ.
+CONF = options(enabled_filters=sorted(load_plugins("moorage.filters")))
+
+
 def _conf(rng: random.Random) -> cfg.ConfigOpts:
-    conf = options(
-        enabled_filters=sorted(load_plugins("moorage.filters")),
-        max_io_ops_per_host=rng.choice((3, 8)),
-        max_instances_per_host=rng.choice((4, 50)),
-        ram_weight_multiplier=rng.choice((1.0, -1.0, 1e308)),
-        num_instances_weight_multiplier=rng.choice((0.0, -0.3)),
-        soft_affinity_weight_multiplier=rng.choice((1.0, 0.1)),
-        image_props_weight_multiplier=rng.choice((0.0, 0.7)),
-        host_subset_size=rng.choice((1, 1, 1, 3)),
-        shuffle_best_same_weighed_hosts=rng.random() < 0.2,
-    )
-    if rng.random() < 0.3:
-        conf.set_override("levels", ["rack"], group="locality")
-    return conf
+    changes = {
+        "max_io_ops_per_host": rng.choice((3, 8)),
+        "max_instances_per_host": rng.choice((4, 50)),
+        "ram_weight_multiplier": rng.choice((1.0, -1.0, 1e308)),
+        "num_instances_weight_multiplier": rng.choice((0.0, -0.3)),
+        "soft_affinity_weight_multiplier": rng.choice((1.0, 0.1)),
+        "image_props_weight_multiplier": rng.choice((0.0, 0.7)),
+        "host_subset_size": rng.choice((1, 1, 1, 3)),
+        "shuffle_best_same_weighed_hosts": rng.random() < 0.2,
+    }
+    for name, value in changes.items():
+        CONF.set_override(name, value, group="filter_scheduler")
+    levels = ["rack"] if rng.random() < 0.3 else []
+    CONF.set_override("levels", levels, group="locality")
+    return CONF
 
 
 def _table(rng: random.Random) -> HostTable:
@@ -208,6 +213,7 @@ def _decided(parts: Parts, seed: int, *, has_devices: bool) -> dict[str, Any]:
     }
 
 
+@pytest.mark.deep
 @given(seed=st.integers(0, 2**32 - 1), has_devices=st.booleans())
 @examples(3)
 def test_decisions_are_those_of_asking_about_all_hosts(

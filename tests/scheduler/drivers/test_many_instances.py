@@ -40,6 +40,7 @@ def _select(scheduler: Scheduler, n_instances: int) -> object:
     )
 
 
+@pytest.mark.deep
 def test_memory_of_a_request_does_not_grow_by_a_ranking_an_instance(
     scheduler: Scheduler,
 ) -> None:

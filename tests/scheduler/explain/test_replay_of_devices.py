@@ -100,6 +100,7 @@ def devices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeviceCloud]:
         pair.in_memory.stop()
 
 
+@pytest.mark.deep
 @examples(1.0)
 @given(seed=st.integers(0, 2**32))
 def test_a_replay_is_the_same_to_the_last_bit(devices: DeviceCloud, seed: int) -> None:

@@ -110,7 +110,7 @@ def _execute(cloud: DrainedCloud, plan: Plan) -> None:
 
 @pytest.mark.parametrize(
     "seed",
-    [0, 1, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(2, 6))],
+    [1, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (0, 2, 3))],
 )
 def test_every_step_can_be_done_in_the_order_of_waves(seed: int) -> None:
     with drained_cloud(seed) as cloud:

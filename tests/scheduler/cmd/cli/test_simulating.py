@@ -42,9 +42,9 @@ def pack(tmp_path: Path) -> Path:
 
 
 def test_settings_are_compared_on_a_trace(call: Call, pack: Path) -> None:
-    args = [str(TRACE), "--first", "400", "--hosts", "20"]
+    args = [str(TRACE), "--first", "150", "--hosts", "20"]
     text = call(*args, "--compare", str(pack), "--seeds", "2").stdout
-    assert text.startswith("400 instances on 20 hosts, ")
+    assert text.startswith("150 instances on 20 hosts, ")
     assert re.search(r"mean +defaults +pack", text)
     assert re.search(r"hosts without an instance .* % +.*\(\+.* ± .*\)", text)
     again = call(*args, "--compare", str(pack), "--seeds", "2").stdout
@@ -141,7 +141,7 @@ def test_measures_over_time_are_written(call: Call, tmp_path: Path) -> None:
 
 
 def test_fewest_hosts_are_searched(call: Call) -> None:
-    args = [str(TRACE), "--first", "300", "--hosts", "20", "--compact"]
+    args = [str(TRACE), "--first", "150", "--hosts", "20", "--compact"]
     text = call(*args).stdout
     match = re.search(
         r"(\d+) hosts are the fewest without a refusal, ([\d.]+) times the lower bound "
@@ -151,9 +151,9 @@ def test_fewest_hosts_are_searched(call: Call) -> None:
     assert match is not None
     hosts, ratio, bound = match.groups()
     assert float(ratio) == pytest.approx(int(hosts) / int(bound), abs=1e-3)
-    fewer = call(str(TRACE), "--first", "300", "--hosts", str(int(hosts) - 1)).stdout
+    fewer = call(str(TRACE), "--first", "150", "--hosts", str(int(hosts) - 1)).stdout
     assert "refused most often" in fewer
-    enough = call(str(TRACE), "--first", "300", "--hosts", hosts).stdout
+    enough = call(str(TRACE), "--first", "150", "--hosts", hosts).stdout
     assert "refused most often" not in enough
 
 

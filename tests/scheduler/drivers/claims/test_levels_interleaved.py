@@ -144,7 +144,13 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
         yield cloud
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize(
+    "rule",
+    [
+        pytest.param(rule, id=name, marks=[pytest.mark.deep] if rule.n_fit > 3 else [])
+        for name, rule in RULES.items()
+    ],
+)
 @examples(0.1)
 @given(data=st.data())
 def test_members_requested_at_once_are_all_placed_by_the_rule(
