@@ -572,7 +572,7 @@ _FAULTS = st.sampled_from(
 )
 
 
-@examples(0.5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(0.25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(sorted(_CALLS)), _FAULTS), max_size=8))
 def test_every_order_of_calls_ends_as_expected(
     server: MisbehavingServer,

@@ -23,7 +23,7 @@ from .claimers import (
     most_used,
 )
 
-N_REQUESTS = 10
+N_REQUESTS = 6
 
 #: So few that the best host is full before the others know; half of all stays free.
 VCPUS_A_HOST = 2

@@ -29,6 +29,7 @@ from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
 from ..fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingServer
 from ..fixtures.ports import free_port
 from ..fixtures.rabbitmq import Broker
+from ..fixtures.refused_starts import refused_starts
 from ..fixtures.scheduler_process import SchedulerProcess
 from ..fixtures.waiting import wait_until
 
@@ -203,6 +204,7 @@ def _n_stored(store: Path) -> int:
         return int(number)
 
 
+@pytest.mark.deep
 def test_the_api_reads_the_embedded_placement_of_a_running_scheduler(
     embedded_config: Path,
 ) -> None:
@@ -246,62 +248,45 @@ def test_the_api_reads_the_embedded_placement_of_a_running_scheduler(
             assert api.stop() == 0
 
 
-def _refusal(config: Path) -> str:
-    """Return the one line with which moorage-api refuses to start."""
-    command = [sys.executable, "-W", "ignore", "-m", API, "--config-file", str(config)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 1
-    assert "Traceback" not in result.stderr
-    [line] = [li for li in result.stderr.splitlines() if li.startswith("moorage-api: ")]
-    return line
+_AWAY = "[placement]\nauth_type = none\nendpoint_override = http://127.0.0.1:1\n"
+
+#: What is added to a configuration, and words of the line that moorage-api prints.
+_REFUSED = {
+    "memory": (
+        "[web]\nport = 0\n",
+        "set [moorage] embedded_placement_database to a file",
+    ),
+    "missing": (
+        "embedded_placement_database = {}/placement.sqlite\n[web]\nport = 0\n",
+        "/placement.sqlite. Start moorage-scheduler with the same option first",
+    ),
+    "port": (_AWAY, "[web] port is not set"),
+    "address": (
+        f"{_AWAY}[web]\nport = 0\naddress = 0.0.0.0\n",
+        "set [web] auth to token or keystone",
+    ),
+    "token": (f"{_AWAY}[web]\nport = 0\nauth = token\n", "needs [web] token_file"),
+}
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        pytest.param(
-            "", "set [moorage] embedded_placement_database to a file", id="memory"
-        ),
-        pytest.param(
-            "embedded_placement_database = {}/placement.sqlite",
-            "/placement.sqlite. Start moorage-scheduler with the same option first",
-            id="missing",
-        ),
-    ],
-)
-def test_an_embedded_placement_that_cannot_be_read_is_one_line(
-    tmp_path: Path, line: str, words: str
-) -> None:
-    config = tmp_path / "moorage.conf"
-    inventory_file = write_inventory(tmp_path, host("h1"))
-    config.write_text(
-        f"[moorage]\ninventory_file = {inventory_file}\n{line.format(tmp_path)}\n"
-        "[web]\nport = 0\n"
-    )
-    assert words in _refusal(config)
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return what moorage-api prints as it refuses to start, by the cause."""
+    folder = tmp_path_factory.mktemp("refused")
+    inventory_file = write_inventory(folder, host("h1"))
+    for cause, (lines, _) in _REFUSED.items():
+        start = f"[moorage]\ninventory_file = {inventory_file}\n"
+        (folder / cause).write_text(start + lines.format(folder))
+    files = [folder / cause for cause in _REFUSED]
+    starts = refused_starts("api", "explaining", files)
+    return dict(zip(_REFUSED, starts, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        pytest.param("", "[web] port is not set", id="port"),
-        pytest.param(
-            "[web]\nport = 0\naddress = 0.0.0.0\n",
-            "set [web] auth to token or keystone",
-            id="address",
-        ),
-        pytest.param(
-            "[web]\nport = 0\nauth = token\n", "needs [web] token_file", id="token"
-        ),
-    ],
-)
+@pytest.mark.parametrize("cause", _REFUSED)
 def test_a_start_that_is_refused_is_one_line(
-    tmp_path: Path, lines: str, words: str
+    printed: dict[str, str], cause: str
 ) -> None:
-    config = tmp_path / "moorage.conf"
-    inventory_file = write_inventory(tmp_path, host("h1"))
-    config.write_text(
-        f"[moorage]\ninventory_file = {inventory_file}\n[placement]\n"
-        f"auth_type = none\nendpoint_override = http://127.0.0.1:1\n{lines}"
-    )
-    assert words in _refusal(config)
+    assert "Traceback" not in printed[cause]
+    lines = printed[cause].splitlines()
+    [line] = [each for each in lines if each.startswith("moorage-api: ")]
+    assert _REFUSED[cause][1] in line

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import threading
 import time
@@ -48,7 +49,7 @@ pytestmark = [
 ]
 
 #: Requests a second.
-RATE = float(os.environ.get("MOORAGE_KILLS_RATE", "50"))
+RATE = float(os.environ.get("MOORAGE_KILLS_RATE", "25"))
 
 #: Requests that may be without an answer at once.
 MAX_OPEN = 32
@@ -56,7 +57,7 @@ MAX_OPEN = 32
 IS_LONG = os.environ.get("MOORAGE_KILLS_LONG") == "1"
 
 #: How long requests come: half of it before the kill, half once all is there again.
-LOAD_S = 30.0 if IS_LONG else 6.0
+LOAD_S = 30.0 if IS_LONG else 4.0
 
 #: How long a caller waits for an answer; it may have to wait for the broker before.
 CALLER_WAITS_S = 60 if IS_LONG else 20
@@ -267,12 +268,22 @@ def expect_answered(cloud: Cloud, load: Load, scheduler: SchedulerProcess) -> No
     assert all(len(hosts) == 1 for hosts in held.values()), "some are held twice"
 
 
-@pytest.fixture
-def cloud(tmp_path: Path) -> Iterator[Cloud]:
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     large = {"vcpus": 500, "memory_mb": 600_000, "local_gb": 6000}
     hosts = [host(f"h{number}", **large) for number in range(N_HOSTS)]
-    with cloud_of(Database.MARIADB, tmp_path, hosts) as cloud:
+    with cloud_of(Database.MARIADB, tmp_path_factory.mktemp("cloud"), hosts) as cloud:
         yield cloud
+
+
+@pytest.fixture
+def cloud(served: Cloud, tmp_path: Path) -> Iterator[Cloud]:
+    """The cloud of all tests, with a folder for this one; nothing is left allocated."""
+    inventory_file = tmp_path / served.inventory_file.name
+    shutil.copy(served.inventory_file, inventory_file)
+    yield served._replace(inventory_file=inventory_file)
+    for consumer in held_by(served):
+        served.server.client.delete_allocations(consumer)
 
 
 def config(

@@ -43,14 +43,14 @@ from .claimers import (
 )
 
 #: Requests of each scheduler in the cloud that is filled.
-N_REQUESTS = int(os.environ.get("MOORAGE_STRESS_REQUESTS", "38"))
+N_REQUESTS = int(os.environ.get("MOORAGE_STRESS_REQUESTS", "19"))
 VCPUS_A_HOST = 20
 
 #: Of the cloud with a writer: few enough that it is full most of the time.
 N_HOSTS = 6
 #: Whichever comes first: so many refusals, or so many seconds.
-N_REFUSALS = 100
-MAX_S = 40.0
+N_REFUSALS = 40
+MAX_S = 20.0
 #: Claims of the writer between two checks of what is held.
 N_WRITES = 20
 

@@ -159,6 +159,7 @@ def test_machine_is_reported_and_gets_instances(cloud: Cloud) -> None:
         assert scheduler.stop() == 0
 
 
+@pytest.mark.deep
 def test_every_worker_receives_every_report(cloud: Cloud) -> None:
     with cloud.scheduler(n_workers=2) as scheduler, cloud.agent():
         # Requests go to the workers in turn: one without the report would refuse some.

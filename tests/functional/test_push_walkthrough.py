@@ -65,6 +65,7 @@ def _placement(folder: Path) -> Iterator[None]:
         process.terminate()
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("_placement")
 def test_this_machine_is_selected(folder: Path) -> None:
     python = [sys.executable, "-W", "ignore"]

@@ -114,6 +114,7 @@ def metric(port: int, name: str, **labels: str) -> float:
     )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_failed_reload_is_shown_until_one_succeeds(
     n_workers: int, cloud: Cloud
@@ -269,6 +270,7 @@ def test_process_is_ready_only_while_the_broker_accepts_messages(cloud: Cloud) -
         assert not scheduler.count("Traceback")
 
 
+@pytest.mark.deep
 def test_process_is_not_ready_soon_after_placement_has_gone(cloud: Cloud) -> None:
     """No request has to fail first."""
     port = free_port()

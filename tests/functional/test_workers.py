@@ -247,6 +247,7 @@ def test_sighup_reaches_all_workers_unless_the_file_is_broken(cloud: Cloud) -> N
         scheduler.wait_for(restart, times=3)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_sighup_switches_to_the_plugins_of_the_file_if_all_can_be_used(
     n_workers: int, cloud: Cloud
@@ -287,6 +288,7 @@ def test_sighup_switches_to_the_plugins_of_the_file_if_all_can_be_used(
         assert scheduler.stop() == 0
 
 
+@pytest.mark.deep
 def test_what_was_not_begun_is_answered_by_another_scheduler(cloud: Cloud) -> None:
     cloud.gate.hold(2)
     api = cloud.api()
@@ -314,6 +316,7 @@ def test_what_was_not_begun_is_answered_by_another_scheduler(cloud: Cloud) -> No
     assert cloud.n_claimed() == 22
 
 
+@pytest.mark.deep
 def test_end_under_load_loses_and_doubles_nothing(cloud: Cloud) -> None:
     api = cloud.api()
     is_over = threading.Event()
@@ -341,6 +344,7 @@ def test_end_under_load_loses_and_doubles_nothing(cloud: Cloud) -> None:
     assert cloud.n_claimed() == len(answers)
 
 
+@pytest.mark.deep
 def test_worker_that_does_not_end_is_killed_and_logged(cloud: Cloud) -> None:
     cloud.gate.hold(1)
     lines = ("manager_shutdown_timeout = 100", "graceful_shutdown_timeout = 2")
@@ -356,6 +360,7 @@ def test_worker_that_does_not_end_is_killed_and_logged(cloud: Cloud) -> None:
             call.result(TIMEOUT_S)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_request_above_the_timeout_is_aborted_and_logged(
     n_workers: int, cloud: Cloud
@@ -407,6 +412,7 @@ def own_broker() -> Iterator[DedicatedBroker]:
         yield broker
 
 
+@pytest.mark.deep
 def test_broker_that_goes_and_comes_loses_and_doubles_nothing(
     own_broker: DedicatedBroker, tmp_path: Path
 ) -> None:

@@ -12,16 +12,17 @@ from moorage.scheduler.audit.nova_cloud import NovaReader
 from ..fixtures.nova_databases import Kind, NovaDatabases
 from ..fixtures.nova_rows import fill
 
-pytestmark = [pytest.mark.deep, pytest.mark.peer]
+pytestmark = [
+    pytest.mark.database,
+    pytest.mark.deep,
+    pytest.mark.peer,
+    pytest.mark.xdist_group("nova_db"),
+]
 
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        Kind.SQLITE,
-        pytest.param(Kind.MARIADB, marks=pytest.mark.database),
-        pytest.param(Kind.POSTGRESQL, marks=pytest.mark.database),
-    ],
+    [Kind.MARIADB, Kind.POSTGRESQL],
     ids=lambda kind: kind.value,
 )
 def test_novas_own_tables_are_read(kind: Kind) -> None:

@@ -16,15 +16,16 @@ from ..fixtures.nova_peer import Peer
 
 INSTANCE, ROOT, DATA = map(instance_uuid, ("instance", "root", "data"))
 
-pytestmark = [pytest.mark.deep, pytest.mark.peer]
+pytestmark = [
+    pytest.mark.database,
+    pytest.mark.deep,
+    pytest.mark.peer,
+    pytest.mark.xdist_group("nova_db"),
+]
 
 
 @pytest.fixture(
-    params=[
-        Kind.SQLITE,
-        pytest.param(Kind.MARIADB, marks=pytest.mark.database),
-        pytest.param(Kind.POSTGRESQL, marks=pytest.mark.database),
-    ],
+    params=[Kind.MARIADB, Kind.POSTGRESQL],
     ids=lambda kind: kind.value,
 )
 def databases(request: pytest.FixtureRequest) -> Iterator[NovaDatabases]:

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.peer,
     pytest.mark.database,
     pytest.mark.usefixtures("quiet"),
-    pytest.mark.xdist_group("nova_db_failures"),
+    pytest.mark.xdist_group("nova_db"),
 ]
 
 

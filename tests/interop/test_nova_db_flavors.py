@@ -10,7 +10,11 @@ from moorage.scheduler.sources.nova_db import NovaDBSource
 
 from ..fixtures.nova_databases import Kind, NovaDatabases
 
-pytestmark = [pytest.mark.deep, pytest.mark.peer]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.peer,
+    pytest.mark.xdist_group("nova_db"),
+]
 
 
 def test_flavors_are_read_from_novas_own_tables(conf: cfg.ConfigOpts) -> None:

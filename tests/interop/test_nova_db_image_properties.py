@@ -26,7 +26,12 @@ N_ROUNDS = 20
 STEPS_S = (0.0, 0.0, 0.4, 1.0, 7.0, 70.0)
 _MULTIPLIER = "image_props_weight_multiplier"
 
-pytestmark = [pytest.mark.deep, pytest.mark.peer, pytest.mark.usefixtures("quiet")]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.peer,
+    pytest.mark.usefixtures("quiet"),
+    pytest.mark.xdist_group("nova_db"),
+]
 
 REQUESTS = (
     spec(image=image(os_distro="ubuntu", hw_disk_bus="virtio", hw_boot_menu=True)),

@@ -13,7 +13,11 @@ from moorage.testing.builders import instance_uuid
 
 from ..fixtures.nova_databases import Kind, NovaDatabases
 
-pytestmark = [pytest.mark.deep, pytest.mark.peer]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.peer,
+    pytest.mark.xdist_group("nova_db"),
+]
 
 
 def test_members_are_read_from_novas_own_tables(conf: cfg.ConfigOpts) -> None:

@@ -26,10 +26,14 @@ from ..fixtures.waiting import wait_until
 
 HOST = "control"
 N_PROCESSES = 6
-N_CLOUDS = 40
+N_CLOUDS = 20
 WAIT_S = 30.0
 
-pytestmark = [pytest.mark.deep, pytest.mark.peer]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.peer,
+    pytest.mark.xdist_group("nova_db"),
+]
 
 
 @pytest.fixture(

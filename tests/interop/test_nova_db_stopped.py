@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.peer,
     pytest.mark.database,
     pytest.mark.usefixtures("quiet"),
-    pytest.mark.xdist_group("nova_db_stopped"),
+    pytest.mark.xdist_group("nova_db"),
 ]
 
 

@@ -47,8 +47,8 @@ PREFILTERS = {
     "compute_status_filter": compute_status_filter,
 }
 #: Requests drawn, and how many of them must have the same query in both.
-N_DRAWN = 4_000
-N_SAME = 2_000
+N_DRAWN = 2_000
+N_SAME = 1_000
 AGGREGATE_UUIDS = (
     "7d0c2d42-0d39-4a5b-8f3c-7c3a3f3d9b02",
     "7d0c2d42-0d39-4a5b-8f3c-7c3a3f3d9b01",

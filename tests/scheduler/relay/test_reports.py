@@ -212,7 +212,7 @@ def _change(cloud: Cloud, name: str, **changes: Any) -> None:
     cloud.source.hosts[name] = dataclasses.replace(record, **changes), instances
 
 
-@examples(4)
+@examples(2)
 @hypothesis.given(st.lists(_changes, max_size=30))
 def test_readers_arrive_at_the_table_of_the_source(changes: list[Any]) -> None:
     cloud = Cloud()
@@ -245,7 +245,7 @@ def test_no_host_is_seen_earlier_than_before(changes: list[Any]) -> None:
         seen = now
 
 
-@examples(2)
+@examples(1)
 @hypothesis.given(st.lists(st.tuples(_names, st.integers(0, 5)), max_size=20))
 def test_no_state_goes_back_if_a_leader_reads_an_older_replica(
     changes: list[tuple[str, int]],
