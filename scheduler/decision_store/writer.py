@@ -39,24 +39,26 @@ _MAX_REMOVED: Final = 500
 _MAX_VIEWS: Final = 2
 #: Calls of `write`, one a second if all is well, between removals of old decisions.
 _PRUNE_INTERVAL: Final = 300
-#: Maximum attempts to write a batch, each with new ids.
+#: Maximum attempts to write a batch, whose used ids are replaced after each.
 _MAX_ATTEMPTS: Final = 3
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class _Row:
     """An encoded decision, as it is stored."""
 
+    id: int
     decided_at: float
     outcome: int
     keys: frozenset[int]
     record: bytes
 
     @classmethod
-    def of(cls, record: DecisionRecord) -> _Row:
+    def of(cls, record: DecisionRecord, ids: Ids) -> _Row:
         outcome = OUTCOMES.index(record.outcome or Outcome.FAILED)
         keys = frozenset(keys_of(record))
-        return cls(record.started_at, outcome, keys, encode(record))
+        at = record.started_at
+        return cls(ids.next(at), at, outcome, keys, encode(record))
 
 
 class DecisionWriter(BackgroundWriter):
@@ -149,7 +151,7 @@ class DecisionWriter(BackgroundWriter):
             queued, self._queue = self._queue, collections.deque()
         for record in queued:
             try:
-                row = _Row.of(record)
+                row = _Row.of(record, self._ids)
             except Exception:  # one record is lost, and the others are written
                 LOG.exception("Decision %s cannot be stored", record.request_id)
                 self.n_dropped += 1
@@ -192,17 +194,32 @@ class DecisionWriter(BackgroundWriter):
                 self._views.popleft()
 
     def _write_batch(self, batch: Sequence[_Row]) -> None:
-        """Write some decisions; retry if another process has used an id."""
+        """Write some decisions, those whose earlier write had no answer once only."""
         for n_remaining in reversed(range(_MAX_ATTEMPTS)):
-            rows = {self._ids.next(row.decided_at): row for row in batch}
             try:
                 with self._database.writing() as connection:
-                    _insert(connection, rows)
+                    _insert(connection, batch)
                 return
             except StoreUnavailable as e:
                 is_id_used = isinstance(e.__cause__, sa.exc.IntegrityError)
                 if not is_id_used or not n_remaining:
                     raise
+            batch = self._missing(batch)
+            if not batch:
+                return
+
+    def _missing(self, batch: Sequence[_Row]) -> list[_Row]:
+        """Return those that are not stored, with new ids if theirs are of others."""
+        query = sa.select(DECISIONS.c.id, DECISIONS.c.record)
+        query = query.where(DECISIONS.c.id.in_([row.id for row in batch]))
+        with self._database.reading() as connection:
+            stored = connection.execute(query)
+            record_of = {id_: bytes(record) for id_, record in stored}
+        missing = [row for row in batch if record_of.get(row.id) != row.record]
+        for row in missing:
+            if row.id in record_of:
+                row.id = self._ids.next(row.decided_at)
+        return missing
 
     # -- old decisions -----------------------------------------------------------------
 
@@ -245,16 +262,13 @@ class DecisionWriter(BackgroundWriter):
                 return
 
 
-def _insert(connection: Connection, rows: dict[int, _Row]) -> None:
+def _insert(connection: Connection, rows: Sequence[_Row]) -> None:
     connection.execute(
         sa.insert(DECISIONS),
-        [
-            {"id": id_, "outcome": row.outcome, "record": row.record}
-            for id_, row in rows.items()
-        ],
+        [{"id": row.id, "outcome": row.outcome, "record": row.record} for row in rows],
     )
     # Sorted: writers that lock pages of the index in one order cannot deadlock.
-    keys = sorted((key, id_) for id_, row in rows.items() for key in row.keys)
+    keys = sorted((key, row.id) for row in rows for key in row.keys)
     if keys:
         connection.execute(
             sa.insert(KEYS), [{"key": key, "decision_id": id_} for key, id_ in keys]
