@@ -275,15 +275,15 @@ class ReportedSource(BaseHostSource):
             self.read(table)
         return self._may_poll
 
-    def read(self, table: HostTable) -> None:
-        """Read every host that has changed."""
+    def read(self, table: HostTable, *, is_complete: bool = False) -> None:
+        """Read every host that has changed, or every one."""
         instances = self._reported()
         for uuid in [u for u in self._read if u not in self._cloud.hosts]:
             del self._read[uuid]
             table.drop(uuid)
         for record in self._records(instances):
             on_host = instances.get(record.host, ())
-            if self._read.get(record.uuid) != (record, on_host):
+            if is_complete or self._read.get(record.uuid) != (record, on_host):
                 self._read[record.uuid] = record, on_host
                 table.put(record, on_host)
 
