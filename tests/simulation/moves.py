@@ -212,7 +212,7 @@ class Moves:
         ]
         # Few instances have cells or devices, which a move has on two hosts.
         special = [each for each in found if not each.guest.is_plain]
-        if special and self._rng.random() < 0.5:
+        if special and self._rng.random() < 0.7:
             found = special
         return self._rng.choice(found) if found else None
 
