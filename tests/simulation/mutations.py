@@ -256,13 +256,6 @@ MUTATIONS: Final = (
         "if True:",
     ),
     Mutation(
-        "cells-and-devices-not-counted",
-        "a claim counts its CPUs, memory of cells and devices until a report does",
-        "moorage.scheduler.hosts.claims",
-        "        if need is not None:\n            claim.usage =",
-        "        if False:\n            claim.usage =",
-    ),
-    Mutation(
         "claims-counted-after-reports",
         "a claim is not counted any more once a report includes it",
         "moorage.scheduler.hosts.claims",
