@@ -184,6 +184,10 @@ class Rewrite:
             if not self.ends_final:  # a release: it can be repeated
                 raise self._in_doubt() from self.error
             self._fence()
+            if self.takes_over and self.error is not None:
+                # Once a user deletes the consumer, a late write can claim nevertheless:
+                # it is watched for.
+                raise self._in_doubt() from self.error
         if self.error is not None and not self.answer.is_done:
             raise self.error
         return self
