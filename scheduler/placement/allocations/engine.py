@@ -181,12 +181,11 @@ class Rewrite:
         if self.is_in_doubt or (is_held and not is_done):
             raise self._in_doubt() from self.error
         if self.unanswered and not is_done:
-            if not self.ends_final:  # a release: it can be repeated
-                raise self._in_doubt() from self.error
             self._fence()
-            if self.takes_over and self.error is not None:
-                # Once a user deletes the consumer, a late write can claim nevertheless:
-                # it is watched for.
+            # A release can be repeated. A late write can claim once a user has deleted
+            # the consumer that refuses it, so it is watched for.
+            is_claim = self.takes_over and not self.answer.is_done
+            if not self.ends_final or (is_claim and self.error is not None):
                 raise self._in_doubt() from self.error
         if self.error is not None and not self.answer.is_done:
             raise self.error
@@ -374,8 +373,11 @@ class Rewrite:
     def _fence(self) -> None:
         """Use up the generations that late writes name, for one of the consumers.
 
-        Placement then refuses such a write for all of its consumers.
+        Placement then refuses such a write for all of its consumers. A release has none
+        that could claim.
         """
+        if not self.ends_final:
+            return
         try:
             for _ in range(MAX_FENCES):
                 self._read()
