@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from moorage.scheduler.hosts import HostPools, HostRecord, HostTable
+from moorage.scheduler.hosts import HostPools, HostRecord, HostTable, HostTopology
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.sources.base import (
@@ -16,27 +16,21 @@ from moorage.scheduler.sources.base import (
     ServiceHost,
     ServiceState,
 )
-from moorage.testing.builders import host, pci_pool, pci_pools
+from moorage.testing.builders import host
 
 from ..fixtures.virtual_time import VirtualTime
+from .computes import PCPUS_A_HOST
 from .events import EventLog, Kind
 from .placement import SharedPlacement
 
 N_HOSTS: Final = 6
 HOSTS_A_RACK: Final = 2
 VCPUS_A_HOST: Final = 8
-#: PCI devices, of which Placement does not know.
-DEVICES_A_HOST: Final = 1
 LEVEL: Final = "rack"
 
 _RAM_MB: Final = 64 * 1024
 _DISK_GB: Final = 1000
 _HEADERS: Final = {"OpenStack-API-Version": "placement 1.36"}
-#: The pools of a host by its number of free devices.
-_POOLS: Final = [
-    HostPools.read(pci_pools(pci_pool(n)).obj_to_primitive())
-    for n in range(DEVICES_A_HOST + 1)
-]
 _DISABLED: Final = "COMPUTE_STATUS_DISABLED"
 
 #: Seconds until every scheduler that runs has read a change of a host, at most.
@@ -102,6 +96,7 @@ class Cloud:
         self._rng = rng
         self._log = log
         self._n_hosts = 0
+        self._forgotten_at: dict[str, float] = {}
 
     def add(self) -> Host:
         """Add a host to nova and to Placement."""
@@ -120,6 +115,10 @@ class Cloud:
         found = (each for each in self.hosts.values() if each.record.host == name)
         return next(found, None)
 
+    def forgotten_at(self, name: str) -> float:
+        """Return until when schedulers may have dropped a host, with its claims."""
+        return self._forgotten_at.get(name, -_NEVER)
+
     # -- changes, each for a while -----------------------------------------------------
 
     def grow(self) -> None:
@@ -132,13 +131,14 @@ class Cloud:
         empty = [
             each
             for each in self.hosts.values()
-            if not self._used(each) and each.unusable_since == _NEVER
+            if not self._used(each, "VCPU", "PCPU") and each.unusable_since == _NEVER
         ]
         if not empty or len(self.hosts) == 1:
             return
         host = self._rng.choice(empty)
         uuid, name = host.record.uuid, host.record.host
         del self.hosts[uuid]
+        self._forgotten_at[name] = _NEVER
         self._log.add(f"{name} is removed", Kind.HOST_REMOVED)
         self.report()
         # Schedulers have its candidates longer than Placement has its provider.
@@ -150,6 +150,7 @@ class Cloud:
             self._virtual.sleep(self._rng.uniform(*_CHANGED_S))
         self._log.add(f"{name} is there again")
         self._list(host)
+        self._forgotten_at[name] = self._virtual.monotonic() + REPORTED_S
         self.report()
 
     def disable(self) -> None:
@@ -210,16 +211,16 @@ class Cloud:
 
     def _set_vcpus(self, host: Host, n_vcpus: int) -> None:
         host.n_vcpus = n_vcpus
-        host.most_in_use = max(n_vcpus, self._used(host))
+        host.most_in_use = max(n_vcpus, self._used(host, "VCPU"))
         host.record = dataclasses.replace(host.record, vcpus_total=n_vcpus)
         inventories = dict(_provider(host).inventories)
         self._put(host, "inventories", {"inventories": inventories})
         self.report()
 
-    def _used(self, host: Host) -> int:
+    def _used(self, host: Host, *names: str) -> int:
         url = f"/resource_providers/{host.record.uuid}/usages"
-        used: int = self._direct.get(url, headers=_HEADERS).json()["usages"]["VCPU"]
-        return used
+        used = self._direct.get(url, headers=_HEADERS).json()["usages"]
+        return sum(used[name] for name in names)
 
     def _put(self, host: Host, part: str, body: dict[str, Any]) -> None:
         url = f"/resource_providers/{host.record.uuid}/{part}"
@@ -240,8 +241,8 @@ class ReportedSource(BaseHostSource):
         Returns where an instance is.
     reported : callable
         Returns the instances that each host reports, by its name.
-    n_devices : callable
-        Returns how many PCI devices instances have.
+    devices : callable
+        Returns the NUMA cells and PCI devices that a host reports, by its name.
     may_poll : bool
         Whether a scheduler that finds no host reads the hosts at once, and the state of
         a compute service before a claim.
@@ -253,14 +254,14 @@ class ReportedSource(BaseHostSource):
         *,
         locate: Callable[[str], Any],
         reported: Callable[[], Mapping[str, Sequence[str]]],
-        n_devices: Callable[[Sequence[str]], int],
+        devices: Callable[[str], tuple[HostTopology, HostPools]],
         may_poll: bool,
     ) -> None:
         super().__init__()
         self._cloud = cloud
         self._locate = locate
         self._reported = reported
-        self._n_devices = n_devices
+        self._devices = devices
         self._may_poll = may_poll
         self._read: dict[str, tuple[HostRecord, Sequence[str]]] = {}
 
@@ -274,27 +275,29 @@ class ReportedSource(BaseHostSource):
             self.read(table)
         return self._may_poll
 
-    def read(self, table: HostTable) -> None:
-        """Read every host that has changed."""
+    def read(self, table: HostTable, *, is_complete: bool = False) -> None:
+        """Read every host that has changed, or every one."""
         instances = self._reported()
         for uuid in [u for u in self._read if u not in self._cloud.hosts]:
             del self._read[uuid]
             table.drop(uuid)
         for record in self._records(instances):
             on_host = instances.get(record.host, ())
-            if self._read.get(record.uuid) != (record, on_host):
+            if is_complete or self._read.get(record.uuid) != (record, on_host):
                 self._read[record.uuid] = record, on_host
                 table.put(record, on_host)
 
     def _records(self, instances: Mapping[str, Sequence[str]]) -> Iterator[HostRecord]:
         for each in self._cloud.hosts.values():
             on_host = instances.get(each.record.host, ())
-            n_instances, n_devices = len(on_host), self._n_devices(on_host)
+            n_instances = len(on_host)
+            topology, pools = self._devices(each.record.host)
             yield dataclasses.replace(
                 each.record,
                 free_ram_mb=_RAM_MB - 1024 * n_instances,
                 num_instances=n_instances,
-                pci_stats=_POOLS[max(DEVICES_A_HOST - n_devices, 0)],
+                numa_topology=topology,
+                pci_stats=pools,
             )
 
     def service_states(
@@ -333,7 +336,12 @@ def _record(number: int) -> HostRecord:
 
 def _provider(host: Host) -> Provider:
     """Return a host as Placement knows it."""
-    totals = {"VCPU": host.n_vcpus, "MEMORY_MB": _RAM_MB, "DISK_GB": _DISK_GB}
+    totals = {
+        "VCPU": host.n_vcpus,
+        "PCPU": PCPUS_A_HOST,
+        "MEMORY_MB": _RAM_MB,
+        "DISK_GB": _DISK_GB,
+    }
     return Provider(
         uuid=host.record.uuid,
         name=host.record.host,

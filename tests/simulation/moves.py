@@ -20,6 +20,7 @@ from moorage.objects import Destination
 from moorage.scheduler.errors import AllocationUpdateFailed, SchedulerError
 
 from ..fixtures.virtual_time import VirtualTime
+from .cloud import REPORTED_S
 from .events import EventLog, Kind
 from .nova import Instance, Nova
 
@@ -66,32 +67,55 @@ class Moves:
     def _migrate(self, instance: Instance, kind: str) -> None:
         assert instance.held is not None
         source, source_host, n_vcpus = instance.held, instance.host, instance.n_vcpus
+        built_at, computes = instance.built_at, self._nova.computes
         migration = str(UUID(int=self._rng.getrandbits(128), version=4))
         self._log.name(migration, f"migration-of-{instance.name}")
         self._nova.insist(replace_with_migration, instance.uuid, migration)
         self.migrations[migration], instance.held = source, None
+        self._keep(source_host, instance.uuid, migration)
         changes: dict[str, Any] = {}
         if kind == "resize":
-            instance.n_vcpus = changes["vcpus"] = self._rng.choice([1, 2, 3])
-        if kind == "live migration" or self._rng.random() < 0.5:
+            sizes = [1, 2] if instance.n_cells else [1, 2, 3]
+            instance.n_vcpus = changes["vcpus"] = self._rng.choice(sizes)
+        # What a host reports of an instance says nothing of its size: nova-compute has
+        # both while it is resized there, and a scheduler knows of one.
+        is_elsewhere = not instance.guest.is_plain or kind == "live migration"
+        if is_elsewhere or self._rng.random() < 0.5:
             changes["ignore_hosts"] = [source_host]
         is_placed = self._place(instance, changes)
         if is_placed:
+            self._count(instance)
             self._log.n_of[Kind.MIGRATED] += 1
             self._virtual.sleep(self._rng.uniform(0, _DECIDED_S))
         if is_placed and self._rng.random() < 0.6:
+            computes.let_go(source_host, migration)
             self._nova.insist(confirm, migration)
+            computes.free(source_host, migration)
             self._log.add(f"confirms that of {instance.name}", Kind.CONFIRMED)
         else:
+            computes.let_go(instance.host, instance.uuid)
             self._log.add(f"reverts that of {instance.name}", Kind.REVERTED)
             self._nova.insist(self._revert, instance.uuid, migration, source)
-            instance.held, instance.host, instance.n_vcpus = (
+            computes.free(instance.host, instance.uuid)
+            self._keep(source_host, migration, instance.uuid)
+            instance.held, instance.host, instance.n_vcpus, instance.built_at = (
                 source,
                 source_host,
                 n_vcpus,
+                built_at,
             )
         del self.migrations[migration]
         self._nova.cloud.report()
+
+    def _keep(self, host: str, uuid: str, new_uuid: str) -> None:
+        """Have a host keep for a migration what an instance has, or give it back."""
+        known_at = self._virtual.monotonic() + REPORTED_S
+        if self._nova.computes.rename(host, uuid, new_uuid, known_at):
+            self._nova.cloud.report()
+
+    def _count(self, instance: Instance) -> None:
+        self._log.n_of[Kind.DEVICE_MOVED] += instance.has_device
+        self._log.n_of[Kind.CELLS_MOVED] += instance.n_cells > 0
 
     def _revert(
         self,
@@ -134,6 +158,7 @@ class Moves:
             if instance.held is not None and len(instance.held) > 1:
                 self._nova.insist(remove_provider_tree, instance.uuid, uuid)
                 instance.held = {u: r for u, r in instance.held.items() if u != uuid}
+                self._nova.computes.free(host.record.host, instance.uuid)
             instance.is_moving = False
             if instance.group is not None:
                 instance.group.is_closed = False
@@ -143,13 +168,17 @@ class Moves:
             while not self._nova.is_idle(instance.group):
                 self._virtual.sleep(1)
             instance.group.is_closed = True
-        source = instance.held
-        changes = {"ignore_hosts": [instance.host]}
-        self._log.add(f"evacuates {instance.name} from {instance.host}")
-        if self._place(instance, changes, beside=source):
+        source, host, built_at = instance.held, instance.host, instance.built_at
+        self._log.add(f"evacuates {instance.name} from {host}")
+        if self._place(instance, {"ignore_hosts": [host]}, beside=source):
             self._log.n_of[Kind.EVACUATED] += 1
+            self._count(instance)
+            self._keep(host, instance.uuid, instance.uuid)
             self._nova.cloud.report()
+            self._nova.audit_third_host(instance)
         else:
+            self._nova.computes.let_go(instance.host, instance.uuid)
+            instance.held, instance.host, instance.built_at = source, host, built_at
             self._nova.remove_others(instance)
 
     def rebuild(self) -> None:
@@ -181,6 +210,10 @@ class Moves:
             for each in self._nova.accepted
             if self._may_move(each) and self._nova.is_idle(each.group)
         ]
+        # Few instances have cells or devices, which a move has on two hosts.
+        special = [each for each in found if not each.guest.is_plain]
+        if special and self._rng.random() < 0.7:
+            found = special
         return self._rng.choice(found) if found else None
 
     def _may_move(self, instance: Instance) -> bool:
@@ -189,7 +222,6 @@ class Moves:
             and not instance.is_open
             and instance.held is not None
             and len(instance.held) == 1
-            and not instance.has_device  # its source keeps one, which no host reports
             and self._virtual.monotonic() >= instance.built_at
         )
 
@@ -207,8 +239,7 @@ class Moves:
             self._log.add(f"has no host for {instance.name}")
             instance.is_open = False
             return False
-        self._nova.accept(instance, reply[0][0], asked_at, beside=beside)
-        return True
+        return self._nova.accept(instance, reply[0][0], asked_at, beside=beside)
 
     def _ask(self, instance: Instance, changes: Mapping[str, Any]) -> Any:
         make_spec: Callable[[], Any] = self._nova.spec_of(

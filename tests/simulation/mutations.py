@@ -256,6 +256,13 @@ MUTATIONS: Final = (
         "if True:",
     ),
     Mutation(
+        "claims-counted-after-reports",
+        "a claim is not counted any more once a report includes it",
+        "moorage.scheduler.hosts.claims",
+        "for uuid in self._claims_on(node_uuid).keys() & set(reported):",
+        "for uuid in self._claims_on(node_uuid).keys() & set():",
+    ),
+    Mutation(
         "late-beginnings-of-moves",
         "a late copy of a move's beginning is refused once the move is confirmed",
         "moorage.conductor.moves",

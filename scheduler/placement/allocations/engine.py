@@ -184,9 +184,18 @@ class Rewrite:
             if not self.ends_final:  # a release: it can be repeated
                 raise self._in_doubt() from self.error
             self._fence()
-        if self.error is not None and not self.answer.is_done:
-            raise self.error
+            # A late write can claim once a user has deleted the consumer that refuses
+            # it, so it is watched for.
+            if self.takes_over and self._failure:
+                raise self._in_doubt() from self.error
+        if failure := self._failure:
+            raise failure
         return self
+
+    @property
+    def _failure(self) -> PlacementError | None:
+        """The last error, unless a write was accepted since."""
+        return None if self.answer.is_done else self.error
 
     def raise_unless_done(self, what: str) -> None:
         """Raise unless Placement accepted the change.

@@ -248,14 +248,22 @@ def test_answer_lost_after_an_evacuation_was_claimed_is_a_claim(client, server):
     assert set(client.allocations(consumer).resources) == set(HOSTS[:2])
 
 
-@pytest.mark.parametrize("wrong", [Misbehaviour.ERROR, Misbehaviour.BAD_GATEWAY])
-def test_claim_that_was_not_made_leaves_nothing(client, server, wrong):
-    server.misbehave(wrong, verb="PUT", times=MAX_WRITES)
+def test_claim_that_was_not_made_leaves_nothing(client, server):
+    server.misbehave(Misbehaviour.ERROR, verb="PUT", times=MAX_WRITES)
     consumer = _consumer()
     with pytest.raises(PlacementUnavailable) as raised:
         _claim(server.client(), consumer, _request(HOSTS[0]))
     assert not isinstance(raised.value, AllocationsInDoubt)
     assert client.allocations(consumer).resources == {}
+
+
+def test_claim_without_an_answer_to_its_last_write_is_watched_for(client, server):
+    server.misbehave(Misbehaviour.BAD_GATEWAY, verb="PUT", times=MAX_WRITES)
+    consumer = _consumer()
+    with pytest.raises(AllocationsInDoubt) as raised:
+        _claim(server.client(), consumer, _request(HOSTS[0]))
+    assert client.allocations(consumer).resources == {}
+    assert raised.value.unresolved[consumer].is_in_flight
 
 
 def test_claim_that_placement_failed_to_make_is_sent_again(server):
