@@ -33,9 +33,9 @@ _FOLDER: Final = Path(__file__).parent
 #: How long each share of the commit's own seeds runs; 0: the model's seeds are fixed,
 #: so that a commit does not fail for what it did not change.
 _SECONDS: Final = float(os.environ.get("MOORAGE_FAULTS_SECONDS", "0"))
-_FIXED: Final = range(80)
+_FIXED: Final = range(90)
 #: The number of fixed seeds in which everything happens that can.
-_ALL_HAPPEN_IN: Final = 40
+_ALL_HAPPEN_IN: Final = 45
 #: The number of shares, which workers run at once.
 _SHARES: Final = os.cpu_count() or 1
 #: Seeds that are run on both; with none, those of the file and new ones.

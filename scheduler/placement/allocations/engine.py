@@ -181,16 +181,24 @@ class Rewrite:
         if self.is_in_doubt or (is_held and not is_done):
             raise self._in_doubt() from self.error
         if self.unanswered and not is_done:
-            if not self.ends_final:  # a release: it can be repeated
-                raise self._in_doubt() from self.error
-            self._fence()
-            # A late write can claim once a user has deleted the consumer that refuses
-            # it, so it is watched for.
-            if self.takes_over and self._failure:
-                raise self._in_doubt() from self.error
+            self._end_unanswered()
         if failure := self._failure:
             raise failure
         return self
+
+    def _end_unanswered(self) -> None:
+        """Have Placement refuse late writes, or raise that they have to be watched for.
+
+        Raises
+        ------
+        AllocationsInDoubt
+        """
+        if not self.ends_final:  # a release: it can be repeated
+            raise self._in_doubt() from self.error
+        self._fence()
+        # A late write can claim once a user has deleted the consumer that refuses it.
+        if self.takes_over and self._failure:
+            raise self._in_doubt() from self.error
 
     @property
     def _failure(self) -> PlacementError | None:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from moorage.scheduler.database import IncompatibleSchema, StoreUnavailable
 from moorage.scheduler.decision_store import DecisionStore, writer
-from moorage.scheduler.decision_store.schema import METADATA
+from moorage.scheduler.decision_store.schema import METADATA, Ids
 from moorage.scheduler.sources.push.store import HostStore
 from moorage.testing.builders import NOW
 
@@ -174,7 +174,7 @@ def test_decision_whose_id_is_used_gets_another(
     store: DecisionStore, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = iter([1, 1, 2])
-    monkeypatch.setattr(writer.Ids, "next", lambda *_: next(ids))
+    monkeypatch.setattr(Ids, "next", lambda *_: next(ids))
     for number in (1, 2):
         store.add(make_record(number))
         store.flush()
