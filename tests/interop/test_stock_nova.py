@@ -52,7 +52,7 @@ _SCHEDULERS = [
 _EVERY_HOST = (*HOSTS, FAILING_HOST, HOST_ELSEWHERE)
 
 #: nova-compute takes about a third of a second for each at its start.
-_N_BARE_METAL_NODES = int(os.environ.get("MOORAGE_BARE_METAL_NODES", "6"))
+_N_BARE_METAL_NODES = int(os.environ.get("MOORAGE_BARE_METAL_NODES", "12"))
 
 Allocation = dict[str, int]
 CountRequests = Callable[[], int]

@@ -49,8 +49,6 @@ CONTROL_HOST = "control"
 #: Amounts by resource class, by host.
 Allocations = dict[str, dict[str, int]]
 _Options = Mapping[str, Mapping[str, Any]]
-#: A program, the path of its log, and its arguments.
-_Service = tuple[str, str, Sequence[str]]
 
 _DRIVERS = {
     FAILING_HOST: "FakeRescheduleDriver",
@@ -59,7 +57,6 @@ _DRIVERS = {
 }
 _SCRIPT = Path(__file__).with_name("nova_api.py")
 _BARE_METAL = Path(__file__).with_name("nova_bare_metal.py")
-_IN_CELLS = Path(__file__).with_name("nova_in_cells.py")
 _WAIT_S = 60.0
 _START_S = 180.0
 _LOOK_EVERY_S = 0.2
@@ -123,8 +120,8 @@ class StockCloud(fixtures.Fixture):
         self.cinder = self._entered(cinder_of_nova())
         self.neutron = self._entered(neutron_of_nova())
         self._write("nova", self._nova_options(transport_urls[0]))
-        cells = zip(self.databases.cells, transport_urls, CELLS, strict=True)
-        self._start_in_cells([each for cell in cells for each in self._services(*cell)])
+        for cell in zip(self.databases.cells, transport_urls, CELLS, strict=True):
+            self._start_cell(*cell)
         self.scheduler = self._start_scheduler()
         self._start_users()
         self.until(self._is_known, within_s=_START_S)
@@ -139,33 +136,17 @@ class StockCloud(fixtures.Fixture):
 
     # -- what runs ---------------------------------------------------------------------
 
-    def _services(
-        self, cell: Cell, transport_url: str, hosts: Sequence[str]
-    ) -> Sequence[_Service]:
-        """Configure a cell; return its services."""
+    def _start_cell(self, cell: Cell, transport_url: str, hosts: Sequence[str]) -> None:
         self.databases.change_mapping(cell, transport_url=transport_url)
         options = {
             "DEFAULT": {"transport_url": transport_url},
             "database": {"connection": cell.url},
         }
         self._write(cell.name, options)
+        self._start("nova-conductor", f"nova-conductor-{cell.name}", cell.name)
         for host in hosts:
             self._write(host, self._host_options(host))
-        conductor = f"nova-conductor-{cell.name}"
-        return [
-            ("nova-conductor", self._log(conductor), self._files(cell.name)),
-            *(
-                ("nova-compute", self._log(host), self._files(cell.name, host))
-                for host in hosts
-            ),
-        ]
-
-    def _log(self, name: str) -> str:
-        return str(self._folder / f"{name}.log")
-
-    def _start_in_cells(self, services: Sequence[_Service]) -> None:
-        command = [str(peer_python()), str(_IN_CELLS), json.dumps(services)]
-        self.useFixture(Daemon("nova-in-cells", command, self._folder))
+            self._start("nova-compute", host, cell.name, host)
 
     def _nova_options(self, transport_url: str) -> _Options:
         glance = self.useFixture(GlanceServer())
