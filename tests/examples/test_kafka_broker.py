@@ -56,7 +56,6 @@ def _command(config: Path, release: str) -> list[str]:
     return [*python, f"{SCRIPT}", f"{config}", "--release", release]
 
 
-@pytest.mark.deep
 @pytest.fixture
 def lines(config: Path, release: str, tmp_path: Path) -> Iterator[list[str]]:
     """The lines that the script prints until it serves."""
@@ -79,6 +78,7 @@ def lines(config: Path, release: str, tmp_path: Path) -> Iterator[list[str]]:
     assert process.returncode == 0
 
 
+@pytest.mark.deep
 def test_a_scheduler_reads_the_topics_that_the_script_created(
     lines: list[str], config: Path, release: str
 ) -> None:

@@ -478,7 +478,6 @@ def test_a_token_is_exchanged_for_a_cookie(
 # -- hostile names, and a large cloud ----------------------------------------------
 
 
-@pytest.mark.deep
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_hostile_names_are_text(
     browser: Browser, api: ExplainingAPI, url: str, name: str
@@ -508,6 +507,7 @@ def test_hostile_names_are_text(
         tab.close()
 
 
+@pytest.mark.deep
 def test_ten_thousand_hosts_are_shown(
     browser: Browser, api: ExplainingAPI, url: str
 ) -> None:
