@@ -12,8 +12,8 @@ TYPES  := $(VENV)/types
 # that tests start, compiles the code again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# A worker more than there are cores: many tests wait for a process or a thread.
-WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
+# Two workers more than there are cores: many tests wait for a process or a thread.
+WORKERS ?= $(shell echo $$(($$(nproc) + 2)))
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 # What needs neither a server nor nova, a few seconds each.
 QUICK  := tests/filters tests/objects tests/scheduler/conf tests/scheduler/hosts \
