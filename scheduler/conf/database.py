@@ -8,7 +8,7 @@ from oslo_db import options
 
 GROUP = "database"
 
-#: Those of oslo.db's options that are read.
+#: Those of oslo.db's options that are read: the URL, and what an engine gets.
 _NAMES: Final = (
     "connection",
     "mysql_sql_mode",

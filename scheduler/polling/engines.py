@@ -10,20 +10,6 @@ from oslo_config import cfg
 from oslo_db.sqlalchemy import engines
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
-#: The options of oslo.db that are passed to an engine.
-_OPTIONS = (
-    "mysql_sql_mode",
-    "mysql_wsrep_sync_wait",
-    "connection_recycle_time",
-    "connection_debug",
-    "connection_trace",
-    "max_pool_size",
-    "max_overflow",
-    "pool_timeout",
-    "sqlite_synchronous",
-    "connection_parameters",
-)
-
 
 def is_local(engine: sa.Engine) -> bool:
     """Return whether an engine is read in the caller's thread: SQLite does not hang."""
@@ -64,7 +50,8 @@ def create_engine(
     Parameters
     ----------
     options : oslo_config.cfg.ConfigOpts.GroupAttr
-        A group with oslo.db's options.
+        A group with ``connection`` and further options of oslo.db, all of which are
+        passed to the engine.
 
     Raises
     ------
@@ -74,6 +61,6 @@ def create_engine(
     engine: sa.Engine = engines.create_engine(
         with_time_limits(connection, timeout_s),
         max_retries=0,  # the poll retries
-        **{name: getattr(options, name) for name in _OPTIONS},
+        **{name: value for name, value in options.items() if name != "connection"},
     )
     return engine
