@@ -26,10 +26,10 @@ from moorage.scheduler.seeding import providers
 from moorage.scheduler.sources.inventory import read_inventory
 
 from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ..fixtures.forked_starts import Start, forked_starts
 from ..fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingServer
 from ..fixtures.ports import free_port
 from ..fixtures.rabbitmq import Broker
-from ..fixtures.refused_starts import refused_starts
 from ..fixtures.scheduler_process import SchedulerProcess
 from ..fixtures.waiting import wait_until
 
@@ -270,23 +270,22 @@ _REFUSED = {
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return what moorage-api prints as it refuses to start, by the cause."""
-    folder = tmp_path_factory.mktemp("refused")
-    inventory_file = write_inventory(folder, host("h1"))
-    for cause, (lines, _) in _REFUSED.items():
-        start = f"[moorage]\ninventory_file = {inventory_file}\n"
-        (folder / cause).write_text(start + lines.format(folder))
-    files = [folder / cause for cause in _REFUSED]
-    starts = refused_starts("api", "explaining", files)
-    return dict(zip(_REFUSED, starts, strict=True))
+def start() -> Iterator[Start]:
+    with forked_starts("explaining") as start:
+        yield start
 
 
-@pytest.mark.parametrize("cause", _REFUSED)
+@pytest.mark.parametrize(("lines", "words"), _REFUSED.values(), ids=_REFUSED)
 def test_a_start_that_is_refused_is_one_line(
-    printed: dict[str, str], cause: str
+    start: Start, tmp_path: Path, lines: str, words: str
 ) -> None:
-    assert "Traceback" not in printed[cause]
-    lines = printed[cause].splitlines()
-    [line] = [each for each in lines if each.startswith("moorage-api: ")]
-    assert _REFUSED[cause][1] in line
+    config = tmp_path / "moorage.conf"
+    inventory_file = write_inventory(tmp_path, host("h1"))
+    config.write_text(
+        f"[moorage]\ninventory_file = {inventory_file}\n{lines.format(tmp_path)}"
+    )
+    status, printed = start(config)
+    assert status == 1
+    assert "Traceback" not in printed
+    [line] = [li for li in printed.splitlines() if li.startswith("moorage-api: ")]
+    assert words in line

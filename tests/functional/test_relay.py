@@ -22,8 +22,8 @@ from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.sources.kafka import KafkaSource
 from moorage.testing.builders import node_uuid
 
+from ..fixtures.forked_starts import Start, forked_starts
 from ..fixtures.kafka import Kafka
-from ..fixtures.refused_starts import refused_starts
 from ..fixtures.scheduler_process import SchedulerProcess
 from ..fixtures.waiting import wait_until
 from ..scheduler.sources.nova_db.databases import NODES, SERVICES, Nova
@@ -216,29 +216,28 @@ def test_probes_and_metrics_show_the_role(relays: Relays) -> None:
         assert "moorage_relay_leader 0.0" in _get(second, "/metrics")[1]
 
 
-_REFUSED = {
-    "kafka": "[moorage] source = kafka: ",
-    "file": "[moorage] inventory_file is not",
-    "nova_db": "[api_database] connection is",
-}
-
-
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return what moorage-relay prints as it refuses to start, by the source."""
-    folder = tmp_path_factory.mktemp("refused")
-    for source in _REFUSED:
-        (folder / source).write_text(
-            f"[moorage]\nsource = {source}\n[kafka]\nbootstrap_servers = 127.0.0.1:1\n"
-        )
-    starts = refused_starts("relay", "relaying", [folder / each for each in _REFUSED])
-    return dict(zip(_REFUSED, starts, strict=True))
+def start() -> Iterator[Start]:
+    with forked_starts("relaying") as start:
+        yield start
 
 
-@pytest.mark.parametrize("source", _REFUSED)
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("kafka", "[moorage] source = kafka: "),
+        ("file", "[moorage] inventory_file is not"),
+        ("nova_db", "[api_database] connection is"),
+    ],
+)
 def test_invalid_options_end_it_with_one_line(
-    printed: dict[str, str], source: str
+    start: Start, tmp_path: Path, source: str, words: str
 ) -> None:
-    line = printed[source].splitlines()[-1]
-    assert line.startswith(f"moorage-relay: {_REFUSED[source]}")
-    assert "Traceback" not in printed[source]
+    file = tmp_path / "relay.conf"
+    file.write_text(
+        f"[moorage]\nsource = {source}\n[kafka]\nbootstrap_servers = 127.0.0.1:1\n"
+    )
+    status, printed = start(file)
+    assert status == 1
+    assert printed.splitlines()[-1].startswith(f"moorage-relay: {words}")
+    assert "Traceback" not in printed

@@ -5,56 +5,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ...fixtures.clouds import host, write_inventory
+from ...fixtures.forked_starts import Start, forked_starts
 
 PLACEMENT = "[placement]\nauth_type = none\nendpoint_override = http://127.0.0.1:1\n"
 STORE = f"{PLACEMENT}[moorage]\nsource = push\nstore_connection = "
 DATABASE = f"{PLACEMENT}[moorage]\nsource = nova_db\n[api_database]\nconnection = "
 
-#: Imports a scheduler once, which takes longer than all starts together, and forks a
-#: process for each line of standard input: the paths of its options and of its errors.
-#: Prints the exit status of each.
-FORKED_STARTS = """
-import os, sys
-from oslo_service import backend
-backend.init_backend(backend.BackendType.THREADING)
-from moorage.scheduler.cmd.daemon import run
-
-for line in sys.stdin:
-    options, errors = line.rstrip().split("\\t")
-    child = os.fork()
-    if child == 0:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
-        sys.exit(run([f"--config-file={options}"]))
-    _, status = os.waitpid(child, 0)
-    print(os.waitstatus_to_exitcode(status), flush=True)
-"""
-#: Starts a scheduler with these options; returns its exit status and standard error.
-Start = Callable[[Path], tuple[int, str]]
-
 
 @pytest.fixture(scope="module")
 def start() -> Iterator[Start]:
-    with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", FORKED_STARTS],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as starting:
-
-        def start(options: Path) -> tuple[int, str]:
-            assert starting.stdin is not None
-            assert starting.stdout is not None
-            errors = options.with_suffix(".stderr")
-            print(options, errors, sep="\t", file=starting.stdin, flush=True)
-            return int(starting.stdout.readline()), errors.read_text()
-
+    with forked_starts("daemon") as start:
         yield start
 
 

@@ -42,7 +42,7 @@ for each in range(count):
     store.add(make_record(each, request_id=f"req-{number}-{each}"))
     if not each % 100:
         store.flush()
-        os.write(1, f"{each}\\n".encode())  # a line at once, whoever else writes
+        os.write(1, f"{each}\\n".encode())  # print() could mix lines of processes
 if count < 10_000:
     store.stop()
     os.write(1, f"{store.n_written} {store.n_dropped}\\n".encode())
