@@ -260,6 +260,7 @@ def test_plugin_tutorial_shows_every_file() -> None:
     }
 
 
+@pytest.mark.deep
 def test_plugin_tutorial_shows_the_failure_of_the_conformance_test() -> None:
     class FillWeigher(BaseHostWeigher):
         def weigh_all(

@@ -128,6 +128,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         return archive.namelist()
 
 
+@pytest.mark.deep
 def test_wheel_has_moorage_and_nothing_else(wheel: list[str]) -> None:
     tops = {PurePosixPath(name).parts[0] for name in wheel}
     info = next(top for top in tops if top.endswith(".dist-info"))

@@ -22,6 +22,7 @@ from ..fixtures.waiting import wait_until
 WAIT_S = 60.0
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
@@ -88,6 +89,7 @@ def _config(folder: Path, transport_url: str) -> Path:
     return file
 
 
+@pytest.mark.deep
 @pytest.mark.broker
 @pytest.mark.parametrize(
     ("login", "virtual_host", "cause"),
@@ -117,6 +119,7 @@ def test_broker_that_refuses_is_one_line_and_no_traceback(
     assert "secret" not in log
 
 
+@pytest.mark.deep
 @pytest.mark.broker
 def test_agent_answers_once_its_broker_user_exists(tmp_path: Path) -> None:
     name = f"agent-{uuid.uuid4().hex[:8]}"

@@ -98,6 +98,7 @@ def _end_move(client: ConductorClient, instance: str, migration: str) -> None:
     assert held(client, migration) == {}
 
 
+@pytest.mark.deep
 def test_conductors_agree_on_every_instance(placement: PlacementServer) -> None:
     instances = [claimed(placement.client, vcpus(SOURCE)) for _ in range(N_INSTANCES)]
     conductors = [ConductorClient(placement.adapter) for _ in range(2)]
@@ -112,6 +113,7 @@ def test_conductors_agree_on_every_instance(placement: PlacementServer) -> None:
     assert used[DEST] == used[THIRD] == N_ALTERNATES
 
 
+@pytest.mark.deep
 def test_move_ends_once(placement: PlacementServer) -> None:
     client = ConductorClient(placement.adapter)
     for _ in range(N_ALTERNATES):

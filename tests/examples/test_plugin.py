@@ -81,6 +81,7 @@ def test_own_tests_of_the_plugin_pass(python: Path, tmp_path: Path) -> None:
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
+@pytest.mark.deep
 def test_unknown_filter_stops_the_start_with_the_names_that_exist(
     tmp_path: Path,
 ) -> None:

@@ -128,6 +128,7 @@ def _ready_on_page(config: Path) -> set[str]:
     return set(re.findall(r'<li class="good"><b>([\w ]+)</b> ready', text))
 
 
+@pytest.mark.deep
 def test_the_api_explains_decisions_and_is_monitored_as_a_scheduler_is(
     config: Path,
 ) -> None:
@@ -275,6 +276,7 @@ def start() -> Iterator[Start]:
         yield start
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("lines", "words"), _REFUSED.values(), ids=_REFUSED)
 def test_a_start_that_is_refused_is_one_line(
     start: Start, tmp_path: Path, lines: str, words: str

@@ -174,6 +174,7 @@ def _stored(path: Path, name: str = "hosts") -> int:
     return int(count)
 
 
+@pytest.mark.deep
 def test_lost_message_is_requested_again(cloud: Cloud) -> None:
     record = host(host="h1", total_usable_disk_gb=10, free_disk_mb=10240)
     inventories = {

@@ -83,6 +83,7 @@ def test_this_machine_is_selected(folder: Path) -> None:
         _request_and_release(python)
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("_placement")
 def test_the_machine_of_the_example_reporter_is_selected(folder: Path) -> None:
     python = [sys.executable, "-W", "ignore"]

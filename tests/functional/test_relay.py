@@ -222,6 +222,7 @@ def start() -> Iterator[Start]:
         yield start
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("source", "words"),
     [

@@ -101,6 +101,7 @@ def test_failures_arrive_as_a_stock_client_rebuilds_them(
     assert not [line for line in scheduler.log[n_lines:] if " INFO " not in line]
 
 
+@pytest.mark.deep
 def test_slow_call_is_kept_alive_and_ends_in_a_typed_error(
     bus: Any, config: list[str], tmp_path: Path, server: MisbehavingServer
 ) -> None:
@@ -129,6 +130,7 @@ def test_running_request_is_finished_before_the_end(
             call.result(60)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_broker_that_refuses_the_login_is_one_line_and_no_traceback(
     config: list[str], tmp_path: Path, n_workers: int

@@ -147,6 +147,7 @@ def test_failed_reload_is_shown_until_one_succeeds(
         assert page(port, "/readyz") == (200, "Ready.\n")
 
 
+@pytest.mark.deep
 def test_one_port_serves_the_sum_of_all_workers(cloud: Cloud, tmp_path: Path) -> None:
     cloud.option("http_port = 0")
     # Other tests that run now have folders of metrics as well.
@@ -223,6 +224,7 @@ class Collector(fixtures.Fixture):
         self.addCleanup(server.shutdown)
 
 
+@pytest.mark.deep
 def test_spans_of_a_request_come_to_the_collector(cloud: Cloud) -> None:
     cloud.option("tracing = true")
     context = {**CONTEXT, "traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}

@@ -200,6 +200,7 @@ def test_killed_worker_is_replaced_and_requests_and_their_store_go_on(
     store.stop()
 
 
+@pytest.mark.deep
 def test_every_worker_receives_the_claims_of_others(cloud: Cloud) -> None:
     lines = ("[filter_scheduler]", "enabled_filters = SameHostFilter")
     api = cloud.api()
@@ -225,6 +226,7 @@ def test_every_worker_receives_the_claims_of_others(cloud: Cloud) -> None:
         assert scheduler.stop() == 0
 
 
+@pytest.mark.deep
 def test_sighup_reaches_all_workers_unless_the_file_is_broken(cloud: Cloud) -> None:
     api = cloud.api()
     path = cloud.config("[scheduler]", "max_attempts = 3")
@@ -379,6 +381,7 @@ def test_request_above_the_timeout_is_aborted_and_logged(
             call.result(TIMEOUT_S)
 
 
+@pytest.mark.deep
 def test_workers_end_when_their_supervisor_is_killed(cloud: Cloud) -> None:
     with SchedulerProcess(cloud.config(), n_workers=2) as scheduler:
         scheduler.send(signal.SIGKILL)
@@ -388,6 +391,7 @@ def test_workers_end_when_their_supervisor_is_killed(cloud: Cloud) -> None:
             wait_until(functools.partial(has_ended, pid))
 
 
+@pytest.mark.deep
 def test_systemd_is_notified(cloud: Cloud, tmp_path: Path) -> None:
     path = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
@@ -451,6 +455,7 @@ def test_broker_that_goes_and_comes_loses_and_doubles_nothing(
         cloud.transport.cleanup()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_broker_that_is_away_does_not_hold_up_the_end(
     n_workers: int, cloud: Cloud

@@ -295,6 +295,7 @@ def test_two_runs_are_equal_also_with_another_hash_seed() -> None:
     assert json.loads(results[0])["summary"]["vcpus_used"] > 0.1
 
 
+@pytest.mark.deep
 def test_difference_has_an_interval_over_runs() -> None:
     trace = synthetic_trace(200, rate_per_h=60, mean_lifetime_h=5, seed=4)
     hosts = equal_hosts(6, Shape(32, 128), trace.units)
@@ -323,6 +324,7 @@ def test_difference_has_an_interval_over_runs() -> None:
 # -- moves that empty hosts ------------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_hosts_are_emptied_by_as_many_moves_as_are_allowed() -> None:
     trace = synthetic_trace(120, rate_per_h=100, mean_lifetime_h=0.5, seed=5)
     runs = [

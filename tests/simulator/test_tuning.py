@@ -159,6 +159,7 @@ def test_choices_and_integers_are_searched() -> None:
     assert len(set(tried)) == len(tried)  # none is run twice
 
 
+@pytest.mark.deep
 def test_search_is_the_same_with_another_hash_seed() -> None:
     program = (
         "from moorage.simulator.simulation import MEASURES, Result\n"

@@ -244,6 +244,7 @@ def _failure(plugin: type, **more: Any) -> str:
     return "\n".join(traceback.format_exception_only(caught.value))
 
 
+@pytest.mark.deep
 def test_failing_example_is_reported_as_the_builders_make_it() -> None:
     text = _failure(
         DependsOnAggregate,
@@ -264,6 +265,7 @@ def test_failing_example_is_reported_as_the_builders_make_it() -> None:
     assert made["spec_obj"].flavor.extra_specs == {"odd:key": "yes"}
 
 
+@pytest.mark.deep
 def test_failing_example_shows_what_differs_from_the_builders() -> None:
     class Picky(BaseHostFilter):
         def passing(self, hosts: Any, spec_obj: Any) -> Any:
@@ -292,6 +294,7 @@ def test_given_strategies_cause_no_warning(more: dict[str, Any]) -> None:
         check_plugin(ValidFilter, max_examples=5, **more)
 
 
+@pytest.mark.deep
 def test_all_values_are_given_as_sequences_and_are_often_drawn() -> None:
     seen: Counter[str] = Counter()
 
@@ -339,6 +342,7 @@ def _examples_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("_examples_can_be_imported")
 def test_plugins_of_the_example_package_keep_the_contract() -> None:
     from moorage_example_plugin.fill import FillWeigher

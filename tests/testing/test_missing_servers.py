@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 #: Two tests of memcached, and one that nova 34 is needed for.
@@ -50,6 +52,7 @@ def _run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.deep
 def test_each_missing_server_is_named_once_with_the_number_of_its_tests(
     tmp_path: Path,
 ) -> None:
@@ -63,6 +66,7 @@ def test_each_missing_server_is_named_once_with_the_number_of_its_tests(
     assert run.returncode == 0
 
 
+@pytest.mark.deep
 def test_missing_server_fails_its_tests_where_all_are_required(tmp_path: Path) -> None:
     run = _run(tmp_path, MOORAGE_REQUIRE_ALL="1")
 

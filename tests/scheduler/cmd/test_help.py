@@ -31,6 +31,7 @@ def run() -> Run:
     return functools.cache(_run)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("program", "description"),
     [
@@ -44,6 +45,7 @@ def test_a_daemon_has_a_description(run: Run, program: str, description: str) ->
     assert description in run(program, "--help")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "command",
     [
@@ -71,6 +73,7 @@ def test_status_lists_all_commands(run: Run) -> None:
     assert "orphans: list allocations" in run("moorage-status", "orphans", "--help")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("command", [(), ("orphans",)])
 def test_status_has_a_version(run: Run, command: tuple[str, ...]) -> None:
     assert __version__ in run("moorage-status", *command, "--version")

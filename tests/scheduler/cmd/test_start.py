@@ -94,6 +94,7 @@ def test_mistake_is_one_line(
     assert "secret" not in printed
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("module", ["scheduler.cmd.scheduler", "scheduler.cmd.status"])
 def test_shell_completion_that_oslo_config_lacks_is_one_line(module: str) -> None:
     ended = subprocess.run(
@@ -108,6 +109,7 @@ def test_shell_completion_that_oslo_config_lacks_is_one_line(module: str) -> Non
         assert "--shell_completion cannot be used" in ended.stderr
 
 
+@pytest.mark.deep
 def test_eventlet_is_not_warned_of() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", "import moorage.scheduler.service"],

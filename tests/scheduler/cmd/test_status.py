@@ -1267,6 +1267,7 @@ def test_group_of_nova_is_no_mistyped_one(check: Check, hosts: str) -> None:
     assert not {f"[{group}]" for group in groups} & report.checks.keys()
 
 
+@pytest.mark.deep
 def test_reader_that_closes_the_pipe_gets_no_traceback() -> None:
     program = [sys.executable, "-m", "moorage.scheduler.cmd.status"]
     process = subprocess.Popen(

@@ -42,6 +42,7 @@ def _select(running: SchedulerFixture, uuids: list[str]) -> list[list[Selection]
     return selections
 
 
+@pytest.mark.deep
 def test_every_passing_host_is_as_likely(chance: SchedulerFixture) -> None:
     chosen, first_alternates = Counter[str](), Counter[str]()
     for _ in range(40):

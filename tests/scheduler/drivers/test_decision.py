@@ -142,6 +142,7 @@ def test_best_host_is_the_one_with_most_room(make: MakeScheduler) -> None:
     assert _hosts(_select(scheduler))[0][0] == "big"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("subset_size", [1, 3])
 @pytest.mark.parametrize("is_shuffled", [False, True])
 def test_same_seed_gives_the_same_answers(

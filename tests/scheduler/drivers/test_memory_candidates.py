@@ -295,6 +295,7 @@ def test_like_requests_share_the_confirmation_in_flight(cloud: FollowedCloud) ->
     assert (counts()["confirmed"], counts()["confirmed_shared"]) == (1, 3)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("n_flavors", [1, 1000])
 def test_project_is_served_beside_83_impossible_requests_a_second_of_another(
     cloud: FollowedCloud, n_flavors: int

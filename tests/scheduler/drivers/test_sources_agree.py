@@ -187,6 +187,7 @@ class Pair:
         assert source.follower.refresh([uuid for uuid in trees.uuids if uuid])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", range(3))
 def test_same_hosts_are_selected(tmp_path: Path, number: int) -> None:
     rng = random.Random(number)

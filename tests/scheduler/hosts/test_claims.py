@@ -150,6 +150,7 @@ def test_later_instances_of_a_request_count_the_first_ones_claim() -> None:
     assert batch.value("pci_stats", index).n_free == 2
 
 
+@pytest.mark.deep
 def test_what_is_only_planned_is_forgotten() -> None:
     made = table(record())
     for amount in range(1, 4000):

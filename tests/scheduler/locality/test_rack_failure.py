@@ -98,6 +98,7 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
     made.scheduler.stop()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("policy", "hints", "n", "expected"),
     [

@@ -108,10 +108,8 @@ def _execute(cloud: DrainedCloud, plan: Plan) -> None:
         cloud.execute(step)
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [1, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (0, 2, 3))],
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(4))
 def test_every_step_can_be_done_in_the_order_of_waves(seed: int) -> None:
     with drained_cloud(seed) as cloud:
 

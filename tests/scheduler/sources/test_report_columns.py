@@ -244,12 +244,14 @@ def test_undeclared_column_is_refused() -> None:
         table(host(host="a", rock="r7"), declared=ADDED)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("plugin", [NotOnBattery, InRack])
 def test_filter_of_a_column_keeps_the_contract(plugin: type[BaseHostFilter]) -> None:
     drawn = {"on_battery": (True,), "rack": ("r7", "r8")}
     check_plugin(plugin, batches=batches(columns=drawn, declared=ADDED))
 
 
+@pytest.mark.deep
 def test_weigher_of_a_column_keeps_the_contract() -> None:
     drawn = batches(columns={"power_watts": (-1.0, 0.0, 1e6)}, declared=ADDED)
     check_plugin(LittlePower, batches=drawn)

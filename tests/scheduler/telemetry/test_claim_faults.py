@@ -169,6 +169,7 @@ def test_scheduler_without_threads_serves_and_settles_orphans_once_it_has_some(
     wait_until(lambda: not cloud.placement.allocations(second).resources)
 
 
+@pytest.mark.deep
 def test_orphan_whose_check_fails_is_survived_and_checked_again(
     cloud: Cloud, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -248,6 +248,7 @@ except ConfigurationError as e:
 """
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("call", ["check", "set_up"])
 def test_without_opentelemetry_nothing_is_traced_and_the_extra_is_named(
     call: str,

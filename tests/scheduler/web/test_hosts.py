@@ -191,6 +191,7 @@ _SOURCES = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("candidates", ["memory", "api"])
 @pytest.mark.parametrize("driver", ["filter_scheduler", "solver"])
 @pytest.mark.parametrize("source", _SOURCES)

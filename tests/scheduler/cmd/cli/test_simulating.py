@@ -51,6 +51,7 @@ def test_settings_are_compared_on_a_trace(call: Call, pack: Path) -> None:
     assert again == text
 
 
+@pytest.mark.deep
 def test_preset_is_a_setting_like_others(call: Call, tmp_path: Path) -> None:
     by_hand = tmp_path / "by_hand.conf"
     by_hand.write_text(
@@ -110,6 +111,7 @@ def test_flavor_mix_needs_requests() -> None:
         assert "Traceback" not in result.output
 
 
+@pytest.mark.deep
 def test_page_loads_nothing_else_and_is_the_same_again(
     call: Call, pack: Path, tmp_path: Path
 ) -> None:
@@ -140,6 +142,7 @@ def test_measures_over_time_are_written(call: Call, tmp_path: Path) -> None:
     assert float(rows[-1]["empty_hosts"]) == run["series"]["empty_hosts"][-1]
 
 
+@pytest.mark.deep
 def test_fewest_hosts_are_searched(call: Call) -> None:
     args = [str(TRACE), "--first", "150", "--hosts", "20", "--compact"]
     text = call(*args).stdout
@@ -236,6 +239,7 @@ def test_devices_of_openb_are_counted(call: Call, tmp_path: Path) -> None:
     assert "PCI devices" not in none
 
 
+@pytest.mark.deep
 def test_setting_changes_the_driver(call: Call) -> None:
     args = [str(TRACE), "--first", "200", "--hosts", "20"]
     filters = "filter_scheduler.enabled_filters=ComputeFilter"

@@ -57,6 +57,7 @@ def test_present_settings_may_be_the_best() -> None:
     assert "The present settings reach the goal best." in answer.stdout
 
 
+@pytest.mark.deep
 def test_weigher_that_is_idle_with_the_present_settings_is_left_out_there() -> None:
     args = ["tune", *INPUT, "--trials", "1", "--seeds", "2"]
     args += ["--set", "moorage.preset=pack"]

@@ -171,6 +171,7 @@ def _host_in_another_rack(rack: str) -> str:
 HEARD = [ClaimState.RESERVED, ClaimState.GRANTED, None]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("state", HEARD)
 @pytest.mark.parametrize("n_instances", [1, 2])
 @pytest.mark.parametrize("hint", ["max", "different", "different group", "spread"])
@@ -208,6 +209,7 @@ def test_member_is_followed_to_where_it_is_and_not_to_where_it_was_announced(
     assert set(_racks(two, members[1:], {"same_rack": members[:1]}, group)) == {first}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("n_instances", [1, 2])
 @pytest.mark.parametrize("position", ["lowest", "highest"])
 def test_member_of_a_group_that_is_split_over_racks_is_refused_soon(

@@ -223,6 +223,7 @@ def test_rows_are_not_written_to() -> None:
     assert rows.count.tolist() == [[2, 1]]
 
 
+@pytest.mark.deep
 def test_strategies_reach_both_answers_often() -> None:
     outcomes: Counter[bool] = Counter()
 

@@ -135,6 +135,7 @@ def test_late_release_of_a_failed_request_spares_the_repeated_one(
 # -- D2, D8: writes that are sent twice ------------------------------------------------
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("n_instances", [1, 2], ids=["PUT", "POST"])
 @pytest.mark.parametrize("times", [1, None], ids=["once", "until the request ends"])
 @pytest.mark.parametrize("kind", FAILED_READS, ids=lambda kind: kind.name)
@@ -386,6 +387,7 @@ def _counted(n_refused: int, n_apart: int, n_groups: int) -> str:
     )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("n_schedulers", [2, 8])
 def test_affinity_members_requested_at_once_are_all_placed_together(
     cloud_of: CloudOf, monkeypatch: pytest.MonkeyPatch, n_schedulers: int
@@ -425,6 +427,7 @@ def test_affinity_members_requested_at_once_are_all_placed_together(
     assert n_refused + n_apart == 0, _counted(n_refused, n_apart, N_SEEDS)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("n_schedulers", [8])
 def test_affinity_members_requested_at_once_in_threads_are_all_placed_together(
     cloud_of: CloudOf, n_schedulers: int
@@ -455,6 +458,7 @@ def test_affinity_members_requested_at_once_in_threads_are_all_placed_together(
     assert n_refused + n_apart == 0, _counted(n_refused, n_apart, n_rounds)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("n_members", [25, 60])
 def test_late_members_of_a_large_affinity_group_are_placed_together(
     cloud_of: CloudOf, n_members: int

@@ -146,6 +146,7 @@ def test_claim_that_was_not_known_to_be_granted_needs_evidence(
     assert bool(after.held(consumer)) is not is_gone
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("state", InstanceState, ids=lambda state: state.name)
 @pytest.mark.parametrize("boot", ["another", "older version", "this"])
 @pytest.mark.parametrize("n_boots", [1, 2])
@@ -540,6 +541,7 @@ MALFORMED: dict[str, object] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("wrong", MALFORMED)
 def test_malformed_line_is_set_aside_and_named(
     placement: EmbeddedPlacementFixture,

@@ -31,6 +31,7 @@ def placement() -> Iterator[RealPlacement]:
         yield placement
 
 
+@pytest.mark.deep
 @examples(1)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_candidates_are_placements(placement: RealPlacement, seed: int) -> None:

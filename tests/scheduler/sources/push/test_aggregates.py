@@ -187,6 +187,7 @@ def test_start_logs_how_old_the_aggregates_are(
     assert "2 aggregates restored from the store, the newest of 20" in caplog.text
 
 
+@pytest.mark.deep
 def test_api_explains_with_the_aggregates_of_the_schedulers(cloud: Cloud) -> None:
     scheduler, api = cloud.start(), cloud.start()
     cloud.report(scheduler, api)

@@ -142,6 +142,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.deep
 def test_forked_schedulers_request_at_different_times() -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORKED]
     process = subprocess.run(command, capture_output=True, text=True, timeout=60)

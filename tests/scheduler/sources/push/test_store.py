@@ -145,6 +145,7 @@ def test_many_may_upgrade_at_once(database: str) -> None:
         each.close()
 
 
+@pytest.mark.deep
 def test_many_may_write_at_once(store: HostStore, database: str) -> None:
     stores = [HostStore(database) for _ in range(4)]
 
@@ -340,6 +341,7 @@ while True:
 """
 
 
+@pytest.mark.deep
 def test_kill_while_writing_leaves_whole_hosts(store: HostStore, database: str) -> None:
     command = [sys.executable, "-W", "ignore", "-c", _WRITER, database, ONE]
     writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

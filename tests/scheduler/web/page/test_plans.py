@@ -201,6 +201,7 @@ def test_a_wrong_value_gets_one_line(
     assert error in _words(answer.text)
 
 
+@pytest.mark.deep
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
 def test_the_pictures_show_the_hosts_before_and_after(cloud: _Cloud) -> None:

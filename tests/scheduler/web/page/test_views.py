@@ -377,6 +377,7 @@ def test_first_page_sums_up_the_room(client: Client) -> None:
     assert "Stranded memory" in words
 
 
+@pytest.mark.deep
 def test_pages_are_bounded(api: ExplainingAPI, client: Client) -> None:
     uuids = tuple(instance_uuid(number) for number in range(1000))
     placed = [InstanceRecord(each, "h1", 1.0, ()) for each in uuids]
@@ -481,6 +482,7 @@ def test_cells_have_their_names(client: Client) -> None:
     assert re.search(r"Cellcell\d", _elements(client.get(f"/hosts/{NAMES[0]}")).text)
 
 
+@pytest.mark.deep
 def test_hosts_are_found_by_name_state_zone_and_place(
     api: ExplainingAPI, client: Client
 ) -> None:
@@ -527,6 +529,7 @@ def test_hosts_are_found_by_name_state_zone_and_place(
         table.drop_aggregate(rack.id)
 
 
+@pytest.mark.deep
 def test_many_places_are_folded(api: ExplainingAPI, client: Client) -> None:
     table = api.scheduler.table
     records = [host(host=f"folded-{number}") for number in range(40)]
