@@ -264,10 +264,10 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "late-beginnings-of-moves",
-        "a late copy of a move's beginning is refused once the move is confirmed",
+        "a late copy of a move's beginning is refused once the move has begun",
         "moorage.conductor.moves",
-        "    if owner is not None:",
-        "    if False:",
+        "            marker_uuid: DesiredAllocations.empty(instance, _MIGRATION),\n",
+        "",
     ),
 )
 
