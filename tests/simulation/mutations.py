@@ -134,6 +134,37 @@ MUTATIONS: Final = (
         "return True",
     ),
     Mutation(
+        "late-writes-forgotten-at-a-stop",
+        "the next start watches for the late writes of a scheduler that was stopped",
+        f"{_ALLOCATIONS}.orphans",
+        "                if not orphan.is_watched and orphan in self._orphans_of(uuid)"
+        ":\n",
+        "                if orphan.is_watched:\n"
+        "                    self._resolve(uuid, orphan)\n"
+        "                elif orphan in self._orphans_of(uuid):\n",
+    ),
+    Mutation(
+        "claims-of-unsent-answers-kept",
+        "the claims of an answer that the broker did not take are released",
+        f"{_ALLOCATIONS}.journal",
+        "            if entries and not answer.is_sent:\n",
+        "            if False:\n",
+    ),
+    Mutation(
+        "damaged-line-proves-grants",
+        "before a damaged line, no record proves that a claim is not in use",
+        f"{_ALLOCATIONS}.journal_entry",
+        "                entry.doubt_grant()\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "suspicions-not-recorded",
+        "a suspected orphan is listed",
+        f"{_ALLOCATIONS}.journal",
+        "        entry.is_suspected = True\n",
+        "",
+    ),
+    Mutation(
         "late-writes-of-answers-not-watched",
         "an answered claim is watched for writes that arrive late",
         f"{_CLAIMS}.placement_backend",
