@@ -287,6 +287,13 @@ MUTATIONS: Final = (
         "if True:",
     ),
     Mutation(
+        "candidates-not-checked-again",
+        "traits of a host are read again before a claim by a cached candidate",
+        f"{_CLAIMS}.checks",
+        'if self._providers.still_fits(answer, number, host["uuid"]):',
+        "if True:",
+    ),
+    Mutation(
         "claims-counted-after-reports",
         "a claim is not counted any more once a report includes it",
         "moorage.scheduler.hosts.claims",
