@@ -8,10 +8,11 @@
              of the destination are removed
 
 Placement deletes a consumer that is emptied, so generations restart. A late copy of the
-write that moved the source to the migration would be accepted again after that: it
+write that moves the source to the migration would be accepted again after that: it
 says that the migration has no consumer yet, and the instance can have the same
-generation again. Therefore confirm and revert create the migration's consumer once
-more, without allocations; Placement then refuses such a write.
+generation again. Therefore the same write also creates the *marker* of the migration, a
+consumer that never holds anything. Placement keeps it, and refuses each later copy of
+the write, which says that there is no marker yet.
 
 This holds for a cold migration, a live migration and a resize (on the same host, both
 flavors count until it is confirmed or reverted, as in nova). An evacuation has no
@@ -20,16 +21,15 @@ migration consumer: the instance holds both until the source's tree is removed.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 from ..objects import Selection
 from ..scheduler.candidates import AllocationRequest
 from ..scheduler.errors import (
     AllocationUpdateFailed,
     InvalidRequest,
-    PlacementError,
     PlacementUnavailable,
 )
 from ..scheduler.placement.allocations.claims import ClaimAnswer, claim_result
@@ -42,8 +42,6 @@ from ..scheduler.placement.answers import ConsumerAllocations, DesiredAllocation
 from .client import ConductorClient, ConsumerType
 from .selected import allocation_request
 
-LOG = logging.getLogger(__name__)
-
 _INSTANCE, _MIGRATION = ConsumerType.INSTANCE, ConsumerType.MIGRATION
 
 
@@ -55,6 +53,12 @@ def replace_with_migration(
     global_request_id: str | None = None,
 ) -> Resources:
     """Move the allocations of an instance to its migration.
+
+    Parameters
+    ----------
+    migration_uuid : str
+        A new one for each migration: under that of one that was reverted, a late copy
+        of this write is not refused.
 
     Returns
     -------
@@ -76,11 +80,13 @@ def replace_with_migration(
         if migration.resources or not instance.resources:
             raise _unexpected("replaced", instance_uuid, migration_uuid, held)
         return {
+            marker_uuid: DesiredAllocations.empty(instance, _MIGRATION),
             instance_uuid: DesiredAllocations.empty(instance, _INSTANCE),
             migration_uuid: DesiredAllocations.unchanged(instance, _MIGRATION),
         }
 
-    uuids = (instance_uuid, migration_uuid)
+    marker_uuid = _marker_uuid(migration_uuid)
+    uuids = (instance_uuid, migration_uuid, marker_uuid)
     rewrite = client.rewrite(uuids, plan, global_request_id=global_request_id)
     rewrite.raise_unless_done(
         f"Migration {migration_uuid} was not given the allocations"
@@ -100,6 +106,7 @@ def move(
 ) -> ClaimAnswer:
     """Move the source to the migration and claim the destination, in one POST.
 
+    Use a new UUID for each migration, as with `replace_with_migration`.
     Where the migration holds the source already, only the destination is claimed.
     A refusal changes nothing: another selection can be tried.
 
@@ -114,7 +121,7 @@ def move(
         Placement failed; see `ConductorClient.rewrite`.
     """
     plan = _MovePlan(instance_uuid, migration_uuid, _claimable(selection))
-    uuids = (instance_uuid, migration_uuid)
+    uuids = (instance_uuid, migration_uuid, _marker_uuid(migration_uuid))
     rewrite = client.rewrite(uuids, plan, global_request_id=global_request_id)
     return _claim_answer(rewrite)
 
@@ -126,22 +133,17 @@ def confirm(
     global_request_id: str | None = None,
 ) -> bool:
     """Remove the allocations of a migration; return whether it had any."""
-    owner: ConsumerAllocations | None = None
 
     def plan(held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
-        nonlocal owner
         migration = held[migration_uuid]
         if not migration.resources:
             return {}
-        owner = migration
         return {migration_uuid: DesiredAllocations.empty(migration, _MIGRATION)}
 
     rewrite = client.rewrite(
         [migration_uuid], plan, global_request_id=global_request_id
     )
     rewrite.raise_unless_done(f"Migration {migration_uuid} was not released")
-    if owner is not None:
-        _refuse_late_copies(client, migration_uuid, owner, global_request_id)
     return rewrite.n_writes > 0
 
 
@@ -172,8 +174,6 @@ def revert(
     uuids = (instance_uuid, migration_uuid)
     rewrite = client.rewrite(uuids, plan, global_request_id=global_request_id)
     rewrite.raise_unless_done(f"Migration {migration_uuid} was not reverted")
-    if plan.owner is not None:
-        _refuse_late_copies(client, migration_uuid, plan.owner, global_request_id)
 
 
 def remove_provider_tree(
@@ -235,7 +235,12 @@ class _MovePlan:
         # The migration is written even if it holds the source already: its generation
         # then detects a revert or a confirm between the read and the write.
         source: ConsumerAllocations = migration if migration.resources else instance
+        marker = {}
+        if not migration.resources:
+            uuid = _marker_uuid(self.migration_uuid)
+            marker[uuid] = DesiredAllocations.empty(source, _MIGRATION)
         return {
+            **marker,
             self.instance_uuid: DesiredAllocations(self.request, source, _INSTANCE),
             self.migration_uuid: DesiredAllocations.unchanged(source, _MIGRATION),
         }
@@ -248,13 +253,11 @@ class _RevertPlan:
     instance_uuid: str
     migration_uuid: str
     source: Resources | None
-    #: The migration's consumer; None: it held nothing.
-    owner: ConsumerAllocations | None = None
 
     def __call__(self, held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
         instance, migration = held[self.instance_uuid], held[self.migration_uuid]
         if migration.resources:
-            self.source, self.owner = migration.resources, migration
+            self.source = migration.resources
             return {
                 self.instance_uuid: DesiredAllocations.unchanged(migration, _INSTANCE),
                 self.migration_uuid: DesiredAllocations.empty(migration, _MIGRATION),
@@ -264,28 +267,9 @@ class _RevertPlan:
         raise _unexpected("reverted", self.instance_uuid, self.migration_uuid, held)
 
 
-def _refuse_late_copies(
-    client: ConductorClient,
-    migration_uuid: str,
-    owner: ConsumerAllocations,
-    global_request_id: str | None,
-) -> None:
-    """Create the consumer of a migration that is over, without allocations."""
-    nothing = {migration_uuid: DesiredAllocations.empty(owner, _MIGRATION)}
-    try:
-        rewrite = client.rewrite(
-            [migration_uuid],
-            lambda held: {} if held[migration_uuid].resources else nothing,
-            global_request_id=global_request_id,
-        )
-        rewrite.raise_unless_done("Its consumer was not created again")
-    except PlacementError as e:
-        LOG.warning(
-            "Migration %s is over; if a write that began it arrives late, its "
-            "allocations have to be corrected by an operator: %s",
-            migration_uuid,
-            e,
-        )
+def _marker_uuid(migration_uuid: str) -> str:
+    """Return the UUID of the consumer that exists once a migration has begun."""
+    return str(uuid5(NAMESPACE_OID, f"moorage: {migration_uuid} has begun"))
 
 
 def _claimable(selection: Selection) -> AllocationRequest:

@@ -91,5 +91,5 @@ def test_placement_without_consumer_types_gets_none_and_is_asked_once(
         for verb, _, headers in server.seen
         if verb != "GET"
     ]
-    # The move (the instance twice), the confirmation's two writes and the alternate's.
-    assert versions == ["1.38", "1.36", "1.36", "1.36", "1.36", "1.36", "1.36"]
+    # The move (the instance twice), the confirmation's write and the alternate's.
+    assert versions == ["1.38", "1.36", "1.36", "1.36", "1.36", "1.36"]

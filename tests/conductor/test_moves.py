@@ -448,51 +448,61 @@ def test_late_write_changes_nothing_any_more(
 
 
 @pytest.mark.parametrize("end", [confirm, revert], ids=["confirmed", "reverted"])
-@pytest.mark.parametrize("fault", [None, FaultKind.LOST, FaultKind.UNAVAILABLE_BEFORE])
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda client, instance, migration: replace_with_migration(
+            client, instance, migration
+        ),
+        lambda client, instance, migration: move(
+            client, instance, migration, selection(vcpus(DEST))
+        ),
+    ],
+    ids=["replaced", "moved"],
+)
 def test_late_copy_of_its_beginning_changes_nothing_once_a_move_is_over(
     embedded: EmbeddedPlacementFixture,
     other: PlacementClient,
+    begin: Callable[..., object],
     end: Callable[..., object],
-    fault: FaultKind | None,
 ) -> None:
     """The instance is at the generation again that it names: its consumer is new."""
     instance, migration = claimed(other, vcpus(SOURCE)), new_uuid()
     adapter = FaultyAdapter(embedded.adapter)
     client = conductor(adapter)
     adapter.fault(FaultKind.LATE, writes(migration))
-    replace_with_migration(client, instance, migration)
-    expected = vcpus(SOURCE)
-    if end is confirm:
-        expected = vcpus(DEST)
-        change(other, instance, expected)
-    if fault is not None:
-        adapter.fault(fault, lambda call: _creates(call, migration))
+    begin(client, instance, migration)
     end(client, *[instance, migration][end is confirm :])
+    expected = vcpus(DEST if end is confirm else SOURCE)
+    client.write(Verb.DELETE, f"/allocations/{instance}")
+    change(other, instance, expected)
     [late] = adapter.deliver()
     named = late.body[instance]["consumer_generation"]
     assert other.allocations(instance).consumer_generation == named
     assert _of(other, instance, migration) == [expected, {}]
 
 
-def test_move_that_is_over_is_confirmed_although_placement_is_away(
-    embedded: EmbeddedPlacementFixture,
-    other: PlacementClient,
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("is_known", [False, True], ids=["never seen", "known, empty"])
+def test_migration_that_was_reverted_begins_again(
+    client: ConductorClient, other: PlacementClient, is_known: bool
 ) -> None:
-    migration = claimed(other, vcpus(SOURCE))
-    adapter = FaultyAdapter(embedded.adapter)
-    adapter.fault(
-        FaultKind.UNAVAILABLE_BEFORE, lambda call: _creates(call, migration), times=None
-    )
-    assert confirm(conductor(adapter), migration) is True
-    assert held(other, migration) == {}
-    assert f"Migration {migration} is over; if a write that began it" in caplog.text
+    instance, migration = claimed(other, vcpus(SOURCE)), new_uuid()
+    for _ in range(2):
+        replace_with_migration(client, instance, migration)
+        assert _of(other, instance, migration) == [{}, vcpus(SOURCE)]
+        revert(client, instance, migration)
+        if is_known:
+            change(other, migration, {})
 
 
-def _creates(call: Call, consumer: str) -> bool:
-    """Return whether a write creates a consumer without allocations."""
-    is_of_it = call.url == f"/allocations/{consumer}" and call.body is not None
-    return is_of_it and call.body["consumer_generation"] is None
+def test_migration_begins_although_placement_knows_it_as_empty(
+    client: ConductorClient, other: PlacementClient
+) -> None:
+    instance, migration = claimed(other, vcpus(SOURCE)), claimed(other, vcpus(DEST))
+    change(other, migration, {})
+    change(other, migration, {})
+    replace_with_migration(client, instance, migration)
+    assert _of(other, instance, migration) == [{}, vcpus(SOURCE)]
 
 
 def test_late_write_is_rejected_by_generation_after_a_refused_one(

@@ -273,11 +273,29 @@ class Rewrite:
                 # Or another writer continued from what was written here.
                 break
             if answer.is_consumer_conflict:
-                is_empty = _EXISTS_EMPTY in answer.detail
-                self.hidden = set(self.wanted) if is_empty else set()
+                self._guess_hidden(exists_empty=_EXISTS_EMPTY in answer.detail)
                 self._mark_in_doubt()
             return answer
         return WriteAnswer(200)
+
+    def _guess_hidden(self, *, exists_empty: bool) -> None:
+        """Update `hidden` after a conflict, which does not say whose it was.
+
+        Placement checks consumers in the order of the write. Those that are to hold
+        nothing are the first ones, and are guessed first.
+        """
+        to_be_empty = {
+            uuid
+            for uuid, wanted in self.wanted.items()
+            if not wanted.request["allocations"]
+            and self.held[uuid].consumer_generation is None
+        }
+        if not exists_empty:
+            self.hidden = set(self.wanted) - self.hidden if self.hidden else set()
+        elif to_be_empty and not self.hidden:
+            self.hidden = to_be_empty
+        else:
+            self.hidden = set(self.wanted)
 
     def _has_landed(self) -> bool:
         """Return whether the last write succeeded without Placement's confirmation.

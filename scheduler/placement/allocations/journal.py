@@ -402,10 +402,13 @@ class Journal:
             path.unlink()
         finally:
             os.close(fd)
+        n_watched = sum(entry.is_watched for entry in entries)
+        n_unsettled = len(entries) - n_watched
         LOG.log(
-            logging.WARNING if entries else logging.INFO,
+            logging.WARNING if n_unsettled else logging.INFO,
             "Process %s has ended with %d unsettled claims: they are released unless "
-            "they were answered", JOURNAL_NAME.fullmatch(path.name)[1], len(entries),  # type: ignore[index]
+            "they were answered. Late writes of %d others are watched for",
+            JOURNAL_NAME.fullmatch(path.name)[1], n_unsettled, n_watched,  # type: ignore[index]
         )  # fmt: skip
         for entry in entries:
             self._orphans.add(entry.consumer_uuid, self.orphan_of(entry))

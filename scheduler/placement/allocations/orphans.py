@@ -290,7 +290,11 @@ class Orphans:
         return generations
 
     def stop(self) -> None:
-        """Check all orphans one last time, and report those that remain."""
+        """Check all orphans one last time, and report those that remain.
+
+        The journal keeps the records of all that remain, so the next start also watches
+        for the late writes.
+        """
         self._is_stopping = True
         self._wake.set()
         if self._thread is not None:
@@ -309,9 +313,7 @@ class Orphans:
                 except Exception as e:
                     why = f"{type(e).__name__}: {e}"
                     self._note_failed_check(uuid)
-                if orphan.is_watched:
-                    self._resolve(uuid, orphan)
-                elif orphan in self._orphans_of(uuid):
+                if not orphan.is_watched and orphan in self._orphans_of(uuid):
                     LOG.error(
                         "Consumer %s may hold an allocation that is not in use: %s",
                         uuid,

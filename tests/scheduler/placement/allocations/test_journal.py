@@ -23,7 +23,10 @@ from moorage.scheduler.instances import InstanceLocation, InstanceState
 from moorage.scheduler.placement.allocations import journal as journals
 from moorage.scheduler.placement.allocations.claims import Claim
 from moorage.scheduler.placement.allocations.journal import Journal, suspected_in
-from moorage.scheduler.placement.allocations.journal_entry import JournalEntry
+from moorage.scheduler.placement.allocations.journal_entry import (
+    JournalEntry,
+    unresolved_in,
+)
 from moorage.scheduler.placement.allocations.orphans import Orphan, Orphans
 from moorage.scheduler.placement.answers import ConsumerAllocations
 
@@ -105,6 +108,11 @@ def _kill(journal: Journal) -> None:
     content = path.read_bytes()
     path.unlink()
     path.with_name("claims-1-killed").write_bytes(content)
+
+
+def _unresolved(process: Process) -> list[JournalEntry]:
+    entries, _ = unresolved_in(process.path.read_bytes())
+    return entries
 
 
 def _files(folder: Path) -> list[Path]:
@@ -229,9 +237,30 @@ def test_every_entry_of_an_instance_is_handled(
     assert len(after.orphans) == 2
     wait_until(lambda: not after.held(consumer))
     wait_until(lambda: not len(after.orphans))
-    after.orphans.stop()  # a late write of the other is watched for until then
+    after.orphans.stop()
     after.journal.close()
-    assert not _files(tmp_path)
+    [left] = _unresolved(after)
+    assert left.granted_generation is None, "it may have been sent, and arrive late"
+
+
+def test_next_start_watches_for_the_late_writes_of_a_process_that_was_stopped(
+    placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    consumer = _consumer()
+    stopped = Process(placement, tmp_path)
+    stopped.claim(consumer)
+    claim = Claim(request_of(HOST), generation=1, is_in_flight=True)
+    stopped.orphans.add(consumer, stopped.journal.watch(consumer, claim, OWNER))
+    [answered, _] = _unresolved(stopped)
+    stopped.journal.resolve([answered])
+    stopped.orphans.stop()
+    stopped.journal.close()
+    stopped.kill()
+    placement.client.delete_allocations(consumer)
+    after = Process(placement, tmp_path)
+    after.orphans.stop()
+    late = {**request_of(HOST), "consumer_generation": None, **OWNER}
+    assert not placement.client.put_allocations(consumer, late).is_done
 
 
 def test_suspected_orphan_is_listed_until_it_is_resolved(
@@ -387,6 +416,7 @@ def test_what_is_handed_on_is_noted_until_it_is_resolved(
     consumer = _consumer()
     process = Process(placement, tmp_path)
     note = process.journal.record({consumer: request_of(HOST)}, OWNER)[consumer]
+    process.journal.record_grant(note, Claim(request_of(HOST), generation=1))
     process.journal.hand_to_orphans(note)
     assert consumer in process.path.read_text()
     process.orphans.stop()
