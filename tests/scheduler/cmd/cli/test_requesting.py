@@ -66,6 +66,24 @@ def test_a_placement_that_does_not_answer_is_one_line_and_claims_nothing(
     assert "of Placement got no answer" in error
 
 
+def test_a_keystone_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "moorage.conf"
+    path.write_text(
+        "[placement]\nauth_type = password\nauth_url = http://127.0.0.1:1/v3\n"
+        "username = u\npassword = secret\nproject_name = p\n"
+        "user_domain_name = Default\nproject_domain_name = Default\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-m", "moorage.scheduler.cmd.cli"]
+    command += ["--config-file", str(path), "request", *_FLAVOR, "--release"]
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120
+    )
+    [error] = run.stderr.splitlines()
+    assert run.returncode == 1
+    assert "http://127.0.0.1:1/v3/auth/tokens" in error
+    assert "secret" not in error
+
+
 def test_a_user_without_a_name_can_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
