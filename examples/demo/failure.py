@@ -35,6 +35,11 @@ def describe(error: Exception, transport_url: str) -> str:
                 f"--transport-url {without_secrets(transport_url)}, and the load of "
                 "this machine (`uptime`)"
             )
+        case oslo_messaging.MessagingException():
+            return (
+                f"--transport-url {without_secrets(transport_url)}: {one_line(error)}; "
+                "the demo needs a virtual host of its own (rabbitmqctl add_vhost)"
+            )
         case _ if isinstance(error, OPERATOR_ERRORS):
             text = " ".join(str(error).split()).rstrip(".")
             for option, input_ in _OF_THE_DEMO.items():

@@ -154,6 +154,16 @@ def test_a_timeout_that_ends_the_demo_is_one_line(url: str, expected: str) -> No
     transport.cleanup()
 
 
+def test_queues_of_another_scheduler_are_one_line() -> None:
+    refused = (
+        "PRECONDITION_FAILED - inequivalent arg 'auto_delete' for queue 'scheduler'"
+    )
+    error = oslo_messaging.MessageDeliveryFailure(refused)
+    line = describe(error, "rabbit://u:secret@h/")
+    assert line.startswith(f"--transport-url rabbit://u:***@h/: {refused}; ")
+    assert line.endswith("a virtual host of its own (rabbitmqctl add_vhost)")
+
+
 def test_an_unexpected_error_is_one_line_and_its_traceback_is_in_a_file() -> None:
     try:
         raise KeyError("node\n7")
