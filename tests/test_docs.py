@@ -286,10 +286,33 @@ def test_plugin_tutorial_shows_the_failure_of_the_conformance_test() -> None:
 # -- names, links and log lines on all pages -------------------------------------------
 
 
-def test_links_of_the_readme_exist() -> None:
-    links = re.findall(r"\]\((?!http)([^)#]+)", (ROOT / "README.md").read_text())
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(path, id=f"{path.relative_to(ROOT)}")
+        for path in (*ROOT.glob("*.md"), *ROOT.glob("examples/**/*.md"))
+    ],
+)
+def test_links_of_markdown_files_exist(page: Path) -> None:
+    links = re.findall(
+        r"\]\((?!http)([^)]+)|(?:src|srcset)=\"([^\"]+)", page.read_text()
+    )
+    wrong = [
+        link for pair in links if not _leads_somewhere(page, link := "".join(pair))
+    ]
+    assert wrong == []
+
+
+def _leads_somewhere(page: Path, link: str) -> bool:
+    """Return whether a relative link names a file, and its anchor a heading there."""
+    name, _, anchor = link.partition("#")
+    target = page.parent / name if name else page
+    if not anchor:
+        return target.exists()
+    titles = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+    return anchor in {
+        re.sub(r"[^\w -]", "", t).lower().replace(" ", "-") for t in titles
+    }
 
 
 def test_pages_name_files_of_the_documentation_that_exist() -> None:

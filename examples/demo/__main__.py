@@ -29,14 +29,17 @@ def main() -> int:
     warnings.simplefilter("ignore")
     # amqp warns of each queue that the broker deletes automatically at the end.
     logging.getLogger("amqp").setLevel(logging.ERROR)
+    # Whether the broker answers is checked at the start.
+    logging.getLogger("oslo.messaging").setLevel(logging.CRITICAL)
     backend.init_backend(backend.BackendType.THREADING)
+    # These import oslo.messaging, which needs the back-end.
+    from .failure import describe
+    from .page import show_page
+    from .play import play
+
     interrupt = Interrupt()
     started = time.monotonic()
     try:
-        # These import oslo.messaging, which needs the back-end.
-        from .page import show_page
-        from .play import play
-
         if options.page is not None:
             show_page(
                 console,
@@ -49,6 +52,9 @@ def main() -> int:
     except KeyboardInterrupt:
         console.print("Interrupted.")
         return 130 if options.page is None else 0
+    except Exception as e:
+        print(f"demo: {describe(e, options.transport_url)}.", file=sys.stderr)
+        return 1
     console.print(f"{time.monotonic() - started:.0f} s")
     return 0 if is_consistent else 1
 
@@ -84,14 +90,14 @@ def _options() -> argparse.Namespace:
 
 
 def _positive(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    if not text.isdecimal() or (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
     return number
 
 
 def _port(text: str) -> int:
-    if not 0 <= (number := int(text)) <= 65535:
-        raise argparse.ArgumentTypeError(f"{text} is no port")
+    if not text.isdecimal() or (number := int(text)) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 to 65535")
     return number
 
 

@@ -16,10 +16,12 @@ from oslo_config import cfg
 
 from moorage.conductor import ConductorClient
 from moorage.scheduler.conf import load
+from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.http_server import WebServer
 from moorage.scheduler.placement.embedded import EmbeddedPlacement
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.rpc import SchedulerAPI, get_server, get_transport
+from moorage.scheduler.rpc.broker import BrokerWatch
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.file import FileSource
@@ -70,12 +72,23 @@ def running(
         Called with (hosts that Placement has, all hosts).
     port : int
         The port of the HTTP API and the page; 0: any.
+
+    Raises
+    ------
+    SchedulerError
+        The broker, the port or a file cannot be used.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="moorage-demo-")
         )
         conf = _conf(inventory_file, distance_file, Path(folder), port)
+        conf.set_override("transport_url", transport_url)
+        transport = get_transport(conf)
+        stack.callback(transport.cleanup)
+        # Later, the driver would retry without an end, and print a line each time.
+        if problem := BrokerWatch(transport).try_broker():
+            raise ConfigurationError(problem)
         source = FileSource(conf)
         placement = stack.enter_context(EmbeddedPlacement())
         client = ConductorClient(placement.adapter)
@@ -83,8 +96,6 @@ def running(
         scheduler = build(conf, placement=placement, source=source)
         scheduler.start()
         stack.callback(scheduler.stop)
-        transport = get_transport(conf, transport_url)
-        stack.callback(transport.cleanup)
         server = get_server(conf, transport, scheduler.endpoints)
         server.start()
         stack.callback(server.wait)

@@ -87,6 +87,12 @@ class BrokerWatch:
 
     def check(self) -> bool:
         """Send a message; return whether the broker accepted it, and log a change."""
+        problem = self.try_broker()
+        self.record(problem)
+        return not problem
+
+    def try_broker(self) -> str:
+        """Send a message; return why the broker did not accept it, or an empty text."""
         self._checking_since = time.monotonic()
         problem = ""
         try:
@@ -94,8 +100,7 @@ class BrokerWatch:
         except Exception as e:  # a driver's library raises errors of its own, too
             problem = f"{broker_failure(self._conf, e)}"
         self._checking_since = None
-        self.record(problem)
-        return not problem
+        return problem
 
     def record(self, problem: str) -> None:
         """Record why the broker cannot be used, or, with an empty text, that it can."""

@@ -7,16 +7,20 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import oslo_messaging
 import pytest
 import requests
 
 from examples.conductor import Computes, Conductor
+from examples.demo.failure import describe
 from examples.demo.stream import RequestStream
+from moorage.objects import RequestSpec
 from moorage.scheduler.conf import load
 from moorage.scheduler.rpc import SchedulerAPI, get_transport
 
@@ -129,6 +133,78 @@ def test_a_request_without_an_answer_is_one_line() -> None:
         "A request was not answered in time: the machine may be busy. The demo goes on."
     ]
     transport.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("fake://", "the machine was suspended or is too busy"),
+        (
+            "rabbit://u:secret@h/",
+            "check the broker of --transport-url rabbit://u:***@h/",
+        ),
+    ],
+)
+def test_a_timeout_that_ends_the_demo_is_one_line(url: str, expected: str) -> None:
+    transport = get_transport(load([], config_files=[]), "fake://")
+    api = SchedulerAPI(transport, timeout_s=1)  # no server
+    with pytest.raises(oslo_messaging.MessagingTimeout) as raised:
+        api.select_destinations({}, RequestSpec(), [])
+    assert expected in describe(raised.value, url)
+    transport.cleanup()
+
+
+def test_queues_of_another_scheduler_are_one_line() -> None:
+    refused = (
+        "PRECONDITION_FAILED - inequivalent arg 'auto_delete' for queue 'scheduler'"
+    )
+    error = oslo_messaging.MessageDeliveryFailure(refused)
+    line = describe(error, "rabbit://u:secret@h/")
+    assert line.startswith(f"--transport-url rabbit://u:***@h/: {refused}; ")
+    assert line.endswith("a virtual host of its own (rabbitmqctl add_vhost)")
+
+
+def test_an_unexpected_error_is_one_line_and_its_traceback_is_in_a_file() -> None:
+    try:
+        raise KeyError("node\n7")
+    except KeyError as e:
+        line = describe(e, "fake://")
+    [name] = re.findall(r"KeyError: 'node\\n7'; (\S+) has details$", line)
+    log = Path(name)
+    assert "Traceback" in log.read_text()
+    log.unlink()
+
+
+def _failure(*arguments: str) -> str:
+    """Run a demo that cannot start; return its only line of errors."""
+    run = subprocess.run(
+        [*DEMO, *arguments],
+        capture_output=True,
+        check=False,
+        cwd=ROOT,
+        text=True,
+        timeout=240,
+    )
+    assert run.returncode == 1
+    [line] = run.stderr.splitlines()
+    return line
+
+
+def test_a_broker_that_does_not_answer_is_one_line() -> None:
+    line = _failure("--transport-url", "rabbit://u:secret@127.0.0.1:1/")
+    assert line == (
+        "demo: --transport-url (MOORAGE_TRANSPORT_URL) = rabbit://u:***@127.0.0.1:1/: "
+        "[Errno 111] Connection refused. Check that the server runs, and its host and "
+        "port."
+    )
+
+
+@pytest.mark.deep
+def test_a_port_of_the_page_that_is_in_use_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = used.getsockname()[1]
+        line = _failure("--page", str(port))
+    assert line.startswith(f"demo: --page (make demo-page PAGE_PORT): port {port} of ")
 
 
 @pytest.mark.deep

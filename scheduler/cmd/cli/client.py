@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 import click
 import requests
 from requests.adapters import BaseAdapter
+from urllib3.exceptions import NameResolutionError
 
 #: Seconds to connect, and to wait for an answer: the API may query Placement for it.
 _TIMEOUTS_S: Final = (5.0, 120.0)
@@ -143,16 +144,28 @@ def _cause(error: requests.RequestException) -> str:
     if isinstance(error, requests.exceptions.SSLError):
         return f"TLS failed: {error}"
     if isinstance(error, requests.ConnectionError):
-        return "nothing answers there; is moorage-api running?"
+        reason = getattr(error.args[0] if error.args else None, "reason", None)
+        if isinstance(reason, NameResolutionError):
+            return "there is no host of this name; check --url (MOORAGE_URL)"
+        return (
+            "nothing answers there; is moorage-api running, and is that its address? "
+            "--url, MOORAGE_URL or [web] port names it"
+        )
     if isinstance(error, requests.Timeout):
-        return "it does not answer in time; is the scheme right, http or https?"
+        return (
+            "it does not answer in time; is moorage-api too busy, or the scheme wrong, "
+            "http or https?"
+        )
     return str(error) or type(error).__name__
 
 
 def _error_text(status: int, text: str) -> str:
     """Return the API's error text, with advice if the token was refused."""
     if status == HTTPStatus.UNAUTHORIZED:
-        return f"The API refuses the token: {text} Pass --token-file"
+        return (
+            f"The API refuses the token: {text} Pass a file with it as --token-file "
+            "(MOORAGE_TOKEN_FILE)"
+        )
     return text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import select
 import sys
 from collections.abc import Sequence
@@ -52,6 +53,8 @@ _SHELLS: Final = ("bash", "zsh", "fish")
 
 def main() -> None:
     """Run with the process's arguments; exit."""
+    # It warns of a Keystone that does not answer; the command says so in its error.
+    logging.getLogger("keystoneauth").setLevel(logging.ERROR)
     cli(prog_name="moorage", windows_expand_args=False)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import os
 import sys
 import threading
@@ -25,10 +26,13 @@ from .tables import Answer, make_table
 from .text import cell, names, safe
 
 if TYPE_CHECKING:
+    import oslo_messaging
     from oslo_config import cfg
 
 #: The exit status of a request for which there is no host.
 _NO_VALID_HOST: Final = 3
+#: Seconds within which the broker has to accept a message.
+_BROKER_S: Final = 10.0
 #: The project, and the name of the flavor, of requests.
 _PROJECT: Final = "moorage-request"
 
@@ -222,9 +226,10 @@ def request(
     uuids = [str(uuid.uuid4()) for _ in range(count)]
     request_id = f"req-{uuid.uuid4()}"
     placement = _Placement(conf) if release else None
+    transport = _connected(conf)
     try:
         click.echo(f"{request_id} claims for {', '.join(uuids)}", err=True)
-        hosts = _select(conf, document, uuids, request_id, timeout_s)
+        hosts = _select(transport, document, uuids, request_id, timeout_s)
     except NoValidHost as e:
         click.echo(f"{request_id}: {e}", err=True)
         sys.exit(_NO_VALID_HOST)
@@ -257,8 +262,38 @@ def _show(console: Console, answer: Answer) -> None:
         console.print(cell(f"{command} {instance['uuid']}"))
 
 
+def _connected(conf: cfg.ConfigOpts) -> oslo_messaging.Transport:
+    """Return the transport to schedulers, once its broker has accepted a message.
+
+    Raises
+    ------
+    click.ClickException
+        The broker cannot be used: nothing is requested.
+    """
+    # These imports take a second.
+    from ...rpc import get_transport
+    from ...rpc.broker import BrokerWatch
+
+    # The driver logs each of its attempts.
+    logging.getLogger("oslo.messaging").setLevel(logging.CRITICAL)
+    try:
+        transport = get_transport(conf)
+        problem = _bounded(BrokerWatch(transport).try_broker, _BROKER_S)
+    except SchedulerError as e:
+        raise click.ClickException(str(e)) from e
+    except TimeoutError:
+        url = without_secrets(conf.transport_url)
+        problem = (
+            f"[DEFAULT] transport_url = {url}: no answer within "
+            f"{_BROKER_S:.0f} s. Check that the server runs, and its host and port"
+        )
+    if problem:
+        raise click.ClickException(problem)
+    return transport
+
+
 def _select(
-    conf: cfg.ConfigOpts,
+    transport: oslo_messaging.Transport,
     document: Mapping[str, Any],
     uuids: Sequence[str],
     request_id: str,
@@ -272,10 +307,9 @@ def _select(
     click.ClickException
         The request is invalid, no scheduler answers, or it failed.
     """
-    # These imports take a second.
     import oslo_messaging
 
-    from ...rpc import SchedulerAPI, get_transport
+    from ...rpc import SchedulerAPI
     from ...web.specs import read_request
 
     context = {
@@ -287,7 +321,7 @@ def _select(
         spec = read_request(document)
         spec.num_instances, spec.instance_uuid = len(uuids), uuids[0]
         spec.project_id, spec.user_id = context["project_id"], context["user_id"]
-        api = SchedulerAPI(get_transport(conf), timeout_s=timeout_s)
+        api = SchedulerAPI(transport, timeout_s=timeout_s)
         selections = _bounded(
             lambda: api.select_destinations(
                 context, spec, uuids, return_alternates=True
@@ -297,7 +331,7 @@ def _select(
     except NoValidHost:
         raise
     except (oslo_messaging.MessagingTimeout, TimeoutError) as e:
-        url = without_secrets(conf.transport_url)
+        url = without_secrets(transport.conf.transport_url)
         raise click.ClickException(
             f"No scheduler answered within {timeout_s} s: does moorage-scheduler run, "
             f"with the same [DEFAULT] transport_url = {url}? It may claim later"
@@ -354,7 +388,7 @@ class _Placement:
     Raises
     ------
     click.ClickException
-        No option names a Placement that can be reached.
+        No option names a Placement that answers and accepts the credentials.
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -369,6 +403,7 @@ class _Placement:
             )
         try:
             self._client = PlacementClient(make_adapter(conf))
+            self._client.probe()
         except SchedulerError as e:
             raise click.ClickException(str(e)) from e
 

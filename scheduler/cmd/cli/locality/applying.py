@@ -249,7 +249,10 @@ def _service(conf: cfg.ConfigOpts, *, in_placement: bool) -> PlaceService:
 def _levels(conf: cfg.ConfigOpts) -> Sequence[str]:
     levels: Sequence[str] = tuple(dict.fromkeys(conf.locality.levels))
     if not levels:
-        raise ConfigurationError("[locality] levels is empty: it names the levels")
+        raise ConfigurationError(
+            "[locality] levels is empty: name the levels of places, the smallest "
+            "first, such as rack, row, room"
+        )
     return levels
 
 

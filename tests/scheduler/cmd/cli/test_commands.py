@@ -237,6 +237,7 @@ def test_without_an_api_one_line_says_so(tmp_path: Path) -> None:
     ("args", "expected"),
     [
         (["--url", "http://127.0.0.1:1", "hosts"], "is moorage-api running"),
+        (["--url", "http://h.invalid:1", "hosts"], "there is no host of this name"),
         (["--url", "ftp://x", "hosts"], "is no http or https URL"),
         (["--url", "http://[::1", "hosts"], "is no http or https URL"),
         (["--url", "http://h:99999", "hosts"], "is no http or https URL"),
@@ -308,7 +309,10 @@ def test_the_token_of_the_file_is_sent(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{server.port}"
         error = _error(["--url", url, "--token-file", str(token), "hosts"])
     assert seen == ["some-token"]
-    assert error == "Error: The API refuses the token: Wrong. Pass --token-file"
+    assert error == (
+        "Error: The API refuses the token: Wrong. Pass a file with it as --token-file "
+        "(MOORAGE_TOKEN_FILE)"
+    )
 
 
 @pytest.mark.parametrize("body", ["<html>", "[1]", "null", "{}", '{"error": {}}'])

@@ -36,12 +36,13 @@ def _request(tmp_path: Path, options: str, *args: str) -> Result:
         ("rabbit://a:secret@h:99999/", "port 99999 is out of range 0-65535"),
         ("kafka://h:1/", "oslo.messaging has no RPC over Kafka"),
         ("foo://h", 'Failed to load transport driver "foo"'),
+        ("rabbit://a:secret@127.0.0.1:1/", "Check that the server runs, and its host"),
     ],
 )
 def test_an_unusable_bus_is_one_line(tmp_path: Path, url: str, expected: str) -> None:
     result = _request(tmp_path, f"[DEFAULT]\ntransport_url = {url}\n")
-    [_claims, error] = result.stderr.splitlines()
-    assert error.startswith("Error: ConfigurationError: [DEFAULT] transport_url = ")
+    [error] = result.stderr.splitlines()
+    assert error.startswith("Error: [DEFAULT] transport_url = ")
     assert expected in error
     assert "secret" not in error
 
@@ -51,6 +52,36 @@ def test_an_unusable_placement_is_one_line_and_claims_nothing(tmp_path: Path) ->
     result = _request(tmp_path, options, "--release")
     [error] = result.stderr.splitlines()
     assert error.startswith("Error: [placement] auth_type = nope: ")
+
+
+def test_a_placement_that_does_not_answer_is_one_line_and_claims_nothing(
+    tmp_path: Path,
+) -> None:
+    options = (
+        "[DEFAULT]\ntransport_url = fake://\n"
+        "[placement]\nauth_type = none\nendpoint_override = http://127.0.0.1:1\n"
+    )
+    result = _request(tmp_path, options, "--release")
+    [error] = result.stderr.splitlines()
+    assert "of Placement got no answer" in error
+
+
+def test_a_keystone_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "moorage.conf"
+    path.write_text(
+        "[placement]\nauth_type = password\nauth_url = http://127.0.0.1:1/v3\n"
+        "username = u\npassword = secret\nproject_name = p\n"
+        "user_domain_name = Default\nproject_domain_name = Default\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-m", "moorage.scheduler.cmd.cli"]
+    command += ["--config-file", str(path), "request", *_FLAVOR, "--release"]
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120
+    )
+    [error] = run.stderr.splitlines()
+    assert run.returncode == 1
+    assert "http://127.0.0.1:1/v3/auth/tokens" in error
+    assert "secret" not in error
 
 
 def test_a_user_without_a_name_can_request(
@@ -76,6 +107,11 @@ def deletions() -> Iterator[tuple[str, list[str]]]:
     paths: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"allocations": {}}')
+
         def do_DELETE(self) -> None:
             paths.append(self.path)
             self.send_response(204)
