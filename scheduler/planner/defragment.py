@@ -2,16 +2,18 @@
 """Plan the moves that empty the most hosts.
 
 hosts by what they use, or by instances ─▶ as many of the first ones as could be emptied
-    at best ─▶ host by host: all its instances find hosts that stay, or none moves, and
-    the next host is tried in its place
-    ─▶ again in the other order, and with fewer hosts, which leaves more destinations
-    ─▶ the plan that empties the most hosts, of those the one with the least memory
+    at best are kept free ─▶ host by host: all its instances find hosts that stay, or
+    none moves, and the next host is tried in its place
+    ─▶ again in the other order, and with fewer hosts kept free, or none, which leaves
+    more destinations
+    ─▶ the plan that empties the most hosts, of those the one that moves the least
 """
 
 from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
@@ -21,17 +23,31 @@ from ..drivers.parts import Parts
 from ..explain import HostCondition, host_conditions
 from ..placement.providers import ProviderView
 from .cloud import FindRequests, PlannedCloud
-from .moves import Attempt, Instances, check_failure, plan_of, used_mb_of
+from .moves import (
+    Attempt,
+    Instances,
+    KnownInstance,
+    check_failure,
+    plan_of,
+    used_mb_of,
+)
 from .plan import Goal, Plan
 
-#: The shares of the hosts that could be emptied at best which are tried, in order.
-_SHARES: Final = (1.0, 0.75, 0.5, 0.25)
+#: The shares of the hosts that could be emptied at best which are kept free of
+#: instances, in order. Weighers that spread would choose the very hosts that are
+#: emptied next; with those that pack, more hosts are emptied if none is kept free.
+_SHARES: Final = (1.0, 0.75, 0.5, 0.25, 0.0)
 #: A try ends after so many hosts in a row that cannot be emptied.
 _MAX_FAILURES: Final = 20
+#: The same if none is kept free: requests that were refused are not decided again.
+_MAX_FAILURES_OF_NONE_KEPT: Final = 200
+#: So many sources of equal requests that were refused: a second one, as an instance can
+#: fit on the source of the first.
+_MAX_REFUSALS: Final = 2
 _MIB_PER_GIB: Final = 1024
 
 
-def plan_defragment(
+def plan_defragment(  # noqa: PLR0913 - six by name
     parts: Parts,
     view: ProviderView,
     find_requests: FindRequests,
@@ -40,6 +56,7 @@ def plan_defragment(
     max_gib: float | None = None,
     seconds: float = 60.0,
     parallel: int = 1,
+    is_for_fewest_moves: bool = False,
 ) -> Plan:
     """Return the moves that empty the most hosts, for the least memory moved.
 
@@ -53,6 +70,9 @@ def plan_defragment(
         The most memory that is moved, GiB; None: any.
     seconds : float
         When the search ends; the best plan so far is returned.
+    is_for_fewest_moves : bool
+        Whether to choose, of plans that empty as many hosts, the one with the fewest
+        moves instead of the least memory.
 
     Raises
     ------
@@ -81,36 +101,56 @@ def plan_defragment(
         _most_within([used_mb[host] for host in with_instances], max_mb),
     )
     instances = Instances(cloud, find_requests)
-    best, best_emptied, best_memory_mb = Attempt(cloud), list[str](), 0
+    best, best_emptied, best_cost = Attempt(cloud), list[str](), (0, 0)
     is_cut_short = False
-    n_tried = sorted({round(n_bound * share) for share in _SHARES}, reverse=True)
-    for n_chosen, order in itertools.product(n_tried, orders):
-        if is_cut_short or n_chosen <= len(best_emptied):
+    n_tried = dict.fromkeys(round(n_bound * share) for share in _SHARES)
+    for n_kept, order in itertools.product(n_tried, orders):
+        if is_cut_short:
             break
-        attempt, emptied, n_failed = Attempt(PlannedCloud(parts, view)), list[str](), 0
+        if 0 < n_kept <= len(best_emptied):
+            continue
+        attempt, emptied = Attempt(PlannedCloud(parts, view)), list[str]()
+        moved_mb = n_failed = 0
         # Those that are emptied or may be, of which the first ones take no instances.
         chosen = order.copy()
         destinations = set[str]()
+        # By the first decision that equal requests share: sources of refused ones.
+        n_refused = Counter[int]()
+        n_wanted = n_kept or n_bound
+        max_failures = _MAX_FAILURES if n_kept else _MAX_FAILURES_OF_NONE_KEPT
         for host in order:
             is_cut_short = time.monotonic() >= ends_at
-            if is_cut_short or n_failed == _MAX_FAILURES or len(emptied) == n_chosen:
+            if is_cut_short or n_failed == max_failures or len(emptied) == n_wanted:
                 break
             if host in destinations or len(attempt.steps) + n_on[host] > max_moves:
                 chosen.remove(host)
                 continue
-            kept_free = (h for h in chosen if h not in destinations)
-            ignored = {*empty, *itertools.islice(kept_free, n_chosen)}
-            tried = _emptied(attempt, host, instances, ignored)
-            if tried is None or sum(s.memory_mb for s in tried.steps) > max_mb:
+            found = _movable(cloud, host, instances)
+            is_refused = any(n_refused[id(i.first)] == _MAX_REFUSALS for i in found)
+            memory_mb = sum(instance.spec.flavor.memory_mb for instance in found)
+            if not found or is_refused or moved_mb + memory_mb > max_mb:
                 chosen.remove(host)
                 n_failed += 1
-            else:
+                continue
+            kept_free = (h for h in chosen if h not in destinations)
+            ignored = {*empty, *emptied, *itertools.islice(kept_free, n_kept)}
+            tried = attempt.copied()
+            if all(tried.move(instance, ignored) for instance in found):
                 attempt, n_failed = tried, 0
+                moved_mb += memory_mb
                 emptied.append(host)
                 destinations = {step.destination for step in attempt.steps}
-        memory_mb = sum(step.memory_mb for step in attempt.steps)
-        if (len(emptied), -memory_mb) > (len(best_emptied), -best_memory_mb):
-            best, best_emptied, best_memory_mb = attempt, emptied, memory_mb
+                continue
+            chosen.remove(host)
+            n_failed += 1
+            # If hosts are kept free, this one takes instances from now on.
+            if not n_kept:
+                n_refused.update(id(instance.first) for instance in tried.left)
+        cost = moved_mb, len(attempt.steps)
+        if is_for_fewest_moves:
+            cost = cost[::-1]
+        if (-len(emptied), cost) < (-len(best_emptied), best_cost):
+            best, best_emptied, best_cost = attempt, emptied, cost
     moved = set(best_emptied)
     return plan_of(
         cloud,
@@ -133,21 +173,23 @@ def plan_defragment(
     )
 
 
-def _emptied(
-    attempt: Attempt, host: str, instances: Instances, ignored: Collection[str]
-) -> Attempt | None:
-    """Return an attempt that also empties a host; None: an instance cannot leave."""
-    on_host = attempt.cloud.table.instances.of_host(host)
+def _movable(
+    cloud: PlannedCloud, host: str, instances: Instances
+) -> list[KnownInstance]:
+    """Return a host's instances, fewest choices first; none: not all of them can move.
+
+    Parameters
+    ----------
+    cloud : PlannedCloud
+        The cloud before any move.
+    """
+    on_host = cloud.table.instances.of_host(host)
     found = [instances.known[uuid] for uuid in on_host if uuid in instances.known]
     if len(found) < len(on_host):
         found = instances.read([host])
     if len(found) < len(on_host) or not all(i.n_choices for i in found):
-        return None
-    tried = attempt.copied()
-    for instance in sorted(found, key=lambda instance: instance.first_order):
-        if not tried.move(instance, ignored):
-            return None
-    return tried
+        return []
+    return sorted(found, key=lambda instance: instance.first_order)
 
 
 def _most_within(amounts: list[int], limit: float) -> int:
