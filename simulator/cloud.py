@@ -526,8 +526,6 @@ class SimulatedCloud:
             self._find_requests,
             max_moves=max_moves,
             seconds=math.inf,
-            # Moves that are left are done at a later time.
-            is_for_fewest_moves=True,
         )
         # What a filter refuses now, such as one of a plugin, stays as in nova.
         moved = [

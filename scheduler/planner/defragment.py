@@ -6,7 +6,7 @@ hosts by what they use, or by instances ─▶ as many of the first ones as coul
     none moves, and the next host is tried in its place
     ─▶ again in the other order, and with fewer hosts kept free, or none, which leaves
     more destinations
-    ─▶ the plan that empties the most hosts, of those the one that moves the least
+    ─▶ the plan that empties the most hosts, of those the one with the least memory
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MAX_REFUSALS: Final = 2
 _MIB_PER_GIB: Final = 1024
 
 
-def plan_defragment(  # noqa: PLR0913 - six by name
+def plan_defragment(
     parts: Parts,
     view: ProviderView,
     find_requests: FindRequests,
@@ -56,7 +56,6 @@ def plan_defragment(  # noqa: PLR0913 - six by name
     max_gib: float | None = None,
     seconds: float = 60.0,
     parallel: int = 1,
-    is_for_fewest_moves: bool = False,
 ) -> Plan:
     """Return the moves that empty the most hosts, for the least memory moved.
 
@@ -70,9 +69,6 @@ def plan_defragment(  # noqa: PLR0913 - six by name
         The most memory that is moved, GiB; None: any.
     seconds : float
         When the search ends; the best plan so far is returned.
-    is_for_fewest_moves : bool
-        Whether to choose, of plans that empty as many hosts, the one with the fewest
-        moves instead of the least memory.
 
     Raises
     ------
@@ -101,7 +97,7 @@ def plan_defragment(  # noqa: PLR0913 - six by name
         _most_within([used_mb[host] for host in with_instances], max_mb),
     )
     instances = Instances(cloud, find_requests)
-    best, best_emptied, best_cost = Attempt(cloud), list[str](), (0, 0)
+    best, best_emptied, best_mb = Attempt(cloud), list[str](), 0
     is_cut_short = False
     n_tried = dict.fromkeys(round(n_bound * share) for share in _SHARES)
     for n_kept, order in itertools.product(n_tried, orders):
@@ -146,11 +142,8 @@ def plan_defragment(  # noqa: PLR0913 - six by name
             # If hosts are kept free, this one takes instances from now on.
             if not n_kept:
                 n_refused.update(id(instance.first) for instance in tried.left)
-        cost = moved_mb, len(attempt.steps)
-        if is_for_fewest_moves:
-            cost = cost[::-1]
-        if (-len(emptied), cost) < (-len(best_emptied), best_cost):
-            best, best_emptied, best_cost = attempt, emptied, cost
+        if (-len(emptied), moved_mb) < (-len(best_emptied), best_mb):
+            best, best_emptied, best_mb = attempt, emptied, moved_mb
     moved = set(best_emptied)
     return plan_of(
         cloud,

@@ -53,16 +53,6 @@ def test_a_host_with_little_memory_is_emptied_if_memory_is_little(
     assert plan.memory_mb == 768
 
 
-def test_of_equally_many_hosts_those_with_the_fewest_moves_can_be_chosen(
-    cloud: DrainedCloud,
-) -> None:
-    _fill(cloud)
-    # Either a, three instances of 768 MiB, or b, one of 2 GiB, is within the limit.
-    assert cloud.plan_defragment(max_gib=2).hosts == ("a",)
-    plan = cloud.plan_defragment(max_gib=2, is_for_fewest_moves=True)
-    assert plan.hosts == ("b",)
-
-
 def test_another_host_is_emptied_in_the_place_of_one_that_cannot(
     cloud: DrainedCloud,
 ) -> None:
