@@ -307,6 +307,13 @@ MUTATIONS: Final = (
         "            marker_uuid: DesiredAllocations.empty(instance, _MIGRATION),\n",
         "",
     ),
+    Mutation(
+        "unconfirmed-claims-are-ours",
+        "what another request may have claimed by the same write is not our claim",
+        "moorage.scheduler.placement.allocations.engine",
+        "            self.is_found = True\n            for uuid in self.wanted:",
+        "            for uuid in self.wanted:",
+    ),
 )
 
 

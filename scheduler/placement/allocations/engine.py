@@ -125,11 +125,15 @@ class Rewrite:
     unanswered: dict[str, list[int | None]] = field(init=False, default_factory=dict)
     #: How often a write was sent; 0: nothing had to be done.
     n_writes: int = field(init=False, default=0)
+    #: How many writes succeeded since another writer was seen.
     n_done: int = field(init=False, default=0)
+    #: The lowest generation at which what is written is final, by consumer, once a
+    #: write that Placement did not confirm may have been another request's.
+    final_from: dict[str, int] = field(init=False, default_factory=dict)
     is_in_doubt: bool = field(init=False, default=False)
     is_reached: bool = field(init=False, default=False)
-    #: Whether the goal was reached before Placement confirmed any write of ours: by
-    #: another request, or by a write that Placement did not confirm.
+    #: Whether another request may have reached the goal: it was reached by a write that
+    #: Placement did not confirm to us.
     is_found: bool = field(init=False, default=False)
     #: Consumers for which another request has reached the goal: they are at a
     #: generation that no write of ours can have given them.
@@ -230,8 +234,16 @@ class Rewrite:
         None: the goal is not reached, and no more writes are allowed.
         """
         if not self.is_known:
+            confirmed = self.held
             self._read()
-            self.n_done += self._has_landed()
+            if self.takes_over and any(
+                held.consumer_generation != confirmed[uuid].consumer_generation
+                for uuid, held in self.held.items()
+                if uuid in confirmed
+            ):
+                self.n_done = 0
+            if self._has_landed():
+                self._note_landed()
         self.wanted = self._planned()
         self.is_in_doubt = False
         if self.wanted and not may_write:
@@ -310,6 +322,19 @@ class Rewrite:
             for uuid, wanted in self.wanted.items()
         )
 
+    def _note_landed(self) -> None:
+        """Count a write that Placement did not confirm.
+
+        Another request for the same instance may have taken a claim over by the same
+        write, and may have been answered: the claim is not ours, and is raised above
+        the generation at which that request can release it.
+        """
+        self.n_done += 1
+        if self.takes_over:
+            self.is_found = True
+            for uuid in self.wanted:
+                self.final_from.setdefault(uuid, self.max_generations[uuid] + 1)
+
     def _planned(self) -> Mapping[str, DesiredAllocations]:
         """Return the allocations to write; if `plan` fails, read and plan once more."""
         try:
@@ -326,7 +351,9 @@ class Rewrite:
             return {}
         wanted = {}
         for uuid, held in self.held.items():
-            lowest_final = self.final_above.get(uuid, 0) + 1
+            lowest_final = max(
+                self.final_above.get(uuid, 0) + 1, self.final_from.get(uuid, 0)
+            )
             if self.takes_over and uuid in self.unanswered:
                 # A late write must be distinguishable after this consumer is deleted.
                 lowest_final = max(lowest_final, (self.unanswered[uuid][0] or 0) + 2)

@@ -186,6 +186,34 @@ def test_claim_that_was_adapted_and_arrives_twice_is_a_claim(client, server):
     assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
 
 
+def test_claim_that_another_request_took_over_by_the_same_write_is_not_ours(server):
+    """The other request may have answered it, and both read the same generation."""
+    consumer, request, others = _consumer(), _request(HOSTS[0]), []
+
+    class Late:
+        """An adapter whose third write arrives after the other request's claim."""
+
+        def __init__(self, adapter):
+            self.get = adapter.get
+            self._put = adapter.put
+            self._n_writes = 0
+
+        def put(self, url, **options):
+            self._n_writes += 1
+            if self._n_writes == 3:
+                others.append(_claim(server.client(), consumer, request))
+            return self._put(url, **options)
+
+    late: Any = Late(adapter_to(server.url))
+    answer = _claim(PlacementClient(late), consumer, request, final_above={consumer: 2})
+    [other] = others
+    assert answer.is_found
+    assert not answer.claims[consumer].is_ours
+    held = server.client().allocations(consumer)
+    assert not other.claims[consumer].is_still_ours(held.consumer_generation)
+    assert held.consumer_generation % 2, "it is final"
+
+
 def test_known_consumer_that_holds_nothing_refuses_a_post_and_no_more(client):
     requests = {_consumer(): _request(HOSTS[i]) for i in range(2)}
     known = next(iter(requests))
