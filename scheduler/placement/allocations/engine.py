@@ -234,16 +234,7 @@ class Rewrite:
         None: the goal is not reached, and no more writes are allowed.
         """
         if not self.is_known:
-            confirmed = self.held
-            self._read()
-            if self.takes_over and any(
-                held.consumer_generation != confirmed[uuid].consumer_generation
-                for uuid, held in self.held.items()
-                if uuid in confirmed
-            ):
-                self.n_done = 0
-            if self._has_landed():
-                self._note_landed()
+            self._read_in_doubt()
         self.wanted = self._planned()
         self.is_in_doubt = False
         if self.wanted and not may_write:
@@ -322,13 +313,23 @@ class Rewrite:
             for uuid, wanted in self.wanted.items()
         )
 
-    def _note_landed(self) -> None:
-        """Count a write that Placement did not confirm.
+    def _read_in_doubt(self) -> None:
+        """Read, and count the last write if it succeeded without confirmation.
 
-        Another request for the same instance may have taken a claim over by the same
-        write, and may have been answered: the claim is not ours, and is raised above
-        the generation at which that request can release it.
+        Of a claim, another request for the same instance may have sent the same write,
+        and may have been answered: the claim is not ours then, and is raised above the
+        generation at which that request can release it.
         """
+        confirmed = self.held
+        self._read()
+        if self.takes_over and any(
+            held.consumer_generation != confirmed[uuid].consumer_generation
+            for uuid, held in self.held.items()
+            if uuid in confirmed
+        ):
+            self.n_done = 0
+        if not self._has_landed():
+            return
         self.n_done += 1
         if self.takes_over:
             self.is_found = True
