@@ -33,6 +33,9 @@ _DISK_GB: Final = 1000
 _HEADERS: Final = {"OpenStack-API-Version": "placement 1.36"}
 _DISABLED: Final = "COMPUTE_STATUS_DISABLED"
 
+#: A trait that every host has, except for a while.
+TRAIT: Final = "HW_CPU_X86_AVX2"
+
 #: Seconds until every scheduler that runs has read a change of a host, at most.
 REPORTED_S: Final = 4.0
 _NEVER: Final = float("inf")
@@ -53,12 +56,17 @@ class Host:
         The most vCPUs that instances may have; more than it has after it has shrunk.
     unusable_since : float
         When it was disabled or forced down, on the virtual clock; infinite: it is not.
+    traits : frozenset of str
+    lacks_trait_since : float
+        When it lost `TRAIT`, on the virtual clock; infinite: it has it.
     """
 
     record: HostRecord
     n_vcpus: int = VCPUS_A_HOST
     most_in_use: int = VCPUS_A_HOST
     unusable_since: float = _NEVER
+    traits: frozenset[str] = frozenset([TRAIT])
+    lacks_trait_since: float = _NEVER
 
     @property
     def rack(self) -> str:
@@ -160,10 +168,21 @@ class Cloud:
         self._log.add(f"{host.record.host} is disabled", Kind.HOST_DISABLED)
         self._set_service(host, disabled=True)
         self._virtual.sleep(self._rng.uniform(0, 2))
-        self._set_traits(host, [_DISABLED])
+        self._set_traits(host, host.traits | {_DISABLED})
         self._virtual.sleep(self._rng.uniform(*_CHANGED_S))
         self._set_service(host)
-        self._set_traits(host, [])
+        self._set_traits(host, host.traits - {_DISABLED})
+
+    def lose_trait(self) -> None:
+        """Have a host not have a trait for a while."""
+        if (host := self._usable()) is None or TRAIT not in host.traits:
+            return
+        self._log.add(f"{host.record.host} loses {TRAIT}", Kind.TRAIT_LOST)
+        self._set_traits(host, host.traits - {TRAIT})
+        host.lacks_trait_since = self._virtual.monotonic()
+        self._virtual.sleep(self._rng.uniform(*_CHANGED_S))
+        host.lacks_trait_since = _NEVER
+        self._set_traits(host, host.traits | {TRAIT})
 
     def shrink(self) -> None:
         """Have a host lose vCPUs, also those in use, for a while."""
@@ -206,8 +225,9 @@ class Cloud:
         host.unusable_since = self._virtual.monotonic() if is_unusable else _NEVER
         self.report()
 
-    def _set_traits(self, host: Host, traits: Sequence[str]) -> None:
-        self._put(host, "traits", {"traits": list(traits)})
+    def _set_traits(self, host: Host, traits: frozenset[str]) -> None:
+        host.traits = traits
+        self._put(host, "traits", {"traits": sorted(traits)})
 
     def _set_vcpus(self, host: Host, n_vcpus: int) -> None:
         host.n_vcpus = n_vcpus
@@ -348,4 +368,5 @@ def _provider(host: Host) -> Provider:
         inventories={
             name: {"total": total, "max_unit": total} for name, total in totals.items()
         },
+        traits=host.traits,
     )

@@ -134,6 +134,37 @@ MUTATIONS: Final = (
         "return True",
     ),
     Mutation(
+        "late-writes-forgotten-at-a-stop",
+        "the next start watches for the late writes of a scheduler that was stopped",
+        f"{_ALLOCATIONS}.orphans",
+        "                if not orphan.is_watched and orphan in self._orphans_of(uuid)"
+        ":\n",
+        "                if orphan.is_watched:\n"
+        "                    self._resolve(uuid, orphan)\n"
+        "                elif orphan in self._orphans_of(uuid):\n",
+    ),
+    Mutation(
+        "claims-of-unsent-answers-kept",
+        "the claims of an answer that the broker did not take are released",
+        f"{_ALLOCATIONS}.journal",
+        "            if entries and not answer.is_sent:\n",
+        "            if False:\n",
+    ),
+    Mutation(
+        "damaged-line-proves-grants",
+        "before a damaged line, no record proves that a claim is not in use",
+        f"{_ALLOCATIONS}.journal_entry",
+        "                entry.doubt_grant()\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "suspicions-not-recorded",
+        "a suspected orphan is listed",
+        f"{_ALLOCATIONS}.journal",
+        "        entry.is_suspected = True\n",
+        "",
+    ),
+    Mutation(
         "late-writes-of-answers-not-watched",
         "an answered claim is watched for writes that arrive late",
         f"{_CLAIMS}.placement_backend",
@@ -253,6 +284,13 @@ MUTATIONS: Final = (
         "a PCI device is reserved before a claim is sent",
         f"{_CLAIMS}.checks",
         "if host in table.instances.hosts_of(uuid):",
+        "if True:",
+    ),
+    Mutation(
+        "candidates-not-checked-again",
+        "traits of a host are read again before a claim by a cached candidate",
+        f"{_CLAIMS}.checks",
+        'if self._providers.still_fits(answer, number, host["uuid"]):',
         "if True:",
     ),
     Mutation(

@@ -294,8 +294,17 @@ class FitCheck(ClaimCheck):
             return None
         if self._n_collisions >= MAX_COLLISIONS:
             return None
-        claims = self._prepared.parts.table.claims
-        if claims.has_place(reserved.claim.node_uuid, uuid):
+        claims, node_uuid = self._prepared.parts.table.claims, reserved.claim.node_uuid
+        # Reserved once more: if Placement's answer took seconds, the reservation may
+        # have been released as one of a scheduler that has ended.
+        is_reserved = claims.consume_if_fits(
+            node_uuid,
+            uuid,
+            assignment.consumption,
+            reserved.claim.claimed_at,
+            self._since,
+        )
+        if is_reserved and claims.has_place(node_uuid, uuid):
             return None
         self._n_collisions += 1
         return Refusal(COLLIDED, [DEVICES_CLAIMED_FIRST], Excluded.CANDIDATE)
