@@ -213,7 +213,8 @@ class Moves:
         # Few instances have cells or devices, which a move has on two hosts.
         special = [each for each in found if not each.guest.is_plain]
         if special and self._rng.random() < 0.7:
-            found = special
+            with_device = [each for each in special if each.has_device]
+            found = with_device or special
         return self._rng.choice(found) if found else None
 
     def _may_move(self, instance: Instance) -> bool:
