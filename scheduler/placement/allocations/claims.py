@@ -331,7 +331,7 @@ class _ClaimPlan:
                 unanswered.get(uuid) or Claim(request, self.before.get(uuid)),
                 generation=rewrite.held[uuid].consumer_generation,
                 is_ours=not rewrite.is_found,
-                is_foreign=uuid in rewrite.reached_by_others and uuid not in unanswered,
+                is_foreign=rewrite.was_reached and uuid not in unanswered,
             )
             for uuid, request in self.requests.items()
         }

@@ -135,9 +135,8 @@ class Rewrite:
     #: Whether another request may have reached the goal: it was reached by a write that
     #: Placement did not confirm to us.
     is_found: bool = field(init=False, default=False)
-    #: Consumers for which another request has reached the goal: they are at a
-    #: generation that no write of ours can have given them.
-    reached_by_others: set[str] = field(init=False, default_factory=set)
+    #: Whether another request has reached the goal: it was before the first write.
+    was_reached: bool = field(init=False, default=False)
     #: Placement's last answer; 200 where the goal was reached already.
     answer: WriteAnswer = field(init=False, default=WriteAnswer(503))
     error: PlacementError | None = field(init=False, default=None)
@@ -247,15 +246,12 @@ class Rewrite:
 
         is_reached = self.is_reached = not self.wanted
         if not is_reached:
-            self.reached_by_others.clear()
+            self.was_reached = False
         elif not self.n_done:
             self.is_found = True
-            self.reached_by_others.update(
-                uuid
-                for uuid, consumer in self.held.items()
-                if (consumer.consumer_generation or 0)
-                > self.max_generations.get(uuid, 0)
-            )
+            # A high generation says nothing: another request may have rewritten what
+            # our unconfirmed write has claimed.
+            self.was_reached = self.was_reached or not self.n_writes
         if is_reached and self.ends_final:
             self.wanted = self._not_final()
 

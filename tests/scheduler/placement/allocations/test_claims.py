@@ -84,6 +84,25 @@ def _release(client, answer):
         )
 
 
+class _Twice:
+    """A proxy that sends each write twice, and hands on the second answer."""
+
+    def __init__(self, adapter, between):
+        self.get = adapter.get
+        self._put = adapter.put
+        self._between = between
+
+    def put(self, url, **options):
+        self._put(url, **options)
+        self._between()
+        return self._put(url, **options)
+
+
+def _doubling_client(server, between=lambda: None):
+    twice: Any = _Twice(adapter_to(server.url), between)
+    return PlacementClient(twice)
+
+
 def _seed(client):
     providers = [
         Provider(u, f"host{u[-1]}", {"VCPU": {"total": 4, "max_unit": 4}})
@@ -165,21 +184,12 @@ def test_claim_returns_whether_an_earlier_one_was_found(client):
 def test_claim_that_was_adapted_and_arrives_twice_is_a_claim(client, server):
     consumer = _consumer()
     _claim(client, consumer, _request(HOSTS[0]))
-
-    class Twice:
-        """A proxy that sends each write twice, and hands on the second answer."""
-
-        def __init__(self, adapter):
-            self.get = adapter.get
-            self._put = adapter.put
-
-        def put(self, url, **options):
-            self._put(url, **options)
-            return self._put(url, **options)
-
-    twice: Any = Twice(adapter_to(server.url))
-    doubling = PlacementClient(twice)
-    answer = _claim(doubling, consumer, _request(HOSTS[1]), evacuated_from={HOSTS[0]})
+    answer = _claim(
+        _doubling_client(server),
+        consumer,
+        _request(HOSTS[1]),
+        evacuated_from={HOSTS[0]},
+    )
     assert answer.result is ClaimResult.CLAIMED
     assert set(client.allocations(consumer).resources) == set(HOSTS[:2])
     _release(client, answer)
@@ -376,6 +386,20 @@ def test_release_that_arrives_late_spares_the_next_claim(client, server):
     _claim(client, consumer, _request(HOSTS[0]))
     server.let_late_ones_go()
     assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
+
+
+def test_claim_that_another_request_rewrote_may_still_be_ours(client, server):
+    """The other request leaves the release to this one, as it wrote nothing before."""
+    consumer, request, others = _consumer(), _request(HOSTS[0]), []
+
+    def take_over():
+        if not others:
+            others.append(_claim(client, consumer, request, is_held=True))
+
+    answer = _claim(_doubling_client(server, take_over), consumer, request)
+    assert (others[0].is_found, answer.is_found) == (True, True)
+    assert others[0].claims[consumer].is_foreign
+    assert not answer.claims[consumer].is_foreign
 
 
 def test_claim_taken_over_by_another_request_is_not_released(client):
