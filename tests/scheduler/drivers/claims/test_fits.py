@@ -218,6 +218,26 @@ def test_reservation_that_was_granted_survives_the_review(
         assert isinstance(other.answer(y, **guest()), NoValidHost)
 
 
+def test_guest_whose_device_was_given_away_while_it_was_claimed_gets_another_host(
+    cloud_of: Callable[..., FaultyCloud], guest: Callable[[], dict[str, Any]]
+) -> None:
+    """Placement answers so late that its reservation seems to be of one that ended."""
+    cloud = cloud_of("h1", "h2")
+    _, other = two_schedulers(cloud, time := HandTime())
+    x, y = new_uuids(2)
+    answers: list[object] = []
+
+    def request() -> None:
+        time.pass_by(RESERVATION_GRACE_S)
+        answers.append(other.answer(y, ignore_hosts=["h2"], **guest()))
+
+    other.adapter.before(writes(x), request)
+    answers.append(other.answer(x, **guest()))
+    assert hosts_of(*answers) == ["h1", "h2"]
+    expect_answers_are_held(cloud, y, answers[0])  # type: ignore[arg-type]  # a Selection
+    expect_answers_are_held(cloud, x, answers[1])  # type: ignore[arg-type]  # as above
+
+
 def test_instance_of_a_request_for_two_leaves_for_another_host(
     cloud_of: Callable[..., FaultyCloud], guest: Callable[[], dict[str, Any]]
 ) -> None:
