@@ -229,6 +229,20 @@ MUTATIONS: Final = (
         "if False:",
     ),
     Mutation(
+        "releases-of-killed-processes-forgotten",
+        "a write of a release that a killed process had begun is watched for",
+        f"{_ALLOCATIONS}.journal_entry",
+        "            self.is_in_flight = True\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "rewritten-claims-are-others",
+        "a claim that our unconfirmed write may have made is never another request's",
+        f"{_ALLOCATIONS}.engine",
+        "self.was_reached or not self.n_writes",
+        "True",
+    ),
+    Mutation(
         "partial-writes-not-noticed",
         "a journal on a full disk is emptied, and written anew later",
         f"{_ALLOCATIONS}.journal_file",

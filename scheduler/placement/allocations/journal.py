@@ -232,10 +232,10 @@ class Journal:
         entry.is_in_flight = claim.is_in_flight
         self.write([entry])
 
-    def record_release(self, entry: JournalEntry) -> None:
+    def record_release(self, entry: JournalEntry, *, is_watched: bool = False) -> None:
         """Record a release: the consumer may belong to another request after it."""
         if entry.granted_generation is not None:
-            entry.granted_generation = None
+            entry.granted_generation, entry.is_watched = None, is_watched
             self.write([entry])
 
     def record_suspicion(self, entry: JournalEntry) -> None:
@@ -288,17 +288,20 @@ class Journal:
             entry.written_generation,
             is_in_flight=not is_ours or entry.is_watched or entry.is_in_flight,
         )
-        return Orphan(
+        orphan = Orphan(
             claim or recorded,
             dict(entry.owner),
             entry.is_watched,
             on_resolved=lambda: self.resolve([entry]),
-            on_released=lambda: self.record_release(entry),
+            on_released=lambda: self.record_release(
+                entry, is_watched=orphan.is_watched
+            ),
             on_suspected=lambda: self.record_suspicion(entry),
             watch=lambda unanswered: self.watch(
                 entry.consumer_uuid, unanswered, entry.owner
             ),
         )
+        return orphan
 
     def write(self, entries: Iterable[JournalEntry]) -> None:
         """Write new entries, or new versions of entries."""

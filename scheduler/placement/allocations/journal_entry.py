@@ -62,6 +62,9 @@ class JournalEntry:
     def survive(self, boot_id: str) -> None:
         """Keep what is certain after the entry's process has ended.
 
+        The process may have been releasing a claim that was granted: the write with
+        which a release begins names the generation of the grant, and may still arrive.
+
         If the machine has booted since, the newest lines of the file may be lost. One
         of them may have resolved the entry because the conductor was answered with the
         claim, so that an instance uses it: the grant is doubted. The same holds if
@@ -74,12 +77,22 @@ class JournalEntry:
         """
         if not boot_id or self.boot_id != boot_id:
             self.doubt_grant()
+        elif (
+            self.granted_generation is not None
+            and self.before is None  # else the generations do not restart
+            and not self.is_watched
+        ):
+            if not self.is_in_flight:
+                self.named_generation = self.granted_generation
+            self.written_generation = self.granted_generation + 1
+            self.is_in_flight = True
         self.boot_id = boot_id
 
     def doubt_grant(self) -> None:
         """Forget the grant: the conductor may have got the claim as an answer since."""
         if self.granted_generation is not None and not self.is_watched:
-            self.written_generation = self.granted_generation
+            # One more, as a release of it may have begun.
+            self.written_generation = self.granted_generation + 1
             self.granted_generation = None
 
     def to_line(self) -> bytes:

@@ -479,6 +479,9 @@ class Orphans:
             orphan.claim = dataclasses.replace(
                 orphan.claim, generation=None, is_ours=False
             )
+            # What names a generation of the released consumer is refused until the
+            # consumer is claimed again.
+            orphan.is_watched = bool(orphan.claim.named_generation)
             orphan.on_released()
         if self._refuse_late(uuid, orphan, held):
             orphan.is_watched = True
