@@ -53,8 +53,10 @@ _SHELLS: Final = ("bash", "zsh", "fish")
 
 def main() -> None:
     """Run with the process's arguments; exit."""
-    # It warns of a Keystone that does not answer; the command says so in its error.
+    # They warn of a Keystone, and of each attempt to reach a broker; the command says
+    # so in its error.
     logging.getLogger("keystoneauth").setLevel(logging.ERROR)
+    logging.getLogger("oslo.messaging").setLevel(logging.CRITICAL)
     cli(prog_name="moorage", windows_expand_args=False)
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import getpass
-import logging
 import os
 import sys
 import threading
@@ -274,8 +273,6 @@ def _connected(conf: cfg.ConfigOpts) -> oslo_messaging.Transport:
     from ...rpc import get_transport
     from ...rpc.broker import BrokerWatch
 
-    # The driver logs each of its attempts.
-    logging.getLogger("oslo.messaging").setLevel(logging.CRITICAL)
     try:
         transport = get_transport(conf)
         problem = _bounded(BrokerWatch(transport).try_broker, _BROKER_S)
