@@ -190,6 +190,7 @@ def _failure(*arguments: str) -> str:
     return line
 
 
+@pytest.mark.deep
 def test_a_broker_that_does_not_answer_is_one_line() -> None:
     line = _failure("--transport-url", "rabbit://u:secret@127.0.0.1:1/")
     assert line == (

@@ -136,6 +136,7 @@ def test_instances_that_are_there_at_the_start_have_their_age(tmp_path: Path) ->
         assert [instance.host for instance in record.instances] == ["young"]
 
 
+@pytest.mark.deep
 def test_cloud_selects_as_the_scheduler_does_with_the_real_placement(
     tmp_path: Path,
 ) -> None:

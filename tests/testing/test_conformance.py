@@ -40,6 +40,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "plugin"
 REGISTERED = {**load_plugins("moorage.filters"), **load_plugins("moorage.weighers")}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("plugin", REGISTERED.values(), ids=REGISTERED)
 def test_plugin_keeps_the_contract(plugin: type) -> None:
     check_plugin(

@@ -60,6 +60,7 @@ def test_memory_of_a_request_does_not_grow_by_a_ranking_an_instance(
     )
 
 
+@pytest.mark.deep
 def test_instances_of_a_large_request_are_recorded_and_the_first_in_full(
     scheduler: Scheduler,
 ) -> None:

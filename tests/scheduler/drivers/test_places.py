@@ -13,6 +13,7 @@ from moorage.objects import InstanceGroup
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.service import Scheduler
 
+from ...fixtures.deep import deep_except
 from ...fixtures.placed_clouds import (
     KINDS,
     RACK_OF,
@@ -28,7 +29,15 @@ NOWHERE = uuid_of("an instance on a host without a place")
 GROUP = uuid_of("group")
 
 
-@pytest.fixture(scope="module", params=KINDS, ids=str)
+#: Each two properties in common, with each value of the others.
+QUICK = [
+    kind
+    for kind in KINDS
+    if (kind.driver == "solver") ^ (kind.candidates == "api") ^ kind.is_shared
+]
+
+
+@pytest.fixture(scope="module", params=deep_except(QUICK, KINDS), ids=str)
 def scheduler(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Scheduler]:

@@ -65,6 +65,7 @@ def _least(
     return None
 
 
+@pytest.mark.deep
 def test_no_plan_has_fewer_moves_or_less_memory(tmp_path: Path) -> None:
     hosts = [
         host(

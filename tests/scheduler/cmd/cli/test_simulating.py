@@ -345,6 +345,7 @@ def test_hosts_without_cpus_refuse_everything(call: Call) -> None:
     assert re.search(r"instances refused +20\.0", text)
 
 
+@pytest.mark.deep
 def test_page_shows_any_names_of_flavors_settings_and_traces(
     call: Call, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def test_settings_that_are_printed_have_the_figures_that_are_printed(
     assert re.search(r"ram_weight_multiplier +1 +-", text)
 
 
+@pytest.mark.deep
 def test_present_settings_may_be_the_best() -> None:
     answer = call(
         "tune", *INPUT, "--trials", "2", "--seeds", "2", "--set", "moorage.preset=pack",

@@ -189,6 +189,7 @@ def test_group_that_has_no_host_left_is_refused_and_holds_nothing(
     assert last.placement.allocations(members[-1]).resources == {}
 
 
+@pytest.mark.deep
 def test_affinity_follows_a_member_that_another_scheduler_placed(
     make: MakeScheduler,
 ) -> None:

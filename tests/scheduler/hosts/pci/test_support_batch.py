@@ -136,6 +136,7 @@ def judged(draw: st.DrawFn) -> tuple[list[bool], list[bool]]:
     return alone, together.tolist()
 
 
+@pytest.mark.deep
 @examples(6)
 @given(answers=judged())
 def test_many_hosts_are_evaluated_as_each_alone(

@@ -570,6 +570,7 @@ def test_all_consumers_of_a_claim_are_in_doubt_where_one_is_written_last(embedde
     assert set(raised.value.unresolved) == {a, b}
 
 
+@pytest.mark.deep
 @pytest.mark.database
 @pytest.mark.parametrize("kind", Database, ids=lambda kind: kind.name.lower())
 def test_claims_on_a_real_database(kind):

@@ -53,6 +53,7 @@ def guest(placement: FollowedPlacement, host: str) -> str:
     return made
 
 
+@pytest.mark.deep
 def test_privilege_to_select_suffices(
     placement: FollowedPlacement, kind: Database, host: str, guest: str
 ) -> None:
@@ -125,6 +126,7 @@ def test_ratio_decides_as_in_placements_own_sql(
             assert ours["allocation_requests"] == theirs["allocation_requests"]
 
 
+@pytest.mark.deep
 def test_follower_catches_up_once_the_database_answers_again(
     placement: FollowedPlacement, host: str, guest: str
 ) -> None:

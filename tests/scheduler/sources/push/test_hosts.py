@@ -464,6 +464,7 @@ class LossyWire:
         )
 
 
+@pytest.mark.deep
 @given(steps=st.lists(STEP, max_size=30))
 @examples(2)
 def test_one_whole_report_repairs_all(steps: list[Any]) -> None:

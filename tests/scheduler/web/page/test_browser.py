@@ -23,6 +23,7 @@ from moorage.testing.builders import host as host_record
 from moorage.testing.builders import node_uuid
 
 from ....fixtures.browser import WatchedPage, chromium
+from ....fixtures.deep import deep_except
 from ....fixtures.explained_clouds import N_HOSTS, NAMES
 from ....fixtures.explaining_api import (
     FAILED,
@@ -58,6 +59,7 @@ PATHS = (
     f"/plans/drain?host={NAMES[0]}",
     "/dry-run?vcpus=x",
 )
+QUICK_PATHS = ("/", f"/decisions/{FAILED}", f"/hosts/{NAMES[0]}", "/capacity")
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +97,7 @@ def _api(url: str, path: str, **body: Any) -> Any:
 # -- every page --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", deep_except(QUICK_PATHS, PATHS))
 def test_a_page_is_accessible_and_loads_nothing_from_elsewhere(
     tab: WatchedPage, path: str
 ) -> None:
@@ -118,18 +120,21 @@ def test_low_contrast_is_found(tab: WatchedPage) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [
-        "/",
-        "/decisions",
-        f"/decisions/{TWO}",
-        "/failures?since=",
-        "/dry-run",
-        "/hosts",
-        f"/hosts/{NAMES[0]}",
-        "/capacity",
-        f"/plans/drain?host={NAMES[0]}",
-        "/search?q=h",
-    ],
+    deep_except(
+        QUICK_PATHS,
+        [
+            "/",
+            "/decisions",
+            f"/decisions/{TWO}",
+            "/failures?since=",
+            "/dry-run",
+            "/hosts",
+            f"/hosts/{NAMES[0]}",
+            "/capacity",
+            f"/plans/drain?host={NAMES[0]}",
+            "/search?q=h",
+        ],
+    ),
 )
 def test_a_narrow_window_needs_no_sideways_scrolling(
     tab: WatchedPage, path: str
@@ -313,6 +318,7 @@ def test_new_decisions_appear_unless_updates_are_paused(
     expect(page.locator("[role=status]").first).to_have_text("Updates are paused")
 
 
+@pytest.mark.deep
 def test_a_frozen_server_shows_on_an_open_page(
     browser: Browser, api: ExplainingAPI
 ) -> None:
