@@ -81,8 +81,8 @@ MUTATIONS: Final = (
         "release-at-any-generation",
         "a release is sent at an even generation only",
         f"{_ALLOCATIONS}.releases",
-        "if generation % 2 == 0 or not self.may_bump:",
-        "if True:",
+        "self.removes = generation % 2 == 0 or not self.may_bump",
+        "self.removes = True",
     ),
     Mutation(
         "found-claim-not-rewritten",
@@ -234,6 +234,13 @@ MUTATIONS: Final = (
         f"{_ALLOCATIONS}.journal_entry",
         "            self.is_in_flight = True\n",
         "            pass\n",
+    ),
+    Mutation(
+        "claims-that-are-being-removed-are-ours",
+        "once the write that removes a claim is sent, its generation proves nothing",
+        f"{_ALLOCATIONS}.claims",
+        "if self.generation is not None and self.generation % 2 == 0:",
+        "if False:",
     ),
     Mutation(
         "rewritten-claims-are-others",

@@ -276,6 +276,7 @@ class PlacementBackend:
             self._claimed[uuid],
             rng=self._parts.rng,
             watch=lambda late_claim: self._watch(uuid, late_claim),
+            before_removal=lambda claimed: self._note_removal(uuid, claimed),
             waiter=self._parts.waiter,
             global_request_id=self._global_request_id,
         )
@@ -287,6 +288,11 @@ class PlacementBackend:
             self._hand_to_orphans(uuid, late_claim)
         else:
             self._remove_from_journal([uuid])
+
+    def _note_removal(self, uuid: str, claimed: Claim) -> None:
+        """Note what of a claim certainly is ours once it is being removed."""
+        self._claimed[uuid] = claimed
+        self._parts.journal.record_removal(self._entries[uuid], claimed.generation)
 
     def release_all(self) -> tuple[list[str], list[str]]:
         """Release all claims.

@@ -66,7 +66,8 @@ class Claim:
     before : ConsumerAllocations or None
         What the consumer held before, if the claim was added to it (evacuation).
     generation : int or None
-        The generation at which the claim is final after our write; None: unknown.
+        The generation at which the claim is final after our write; even: the one at
+        which it is being removed; None: unknown.
     is_ours : bool
         Whether Placement granted the claim to us, so that no other request has answered
         it.
@@ -142,12 +143,29 @@ class Claim:
         )
         return claim if held.matches(claim.combined_request) else None
 
+    def being_removed(self, generation: int) -> Claim:
+        """Return the claim as it is once a write that removes it has been sent.
+
+        Parameters
+        ----------
+        generation : int
+            The generation that the write names.
+        """
+        is_known = self.is_ours and generation % 2 == 0
+        return replace(
+            self, generation=generation if is_known else None, is_ours=is_known
+        )
+
     def is_still_ours(self, generation: int) -> bool:
         """Return whether no other request can have answered the claim since.
 
         At the even generation after ours, a release of ours is in progress, or another
-        request takes the claim over and has not answered yet.
+        request takes the claim over and has not answered yet. A claim that is being
+        removed is only known at its even generation: the consumer may be removed, and
+        another request's since, whose generations begin at 1 again.
         """
+        if self.generation is not None and self.generation % 2 == 0:
+            return generation == self.generation
         is_next = generation == self.max_generation + 1 and generation % 2 == 0
         return generation <= self.max_generation or is_next
 

@@ -32,7 +32,8 @@ class JournalEntry:
     written_generation : int or None
         The consumer generation after the last write; None: after the first one.
     granted_generation : int or None
-        The generation at which the claim is final, once Placement has granted it.
+        The generation at which the claim is final, once Placement has granted it; see
+        `Claim.generation`.
     before : ConsumerAllocations or None
         What the consumer held before, where the claim is added to it (evacuation).
     boot_id : str
@@ -82,9 +83,11 @@ class JournalEntry:
             and self.before is None  # else the generations do not restart
             and not self.is_watched
         ):
+            # An even generation is that of the second write of a release.
+            first_of_release = (self.granted_generation - 1) | 1
             if not self.is_in_flight:
-                self.named_generation = self.granted_generation
-            self.written_generation = self.granted_generation + 1
+                self.named_generation = first_of_release
+            self.written_generation = first_of_release + 1
             self.is_in_flight = True
         self.boot_id = boot_id
 

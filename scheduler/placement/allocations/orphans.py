@@ -72,6 +72,10 @@ def _do_nothing() -> None:
     """Do nothing: the claim has no journal entry to update."""
 
 
+def _note_nothing(_generation: int | None) -> None:
+    """Do nothing: the claim has no journal entry to update."""
+
+
 def _watch_unrecorded(claim: Claim) -> Orphan:
     """Return an orphan to watch for a late write, which no journal records."""
     return Orphan(claim, is_watched=True)
@@ -93,6 +97,9 @@ class Orphan:
     on_resolved, on_released, on_suspected : callable
         Called once nothing remains to be done about the claim; once it is not held and
         only a late write remains to be watched for; and once it is reported.
+    on_removal : callable
+        Called before the write that removes the claim, with `Claim.generation` of what
+        certainly is ours from then on.
     watch : callable
         Returns an orphan to watch for a late write of a release, recorded in the
         journal if there is one.
@@ -111,6 +118,7 @@ class Orphan:
     on_resolved: Callable[[], None] = _do_nothing
     on_released: Callable[[], None] = _do_nothing
     on_suspected: Callable[[], None] = _do_nothing
+    on_removal: Callable[[int | None], None] = _note_nothing
     watch: Callable[[Claim], Orphan] = _watch_unrecorded
     since: float = 0.0
     is_suspected: bool = False
@@ -427,14 +435,19 @@ class Orphans:
 
         Return whether it was held and is released.
         """
-        claim = dataclasses.replace(
-            claim, generation=max(generation, claim.max_generation)
-        )
+
+        def before_removal(claim: Claim) -> None:
+            orphan.claim = dataclasses.replace(
+                orphan.claim, generation=claim.generation, is_ours=claim.is_ours
+            )
+            orphan.on_removal(claim.generation)
+
         was_held = release(
             self._client,
             uuid,
-            claim,
+            dataclasses.replace(claim, generation=generation),
             rng=self._rng,
+            before_removal=before_removal,
             watch=lambda claim: self.add(uuid, orphan.watch(claim)),
             waiter=self._waiter,
         )

@@ -13,13 +13,14 @@ from .claims import Claim
 from .engine import AllocationsByConsumer, Rewrite
 
 
-def release(
+def release(  # noqa: PLR0913 - a release says what, how to wait, and what to note
     client: PlacementClient,
     consumer_uuid: str,
     claimed: Claim,
     *,
     rng: Rng,
     watch: Callable[[Claim], None],
+    before_removal: Callable[[Claim], None],
     waiter: Waiter | None = None,
     global_request_id: str | None = None,
 ) -> bool:
@@ -32,6 +33,9 @@ def release(
     watch : callable
         Called with the claim if a write that raises its generation got no answer: it
         may arrive late, and make the claim again.
+    before_removal : callable
+        Called before the write that removes the claim, with the claim as
+        `Claim.being_removed` returns it: what certainly is ours from then on.
 
     Returns
     -------
@@ -56,6 +60,9 @@ def release(
         rng=rng,
         global_request_id=global_request_id,
         ends_final=False,
+        before_write=lambda generations, _held: plan.note_write(
+            generations[consumer_uuid], before_removal
+        ),
     )
     try:
         answer = rewrite.run().answer
@@ -88,6 +95,8 @@ class _ReleasePlan:
     claimed: Claim
     was_held: bool = False
     may_bump: bool = True
+    #: Whether the next write removes the claim.
+    removes: bool = False
     #: The highest generation read so far. A lower one belongs to a new claim: the
     #: consumer was deleted in between.
     max_generation: int = 0
@@ -104,6 +113,14 @@ class _ReleasePlan:
             self.was_held = False
             return {}  # another request has taken the claim over
         self.was_held = True
-        if generation % 2 == 0 or not self.may_bump:
+        self.removes = generation % 2 == 0 or not self.may_bump
+        if self.removes:
             return {self.uuid: DesiredAllocations(self.claimed.base_request, consumer)}
         return {self.uuid: DesiredAllocations.unchanged(consumer)}
+
+    def note_write(
+        self, generation: int | None, before_removal: Callable[[Claim], None]
+    ) -> None:
+        """Report the claim that is about to be removed."""
+        if self.removes and generation is not None:
+            before_removal(self.claimed.being_removed(generation))

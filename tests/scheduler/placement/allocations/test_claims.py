@@ -80,6 +80,7 @@ def _release(client, answer):
             claimed,
             rng=random.Random(1),
             watch=lambda _late: None,
+            before_removal=lambda _claim: None,
             waiter=_NoPauses(),
         )
 

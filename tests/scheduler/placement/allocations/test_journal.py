@@ -29,6 +29,7 @@ from moorage.scheduler.placement.allocations.journal_entry import (
     unresolved_in,
 )
 from moorage.scheduler.placement.allocations.orphans import Orphan, Orphans
+from moorage.scheduler.placement.allocations.releases import release
 from moorage.scheduler.placement.answers import ConsumerAllocations
 
 from ....fixtures.allocations import OWNER, claim_one, request_of
@@ -69,7 +70,7 @@ class Process:
         *,
         is_answered: bool = True,
         **more: Any,
-    ) -> None:
+    ) -> JournalEntry:
         """Claim as a decision does, or is killed before it has the answer."""
         request = request_of(provider)
         note = self.journal.record({consumer: request}, OWNER)[consumer]
@@ -88,6 +89,7 @@ class Process:
         )
         if is_answered:
             self.journal.record_grant(note, answer.claims[consumer])
+        return note
 
     @property
     def path(self) -> Path:
@@ -139,6 +141,34 @@ def test_claim_of_a_process_that_ended_is_released(
     [entry] = _unresolved(after)
     assert (entry.named_generation, entry.is_watched) == (1, True)
     assert after.orphans.late_generations([consumer]) == {consumer: 1}
+
+
+@pytest.mark.parametrize("state", InstanceState, ids=lambda state: state.name)
+def test_claim_of_another_request_after_a_release_that_a_kill_cut_off_needs_evidence(
+    placement: EmbeddedPlacementFixture, tmp_path: Path, state: InstanceState
+) -> None:
+    """The process is killed after the write that removes the claim, and does not know.
+
+    The claim of the other request is at the generation at which the removed one was.
+    """
+    consumer = _consumer()
+    killed = Process(placement, tmp_path)
+    entry = killed.claim(consumer)
+    orphan = killed.journal.orphan_of(entry)
+    release(
+        placement.client,
+        consumer,
+        orphan.claim,
+        rng=random.Random(1),
+        watch=lambda _late: None,
+        before_removal=lambda claim: orphan.on_removal(claim.generation),
+    )
+    killed.kill()
+    claim_one(placement.client, consumer, request_of(HOST))
+    after = Process(placement, tmp_path, state)
+    after.orphans.stop()
+    is_gone = state in (InstanceState.GONE, InstanceState.ELSEWHERE)
+    assert bool(after.held(consumer)) is not is_gone
 
 
 @pytest.mark.parametrize("state", InstanceState, ids=lambda state: state.name)

@@ -155,6 +155,32 @@ def test_what_is_held_for_another_reason_is_left_alone(
     assert _held(placement, consumer) == {OTHER: {"VCPU": 1}}
 
 
+def test_claim_of_another_request_after_a_release_without_an_answer_is_not_released(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    """It is at the generation at which the released claim was: they begin at 1."""
+    consumer, claim = _claimed(placement, HOST)
+    with MisbehavingServer(placement.placement.wsgi_app) as server:
+        client = server.client()
+        allocations, n_reads = client.allocations, itertools.count(1)
+
+        def away_after_the_second(*args: Any, **kwargs: Any) -> Any:
+            if next(n_reads) > 2 and _held(placement, consumer) == {}:
+                raise PlacementUnavailable("no answer")
+            return allocations(*args, **kwargs)
+
+        client.allocations = away_after_the_second
+        server.misbehave_second(Misbehaviour.LOST, verb="PUT")
+        watched = Watched(client)
+        watched.state = InstanceState.PENDING
+        watched.add(consumer, claim)
+        watched.run_for(TIMEOUT_S / 10)
+        assert not _held(placement, consumer), "it was released, without an answer"
+        claim_one(placement.client, consumer, request_of(HOST))
+        watched.run_for(TIMEOUT_S)
+    assert _held(placement, consumer)
+
+
 @pytest.mark.parametrize("is_ours", [True, False], ids=["granted", "in doubt"])
 @pytest.mark.parametrize("state", InstanceState, ids=lambda state: state.name)
 def test_what_another_request_has_taken_over_needs_evidence(
