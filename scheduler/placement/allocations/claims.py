@@ -262,11 +262,12 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         e.unresolved = plan.in_doubt(rewrite)
         raise
     except AllocationUpdateFailed as e:
-        # The allocations of other requests are not ours to resolve.
+        # The allocations of other requests are not ours to resolve. Of claims that were
+        # granted, another writer may have removed some since, and left the others.
         e.unresolved = plan.unanswered_claims(rewrite) | {
             uuid: claimed
             for uuid, claimed in plan.in_doubt(rewrite).items()
-            if uuid in plan.before
+            if uuid in plan.before or rewrite.was_done
         }
         raise
     n_writes, last_answer = rewrite.n_writes, rewrite.answer

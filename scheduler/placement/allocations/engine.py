@@ -127,6 +127,8 @@ class Rewrite:
     n_writes: int = field(init=False, default=0)
     #: How many writes succeeded since another writer was seen.
     n_done: int = field(init=False, default=0)
+    #: Whether Placement has confirmed a write, whatever happened since.
+    was_done: bool = field(init=False, default=False)
     #: The lowest generation at which what is written is final, by consumer, once a
     #: write that Placement did not confirm may have been another request's.
     final_from: dict[str, int] = field(init=False, default_factory=dict)
@@ -413,6 +415,7 @@ class Rewrite:
     def _note_done(self) -> None:
         """Update `held` after a successful write."""
         self.n_done += 1
+        self.was_done = True
         self.hidden.clear()
         held = dict(self.held)
         for uuid, wanted in self.wanted.items():

@@ -509,6 +509,22 @@ def test_repeated_claim_of_several_finds_its_own(client):
     assert _claim_all(client, requests).result is ClaimResult.CLAIMED
 
 
+def test_rest_of_a_claim_of_which_another_writer_removed_a_part_is_reported(client):
+    """It was granted, and is removed while it is written again to be final."""
+    first, second = _consumer(), _consumer()
+    n_sent = itertools.count()
+
+    def remove(_generations, _held):
+        if next(n_sent) == 1:
+            client.delete_allocations(second)
+
+    requests = {first: _request(HOSTS[0]), second: _request(HOSTS[1])}
+    with pytest.raises(AllocationUpdateFailed) as raised:
+        _claim_all(client, requests, before_write=remove, final_above={second: 1})
+    assert client.allocations(first).resources == {HOSTS[0]: {"VCPU": 1}}
+    assert raised.value.unresolved[first].request == requests[first]
+
+
 def test_one_foreign_consumer_among_several_is_a_conflict(client):
     requests = {_consumer(): _request(HOSTS[i]) for i in range(2)}
     foreign = next(iter(requests))
