@@ -28,6 +28,9 @@ from moorage.scheduler.sources.file import FileSource
 from moorage.scheduler.sources.inventory import Inventory
 from moorage.scheduler.web import Answers, make_access, make_app, make_web_server
 
+from .interrupt import Interrupt
+from .watchdog import watched
+
 #: The levels of places, the smallest first.
 LEVELS: Final = ("rack", "row", "room")
 
@@ -56,6 +59,7 @@ def running(
     inventory_file: Path,
     distance_file: Path,
     transport_url: str,
+    interrupt: Interrupt,
     progress: Callable[[int, int], None] | None = None,
     *,
     port: int = 0,
@@ -85,10 +89,15 @@ def running(
         conf = _conf(inventory_file, distance_file, Path(folder), port)
         conf.set_override("transport_url", transport_url)
         transport = get_transport(conf)
+        broker = BrokerWatch(transport)
+        broker.record("")
+        stack.enter_context(watched(broker, interrupt, transport_url, Path(folder)))
         stack.callback(transport.cleanup)
         # Later, the driver would retry without an end, and print a line each time.
-        if problem := BrokerWatch(transport).try_broker():
+        if problem := broker.try_broker():
             raise ConfigurationError(problem)
+        broker.start()
+        stack.callback(broker.stop)
         source = FileSource(conf)
         placement = stack.enter_context(EmbeddedPlacement())
         client = ConductorClient(placement.adapter)

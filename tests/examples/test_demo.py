@@ -22,7 +22,9 @@ from examples.demo.failure import describe
 from examples.demo.stream import RequestStream
 from moorage.objects import RequestSpec
 from moorage.scheduler.conf import load
+from moorage.scheduler.failures import without_secrets
 from moorage.scheduler.rpc import SchedulerAPI, get_transport
+from moorage.tests.fixtures.rabbitmq import DedicatedBroker
 
 ROOT = Path(__file__).parents[2]
 DEMO = [sys.executable, "-m", "examples.demo", "--transport-url", "fake://"]
@@ -197,6 +199,44 @@ def test_a_broker_that_does_not_answer_is_one_line() -> None:
         "[Errno 111] Connection refused. Check that the server runs, and its host and "
         "port."
     )
+
+
+@pytest.mark.broker
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("is_interrupted", "status", "limit_s"),
+    [
+        pytest.param(False, 1, 45, id="by-itself"),
+        pytest.param(True, 130, 10, id="by-ctrl-c"),
+    ],
+)
+def test_the_demo_ends_although_its_broker_has_frozen(
+    tmp_path: Path, is_interrupted: bool, status: int, limit_s: float
+) -> None:
+    with (
+        DedicatedBroker() as broker,
+        subprocess.Popen(
+            [*DEMO, "--transport-url", broker.transport_url],
+            cwd=ROOT,
+            env=os.environ | {"TMPDIR": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        process.stdout.readline()  # the first table: the cloud runs
+        broker.freeze()
+        if is_interrupted:
+            process.send_signal(signal.SIGINT)
+        try:
+            _out, err = process.communicate(timeout=limit_s)
+        finally:
+            process.kill()
+    [line] = err.splitlines()
+    assert process.returncode == status
+    assert (without_secrets(broker.transport_url) in line) is not is_interrupted
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.deep
