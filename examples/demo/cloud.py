@@ -59,10 +59,10 @@ def running(
     inventory_file: Path,
     distance_file: Path,
     transport_url: str,
-    interrupt: Interrupt,
     progress: Callable[[int, int], None] | None = None,
     *,
     port: int = 0,
+    interrupt: Interrupt | None = None,
 ) -> Iterator[DemoCloud]:
     """Start a cloud, and stop it on leaving.
 
@@ -76,6 +76,8 @@ def running(
         Called with (hosts that Placement has, all hosts).
     port : int
         The port of the HTTP API and the page; 0: any.
+    interrupt : Interrupt, optional
+        With it, the process ends if the cloud cannot go on or stop: see `watched`.
 
     Raises
     ------
@@ -91,7 +93,8 @@ def running(
         transport = get_transport(conf)
         broker = BrokerWatch(transport)
         broker.record("")
-        stack.enter_context(watched(broker, interrupt, transport_url, Path(folder)))
+        if interrupt is not None:
+            stack.enter_context(watched(broker, interrupt, transport_url, Path(folder)))
         stack.callback(transport.cleanup)
         # Later, the driver would retry without an end, and print a line each time.
         if problem := broker.try_broker():
