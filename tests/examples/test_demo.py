@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import re
@@ -19,11 +20,14 @@ import requests
 
 from examples.conductor import Computes, Conductor
 from examples.demo.failure import describe
+from examples.demo.play import DATA
 from examples.demo.stream import RequestStream
+from examples.demo.trace import read_vms
 from moorage.objects import RequestSpec
 from moorage.scheduler.conf import load
 from moorage.scheduler.failures import without_secrets
 from moorage.scheduler.rpc import SchedulerAPI, get_transport
+from moorage.simulator.traces import read_trace
 from moorage.tests.fixtures.rabbitmq import DedicatedBroker
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +45,16 @@ def demo() -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=240,
     )
+
+
+def test_the_demo_and_the_simulator_read_the_same_amounts() -> None:
+    path = DATA / "traces" / "azure-packing-batched.csv"
+    trace = read_trace(path).first(300)
+    per_core, per_gib = trace.units.vcpus_per_core, trace.units.memory_per_gib
+    assert [(vm.vcpus, vm.memory_mb) for vm in read_vms(path, 300)] == [
+        (math.ceil(cores / per_core), ram * 1024 / per_gib)
+        for cores, ram, _disk in trace.amounts().tolist()
+    ]
 
 
 def test_demo_succeeds_and_is_quiet(demo: subprocess.CompletedProcess[str]) -> None:
