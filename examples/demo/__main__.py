@@ -29,8 +29,11 @@ def main() -> int:
     warnings.simplefilter("ignore")
     # amqp warns of each queue that the broker deletes automatically at the end.
     logging.getLogger("amqp").setLevel(logging.ERROR)
-    # Whether the broker answers is checked at the start.
-    logging.getLogger("oslo.messaging").setLevel(logging.CRITICAL)
+    # Placement warns of each claim that another request was faster with.
+    logging.getLogger("placement").setLevel(logging.ERROR)
+    # The demo ends with one line if the broker does not answer.
+    for name in ("oslo.messaging", "moorage.scheduler.rpc.broker"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     backend.init_backend(backend.BackendType.THREADING)
     # These import oslo.messaging, which needs the back-end.
     from .failure import describe

@@ -28,6 +28,9 @@ from moorage.scheduler.sources.file import FileSource
 from moorage.scheduler.sources.inventory import Inventory
 from moorage.scheduler.web import Answers, make_access, make_app, make_web_server
 
+from .interrupt import Interrupt
+from .watchdog import watched
+
 #: The levels of places, the smallest first.
 LEVELS: Final = ("rack", "row", "room")
 
@@ -59,6 +62,7 @@ def running(
     progress: Callable[[int, int], None] | None = None,
     *,
     port: int = 0,
+    interrupt: Interrupt | None = None,
 ) -> Iterator[DemoCloud]:
     """Start a cloud, and stop it on leaving.
 
@@ -72,6 +76,8 @@ def running(
         Called with (hosts that Placement has, all hosts).
     port : int
         The port of the HTTP API and the page; 0: any.
+    interrupt : Interrupt, optional
+        With it, the process ends if the cloud cannot go on or stop: see `watched`.
 
     Raises
     ------
@@ -85,10 +91,16 @@ def running(
         conf = _conf(inventory_file, distance_file, Path(folder), port)
         conf.set_override("transport_url", transport_url)
         transport = get_transport(conf)
+        broker = BrokerWatch(transport)
+        broker.record("")
+        if interrupt is not None:
+            stack.enter_context(watched(broker, interrupt, transport_url, Path(folder)))
         stack.callback(transport.cleanup)
         # Later, the driver would retry without an end, and print a line each time.
-        if problem := BrokerWatch(transport).try_broker():
+        if problem := broker.try_broker():
             raise ConfigurationError(problem)
+        broker.start()
+        stack.callback(broker.stop)
         source = FileSource(conf)
         placement = stack.enter_context(EmbeddedPlacement())
         client = ConductorClient(placement.adapter)

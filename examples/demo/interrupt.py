@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -15,19 +16,24 @@ class Interrupt:
 
     A KeyboardInterrupt at an arbitrary place can be lost, because Python ignores one in
     the callback of a weak reference, or leave a thread that was just started.
+
+    Attributes
+    ----------
+    requested_at : float or None
+        The monotonic time at which SIGINT was received.
     """
 
     def __init__(self) -> None:
-        self._is_requested = False
+        self.requested_at: float | None = None
         signal.signal(signal.SIGINT, self._request)
 
     def _request(self, _number: int, _frame: object) -> None:
-        self._is_requested = True
+        self.requested_at = time.monotonic()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def check(self) -> None:
         """Raise KeyboardInterrupt if SIGINT was received."""
-        if self._is_requested:
+        if self.requested_at is not None:
             raise KeyboardInterrupt
 
     def checking(self, items: Iterable[_T]) -> Iterator[_T]:

@@ -34,7 +34,9 @@ def opened(
             progress.update(seeding, completed=n, total=total)
 
         files = DATA / "inventory.yaml", DATA / "rows.csv"
-        with running(*files, transport_url, seeded, port=port) as cloud:
+        with running(
+            *files, transport_url, seeded, port=port, interrupt=interrupt
+        ) as cloud:
             conductor = Conductor(cloud.api, cloud.placement, Computes())
             progress.stop()
             yield cloud, RequestStream(conductor, random.Random(_SEED), console.print)

@@ -48,7 +48,7 @@ def play(
             progress.update(seeding, completed=n, total=total)
 
         files = DATA / "inventory.yaml", DATA / "rows.csv"
-        with running(*files, transport_url, seeded) as cloud:
+        with running(*files, transport_url, seeded, interrupt=interrupt) as cloud:
             computes = Computes(_fails_once(failing_vm.uuid))
             conductor = Conductor(cloud.api, cloud.placement, computes)
             _play_wire(cloud, conductor, console, interrupt)

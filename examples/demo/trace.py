@@ -15,10 +15,11 @@ from typing import Self
 
 from moorage.objects import Flavor, ImageMeta, ImageMetaProps, RequestSpec
 
-# The trace counts hundredths of a core, and RAM in eighths of a GiB: its most frequent
-# sizes, 100 with 14 and 200 with 28, are Azure's A1 (1 core, 1.75 GB) and A2.
+# The trace counts hundredths of a core, and RAM in quarters of a GiB: its most frequent
+# sizes, 200 with 28 and 100 with 14, are Azure's D2 v2 (2 cores, 7 GiB) and D1 v2. In
+# eighths, 16 cores with 128 would be a size that Azure does not have; it is F16.
 _CORE = 100
-_RAM_MB = 128
+_RAM_MB = 256
 # The trace has no disks and no zones; here each tenant uses one zone.
 _ROOT_GB = 20
 _ZONES = ("zone1", "zone2", "zone3")

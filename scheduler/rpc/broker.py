@@ -82,7 +82,8 @@ class BrokerWatch:
         """Why the broker cannot be used; empty: it can."""
         since = self._checking_since
         if since is not None and time.monotonic() - since > _MAX_CHECK_S:
-            return f"The broker has accepted no message for {_MAX_CHECK_S:.0f} s."
+            text = f"Timed out: it has accepted no message for {_MAX_CHECK_S:.0f} s"
+            return f"{broker_failure(self._conf, TimeoutError(text))}"
         return self._outage.cause
 
     def check(self) -> bool:

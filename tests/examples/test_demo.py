@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import re
@@ -19,10 +20,15 @@ import requests
 
 from examples.conductor import Computes, Conductor
 from examples.demo.failure import describe
+from examples.demo.play import DATA
 from examples.demo.stream import RequestStream
+from examples.demo.trace import read_vms
 from moorage.objects import RequestSpec
 from moorage.scheduler.conf import load
+from moorage.scheduler.failures import without_secrets
 from moorage.scheduler.rpc import SchedulerAPI, get_transport
+from moorage.simulator.traces import read_trace
+from moorage.tests.fixtures.rabbitmq import DedicatedBroker
 
 ROOT = Path(__file__).parents[2]
 DEMO = [sys.executable, "-m", "examples.demo", "--transport-url", "fake://"]
@@ -39,6 +45,16 @@ def demo() -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=240,
     )
+
+
+def test_the_demo_and_the_simulator_read_the_same_amounts() -> None:
+    path = DATA / "traces" / "azure-packing-batched.csv"
+    trace = read_trace(path).first(300)
+    per_core, per_gib = trace.units.vcpus_per_core, trace.units.memory_per_gib
+    assert [(vm.vcpus, vm.memory_mb) for vm in read_vms(path, 300)] == [
+        (math.ceil(cores / per_core), ram * 1024 / per_gib)
+        for cores, ram, _disk in trace.amounts().tolist()
+    ]
 
 
 def test_demo_succeeds_and_is_quiet(demo: subprocess.CompletedProcess[str]) -> None:
@@ -198,6 +214,44 @@ def test_a_broker_that_does_not_answer_is_one_line() -> None:
         "[Errno 111] Connection refused. Check that the server runs, and its host and "
         "port."
     )
+
+
+@pytest.mark.broker
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("is_interrupted", "status", "limit_s"),
+    [
+        pytest.param(False, 1, 45, id="by-itself"),
+        pytest.param(True, 130, 10, id="by-ctrl-c"),
+    ],
+)
+def test_the_demo_ends_although_its_broker_has_frozen(
+    tmp_path: Path, is_interrupted: bool, status: int, limit_s: float
+) -> None:
+    with (
+        DedicatedBroker() as broker,
+        subprocess.Popen(
+            [*DEMO, "--transport-url", broker.transport_url],
+            cwd=ROOT,
+            env=os.environ | {"TMPDIR": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        process.stdout.readline()  # the first table: the cloud runs
+        broker.freeze()
+        if is_interrupted:
+            process.send_signal(signal.SIGINT)
+        try:
+            _out, err = process.communicate(timeout=limit_s)
+        finally:
+            process.kill()
+    [line] = err.splitlines()
+    assert process.returncode == status
+    assert (without_secrets(broker.transport_url) in line) is not is_interrupted
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.deep

@@ -57,6 +57,10 @@ _AUTH: Final = OptionTreatment(
 )
 _SERVICE: Final = OptionTreatment(Treatment.HONOURED, "keystoneauth1 reads it")
 _SOURCE: Final = "Source of hosts"
+#: The sources that read none of nova's databases.
+_WITHOUT_DATABASES: Final = ("file", "kafka", "push")
+#: How the table begins to say why an option is honoured that no other source reads.
+_BY_NOVA_DB: Final = "by the source nova_db"
 #: Groups that the checks of other services read.
 _CONNECTED: Final = (
     "moorage", "placement", "placement_database", "api_database", "database", "kafka"
@@ -154,6 +158,10 @@ def _option(conf: cfg.ConfigOpts, files: FileOptions, key: Key) -> CheckResult |
         treated = _SERVICE
     if treated is None:
         return _unknown(key) if key[0] in STRICT else None
+    source = conf.moorage.source
+    if treated.why.startswith(_BY_NOVA_DB) and source in _WITHOUT_DATABASES:
+        why = f"only the source nova_db reads it, and the source is {source!r}"
+        treated = OptionTreatment(Treatment.NEEDLESS, why)
     if treated.treatment in (Treatment.IGNORED, Treatment.REMOVED):
         return CheckResult.warning(_name(key), f"{treated}.")
     return CheckResult.success(_name(key), f"{treated}.")
@@ -272,7 +280,7 @@ def _source(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult:
             client_settings(conf)  # checks the options of [kafka]
     except ConfigurationError as e:
         return CheckResult.failure(_SOURCE, files.redacted(e))
-    if name in ("file", "kafka", "push") and ("api_database", "connection") in files:
+    if name in _WITHOUT_DATABASES and ("api_database", "connection") in files:
         return CheckResult.warning(
             _SOURCE,
             f"Hosts come from {name!r}, and not from nova's databases, which "

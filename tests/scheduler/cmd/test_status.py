@@ -535,6 +535,24 @@ def test_file_of_hosts_beside_novas_databases_is_a_warning(
     assert report.checks["Source of hosts"].code == WARNING
 
 
+@pytest.mark.parametrize("source", ["file", "kafka", "push"])
+def test_databases_of_nova_are_not_needed_by_other_sources(
+    check: Check, source: str
+) -> None:
+    report = check(
+        f"[moorage]\nsource = {source}\n"
+        "[api_database]\nconnection = sqlite:////nova_api\n"
+        "[database]\nconnection = sqlite:////nova\n"
+    )
+    assert "API database" not in report.checks
+    for name in ("[api_database] connection", "[database] connection"):
+        assert report.checks[name] == (
+            SUCCESS,
+            f"Not needed: only the source nova_db reads it, and the source is "
+            f"'{source}'.",
+        )
+
+
 MEMCACHED = "[DEFAULT]\nservicegroup_driver = mc\n[moorage]\nsource = nova_db\n"
 CACHE = "[cache]\nenabled = true\nbackend = dogpile.cache.pymemcache\n"
 
