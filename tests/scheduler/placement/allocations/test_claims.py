@@ -13,6 +13,7 @@ from moorage.scheduler.errors import (
     PlacementUnavailable,
 )
 from moorage.scheduler.placement.allocations.claims import (
+    ClaimAnswer,
     ClaimResult,
     claim,
 )
@@ -391,7 +392,8 @@ def test_release_that_arrives_late_spares_the_next_claim(client, server):
 
 def test_claim_that_another_request_rewrote_may_still_be_ours(client, server):
     """The other request leaves the release to this one, as it wrote nothing before."""
-    consumer, request, others = _consumer(), _request(HOSTS[0]), []
+    consumer, request = _consumer(), _request(HOSTS[0])
+    others: list[ClaimAnswer] = []
 
     def take_over():
         if not others:
