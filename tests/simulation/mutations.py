@@ -95,7 +95,7 @@ MUTATIONS: Final = (
         "release-of-a-claim-taken-over",
         "a claim that another request has taken over is not released",
         f"{_ALLOCATIONS}.claims",
-        "return generation <= self.max_generation or is_next",
+        "return generation == self.generation or is_next",
         "return True",
     ),
     Mutation(
@@ -236,11 +236,11 @@ MUTATIONS: Final = (
         "            pass\n",
     ),
     Mutation(
-        "claims-that-are-being-removed-are-ours",
-        "once the write that removes a claim is sent, its generation proves nothing",
+        "claims-at-lower-generations-are-ours",
+        "a claim at a lower generation than ours is another request's",
         f"{_ALLOCATIONS}.claims",
-        "if self.generation is not None and self.generation % 2 == 0:",
-        "if False:",
+        "return generation == self.generation or is_next",
+        "return generation <= (self.generation or 0) or is_next",
     ),
     Mutation(
         "rewritten-claims-are-others",

@@ -292,7 +292,7 @@ class PlacementBackend:
     def _note_removal(self, uuid: str, claimed: Claim) -> None:
         """Note what of a claim certainly is ours once it is being removed."""
         self._claimed[uuid] = claimed
-        self._parts.journal.record_removal(self._entries[uuid], claimed.generation)
+        self._parts.journal.record_removal(self._entries[uuid], claimed)
 
     def release_all(self) -> tuple[list[str], list[str]]:
         """Release all claims.

@@ -113,12 +113,6 @@ class Claim:
             return self.before.consumer_generation or 0
         return max(self.named_generation or 0, (self.written_generation or 0) - 1)
 
-    @property
-    def max_generation(self) -> int:
-        """The highest generation that a write of ours can have given the consumer."""
-        first_generation = (self.named_generation or 0) + 1
-        return self.generation or self.written_generation or first_generation
-
     def as_held(self, held: ConsumerAllocations) -> Claim | None:
         """Return the claim with that part of `before` that the consumer still holds.
 
@@ -160,14 +154,12 @@ class Claim:
         """Return whether no other request can have answered the claim since.
 
         At the even generation after ours, a release of ours is in progress, or another
-        request takes the claim over and has not answered yet. A claim that is being
-        removed is only known at its even generation: the consumer may be removed, and
-        another request's since, whose generations begin at 1 again.
+        request takes the claim over and has not answered yet. At a lower one, the
+        consumer was removed, and another request has made it: generations begin at 1
+        again.
         """
-        if self.generation is not None and self.generation % 2 == 0:
-            return generation == self.generation
-        is_next = generation == self.max_generation + 1 and generation % 2 == 0
-        return generation <= self.max_generation or is_next
+        is_next = generation - 1 == self.generation and generation % 2 == 0
+        return generation == self.generation or is_next
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,10 +238,10 @@ class Journal:
             entry.granted_generation, entry.is_watched = None, is_watched
             self.write([entry])
 
-    def record_removal(self, entry: JournalEntry, generation: int | None) -> None:
+    def record_removal(self, entry: JournalEntry, claim: Claim) -> None:
         """Record that a write is about to remove a claim; see `Claim.being_removed`."""
         if entry.granted_generation is not None:
-            entry.granted_generation = generation
+            entry.granted_generation = claim.generation
             self.write([entry])
 
     def record_suspicion(self, entry: JournalEntry) -> None:
@@ -303,7 +303,7 @@ class Journal:
                 entry, is_watched=orphan.is_watched
             ),
             on_suspected=lambda: self.record_suspicion(entry),
-            on_removal=lambda generation: self.record_removal(entry, generation),
+            on_removal=lambda: self.record_removal(entry, orphan.claim),
             watch=lambda unanswered: self.watch(
                 entry.consumer_uuid, unanswered, entry.owner
             ),

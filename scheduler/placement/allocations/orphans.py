@@ -72,10 +72,6 @@ def _do_nothing() -> None:
     """Do nothing: the claim has no journal entry to update."""
 
 
-def _note_nothing(_generation: int | None) -> None:
-    """Do nothing: the claim has no journal entry to update."""
-
-
 def _watch_unrecorded(claim: Claim) -> Orphan:
     """Return an orphan to watch for a late write, which no journal records."""
     return Orphan(claim, is_watched=True)
@@ -98,8 +94,8 @@ class Orphan:
         Called once nothing remains to be done about the claim; once it is not held and
         only a late write remains to be watched for; and once it is reported.
     on_removal : callable
-        Called before the write that removes the claim, with `Claim.generation` of what
-        certainly is ours from then on.
+        Called before the write that removes the claim, once `claim` says what certainly
+        is ours from then on.
     watch : callable
         Returns an orphan to watch for a late write of a release, recorded in the
         journal if there is one.
@@ -118,7 +114,7 @@ class Orphan:
     on_resolved: Callable[[], None] = _do_nothing
     on_released: Callable[[], None] = _do_nothing
     on_suspected: Callable[[], None] = _do_nothing
-    on_removal: Callable[[int | None], None] = _note_nothing
+    on_removal: Callable[[], None] = _do_nothing
     watch: Callable[[Claim], Orphan] = _watch_unrecorded
     since: float = 0.0
     is_suspected: bool = False
@@ -440,7 +436,7 @@ class Orphans:
             orphan.claim = dataclasses.replace(
                 orphan.claim, generation=claim.generation, is_ours=claim.is_ours
             )
-            orphan.on_removal(claim.generation)
+            orphan.on_removal()
 
         was_held = release(
             self._client,

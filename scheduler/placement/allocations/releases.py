@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...waiting import Rng, SystemWaiter, Waiter
@@ -52,6 +52,14 @@ def release(  # noqa: PLR0913 - a release says what, how to wait, and what to no
         Placement could not be used.
     """
     plan = _ReleasePlan(consumer_uuid, claimed)
+
+    def before_write(
+        generations: Mapping[str, int | None], _held: AllocationsByConsumer
+    ) -> None:
+        generation = generations[consumer_uuid]
+        if plan.removes and generation is not None:
+            before_removal(claimed.being_removed(generation))
+
     rewrite = Rewrite(
         client,
         [consumer_uuid],
@@ -60,9 +68,7 @@ def release(  # noqa: PLR0913 - a release says what, how to wait, and what to no
         rng=rng,
         global_request_id=global_request_id,
         ends_final=False,
-        before_write=lambda generations, _held: plan.note_write(
-            generations[consumer_uuid], before_removal
-        ),
+        before_write=before_write,
     )
     try:
         answer = rewrite.run().answer
@@ -117,10 +123,3 @@ class _ReleasePlan:
         if self.removes:
             return {self.uuid: DesiredAllocations(self.claimed.base_request, consumer)}
         return {self.uuid: DesiredAllocations.unchanged(consumer)}
-
-    def note_write(
-        self, generation: int | None, before_removal: Callable[[Claim], None]
-    ) -> None:
-        """Report the claim that is about to be removed."""
-        if self.removes and generation is not None:
-            before_removal(self.claimed.being_removed(generation))

@@ -226,6 +226,18 @@ def test_claim_that_another_request_took_over_by_the_same_write_is_not_ours(serv
     assert held.consumer_generation % 2, "it is final"
 
 
+def test_claim_of_another_request_is_told_by_its_lower_generation(client):
+    """The instance was deleted since, and requested again elsewhere."""
+    consumer, request = _consumer(), _request(HOSTS[0])
+    ours = _claim(client, consumer, request, final_above={consumer: 2})
+    assert ours.claims[consumer].generation == 3
+    _release(client, ours)
+    other = _claim(client, consumer, request)
+    assert other.claims[consumer].generation == 1
+    _release(client, ours)
+    assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
+
+
 def test_known_consumer_that_holds_nothing_refuses_a_post_and_no_more(client):
     requests = {_consumer(): _request(HOSTS[i]) for i in range(2)}
     known = next(iter(requests))
