@@ -28,10 +28,17 @@ class Treatment(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class OptionTreatment:
-    """The treatment of an option, and who reads it or why it is not read."""
+    """The treatment of an option, and who reads it or why it is not read.
+
+    Attributes
+    ----------
+    source : str
+        The source of hosts that alone reads the option; "": it does not depend on it.
+    """
 
     treatment: Treatment
     why: str = ""
+    source: str = ""
 
     def __str__(self) -> str:
         words = self.treatment.value
@@ -94,7 +101,9 @@ def _read() -> dict[Key, OptionTreatment]:
     file = importlib.resources.files(__package__) / "options.toml"
     return {
         (entry["group"], name): OptionTreatment(
-            Treatment(entry["treatment"]), entry.get("why", "")
+            Treatment(entry["treatment"]),
+            entry.get("why", ""),
+            entry.get("source", ""),
         )
         for entry in tomllib.loads(file.read_text())["options"]
         for name in entry["names"].split()

@@ -49,7 +49,7 @@ from .plugins import available_filters, enabled_filters, weight_classes
 from .providers import host_findings, provider_findings
 from .result import CheckResult
 from .services import database_findings, placement_findings
-from .stores import broker_finding, store_findings
+from .stores import broker_finding, kafka_finding, store_findings, uses_kafka
 
 _OWN: Final = OptionTreatment(Treatment.HONOURED, "Moorage's own option")
 _AUTH: Final = OptionTreatment(
@@ -59,8 +59,6 @@ _SERVICE: Final = OptionTreatment(Treatment.HONOURED, "keystoneauth1 reads it")
 _SOURCE: Final = "Source of hosts"
 #: The sources that read none of nova's databases.
 _WITHOUT_DATABASES: Final = ("file", "kafka", "push")
-#: How the table begins to say why an option is honoured that no other source reads.
-_BY_NOVA_DB: Final = "by the source nova_db"
 #: Groups that the checks of other services read.
 _CONNECTED: Final = (
     "moorage", "placement", "placement_database", "api_database", "database", "kafka"
@@ -110,7 +108,10 @@ def run_checks(conf: cfg.ConfigOpts) -> Iterator[CheckResult]:
 
 def _connected(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[CheckResult]:
     """Check the sources of hosts and candidates, and the stores of decisions."""
-    yield _source(conf, files)
+    source = _source(conf, files)
+    yield source
+    if source.code is not Code.FAILURE and uses_kafka(conf):
+        yield kafka_finding(conf, files)
     members = PlacementMembers(conf, files)
     yield from members.findings
     yield from _places(conf, members.places)
@@ -159,7 +160,7 @@ def _option(conf: cfg.ConfigOpts, files: FileOptions, key: Key) -> CheckResult |
     if treated is None:
         return _unknown(key) if key[0] in STRICT else None
     source = conf.moorage.source
-    if treated.why.startswith(_BY_NOVA_DB) and source in _WITHOUT_DATABASES:
+    if treated.source == "nova_db" and source in _WITHOUT_DATABASES:
         why = f"only the source nova_db reads it, and the source is {source!r}"
         treated = OptionTreatment(Treatment.NEEDLESS, why)
     if treated.treatment in (Treatment.IGNORED, Treatment.REMOVED):
@@ -276,7 +277,7 @@ def _source(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult:
         columns = load_columns()
         if name == "file":
             read_inventory(inventory, columns)
-        if name == "kafka" or conf.kafka.claims_topic:
+        if uses_kafka(conf):
             client_settings(conf)  # checks the options of [kafka]
     except ConfigurationError as e:
         return CheckResult.failure(_SOURCE, files.redacted(e))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check that the broker and the stores of decisions and hosts can be used."""
+"""Check that the brokers and the stores of decisions and hosts can be used."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from oslo_config import cfg
 from ...database import IncompatibleSchema, StoreUnavailable
 from ...decision_store import DecisionStore
 from ...errors import ConfigurationError
+from ...kafka_client import claims_topic_settings, topic_settings
 from ...rpc import get_transport
 from ...rpc.broker import BrokerWatch
 from ...sources.push.store import HostStore
@@ -18,10 +19,13 @@ from .files import FileOptions
 from .result import CheckResult, TimedCall
 
 _BROKER: Final = "Message broker"
+_KAFKA: Final = "Kafka"
 _DECISIONS: Final = "Store of decisions"
 _HOSTS: Final = "Store of hosts"
 #: Time limit in seconds for the broker, and for each store.
 _LIMIT_S: Final = 15.0
+#: How long a broker of Kafka holds a fetch; nothing is fetched.
+_FETCH_WAIT_MS: Final = 500
 
 
 class _Store(Protocol):
@@ -58,6 +62,32 @@ def _check_broker(watch: BrokerWatch) -> CheckResult:
     if watch.check():
         return CheckResult.success(_BROKER, "It accepts messages.")
     return CheckResult.failure(_BROKER, watch.problem)
+
+
+def uses_kafka(conf: cfg.ConfigOpts) -> bool:
+    """Return whether the scheduler reads hosts or announces claims in Kafka."""
+    return conf.moorage.source == "kafka" or bool(conf.kafka.claims_topic)
+
+
+def kafka_finding(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult:
+    """Check whether the brokers of [kafka] answer, and have the topics."""
+    from ...sources.kafka.reader import TopicReader  # its import needs the library
+
+    topics = topic_settings(conf) if conf.moorage.source == "kafka" else {}
+    if conf.kafka.claims_topic:
+        topics |= claims_topic_settings(conf)
+    try:
+        reader = TopicReader(conf, fetch_wait_ms=_FETCH_WAIT_MS)
+        try:
+            reader.partitions(topics)
+        finally:
+            reader.close()
+    except ConfigurationError as e:
+        why = f"The scheduler would not start: {files.redacted(e)}"
+        return CheckResult.failure(_KAFKA, why)
+    return CheckResult.success(
+        _KAFKA, f"It has the topics {', '.join(sorted(topics))}."
+    )
 
 
 def store_findings(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[CheckResult]:

@@ -28,6 +28,7 @@ from moorage.scheduler.cmd.checks.option_table import (
 from moorage.scheduler.cmd.checks.report import run
 from moorage.scheduler.conf import list_opts
 from moorage.scheduler.decision_store import DecisionStore
+from moorage.scheduler.kafka_client import TopicNames
 from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.sources.inventory import read_inventory
 from moorage.scheduler.sources.nova_db import schema
@@ -36,6 +37,7 @@ from moorage.testing.builders import node_uuid
 
 from ...fixtures.clouds import host, write_inventory
 from ...fixtures.database_servers import Database
+from ...fixtures.kafka import Kafka
 from ...fixtures.memcached import Memcached
 from ...fixtures.nova_databases import Kind, NovaDatabases
 from ...fixtures.nova_peer import peer_or_skip
@@ -827,6 +829,36 @@ def test_broker_that_takes_messages_is_well(check: Check) -> None:
         text = f"[DEFAULT]\ntransport_url = {broker.transport_url}\n"
         found = check(text).checks["Message broker"]
     assert found == (SUCCESS, "It accepts messages.")
+
+
+def test_kafka_that_is_away_is_a_failure(check: Check) -> None:
+    servers = f"127.0.0.1:{free_port()}"
+    found = check(
+        "[moorage]\nsource = kafka\n"
+        f"[kafka]\nbootstrap_servers = {servers}\ntimeout = 1\n"
+    ).checks["Kafka"]
+    assert found.code == FAILURE
+    assert f"[kafka] bootstrap_servers = {servers} answers" in found.details
+
+
+@pytest.mark.kafka
+@pytest.mark.deep
+@pytest.mark.xdist_group("kafka")
+def test_topics_of_kafka_must_exist(check: Check) -> None:
+    with Kafka() as kafka:
+        options = "".join(f"{k} = {v}\n" for k, v in kafka.options().items())
+        text = f"[moorage]\nsource = kafka\n[kafka]\n{options}"
+        found = check(text).checks["Kafka"]
+        assert found.code == FAILURE
+        assert f"The Kafka topic '{kafka.name}-hosts' does not exist" in found.details
+        topics = [f"{kafka.name}-{name}" for name in TopicNames._fields]
+        for topic in topics:
+            kafka.add_topic(topic)
+        found = check(text).checks["Kafka"]
+        assert found == (SUCCESS, f"It has the topics {', '.join(sorted(topics))}.")
+        claims = check(f"{text}claims_topic = {kafka.name}-claims\n").checks["Kafka"]
+        assert claims.code == FAILURE
+        assert f"The Kafka topic '{kafka.name}-claims' does not exist" in claims.details
 
 
 class StoreKind(NamedTuple):
