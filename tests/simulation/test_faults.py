@@ -33,7 +33,7 @@ _FOLDER: Final = Path(__file__).parent
 #: How long each share of the commit's own seeds runs; 0: the model's seeds are fixed,
 #: so that a commit does not fail for what it did not change.
 _SECONDS: Final = float(os.environ.get("MOORAGE_FAULTS_SECONDS", "0"))
-_FIXED: Final = 90
+_FIXED: Final = 60
 #: How many seeds a share runs at most, while something that can happen has not yet.
 _AT_MOST: Final = 120
 #: The number of shares, which workers run at once.
