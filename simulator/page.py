@@ -21,7 +21,8 @@ from .simulation import by_flavor
 #: on black.
 _COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _INK: Final = "#7d8590"
-_DAY_S: Final = 86400.0
+#: The units of the time axis, in seconds; the first of which a run has two.
+_TIME_UNITS: Final = (("days", 86_400), ("hours", 3_600), ("minutes", 60))
 _MAX_FLAVORS: Final = 10
 
 
@@ -146,16 +147,21 @@ def _draw_series(
     factor: float,
     unit: str,
 ) -> float:
-    """Draw a measure over days: a line for each run, a colour for each settings."""
+    """Draw a measure over time: a line for each run, a colour for each settings."""
+    all_runs = [run for runs in comparison.runs.values() for run in runs]
+    span_s = max(run.times_s[-1] for run in all_runs)
+    time_unit, unit_s = next(
+        (unit for unit in _TIME_UNITS if span_s >= 2 * unit[1]), _TIME_UNITS[-1]
+    )
     for number, (settings, runs) in enumerate(comparison.runs.items()):
         for i, run in enumerate(runs):
-            days = np.array(run.times_s) / _DAY_S
+            times = np.array(run.times_s) / unit_s
             values = np.array(run.series[name]) * factor
             axes.plot(
-                days, values, color=_COLOURS[number % len(_COLOURS)], linewidth=1.2,
+                times, values, color=_COLOURS[number % len(_COLOURS)], linewidth=1.2,
                 alpha=0.9 if len(runs) == 1 else 0.6, label=None if i else settings,
             )  # fmt: skip
-    axes.set_xlabel("days")
+    axes.set_xlabel(time_unit)
     axes.set_ylabel(unit)
     axes.set_ylim(bottom=0)
     axes.grid(color=_INK, alpha=0.25)

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from rich.console import Console
@@ -17,6 +19,8 @@ from moorage.scheduler.cmd.cli.main import cli
 from .cloud import DemoCloud
 from .trace import VirtualMachine
 
+#: The hosts, the trace and the recorded messages.
+DATA: Final = Path(__file__).parents[1] / "data"
 #: The instance that fits no host.
 UNPLACEABLE: Final = "00000000-0000-4000-8000-000000000001"
 
@@ -65,6 +69,11 @@ def commands(cloud: DemoCloud, last: VirtualMachine) -> Iterator[MoorageCommand]
         "Where could the instances of its host go?": (
             *("plan", "drain", _host_of(cloud, last)),
             *("--parallel", "4"),
+        ),
+        "Would packing have left more hosts empty?": (
+            *("simulate", "--history", "1h"),
+            *("--inventory", os.path.relpath(DATA / "inventory.yaml")),
+            *("--compare", os.path.relpath(DATA / "pack.conf")),
         ),
     }
     for purpose, arguments in lines.items():

@@ -13,8 +13,9 @@ from rich.console import Console
 
 from ..conductor import Computes, Conductor
 from .cloud import DemoCloud, running
+from .commands import DATA
 from .interrupt import Interrupt
-from .play import DATA, progress_bar
+from .play import progress_bar
 from .stream import RequestStream
 
 _PAUSE_S: Final = 1.5

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -18,14 +17,12 @@ from ..conductor import BuildFailed, Computes, Conductor, Context, Server
 from ..conductor.computes import Builds
 from . import report
 from .cloud import DemoCloud, running
-from .commands import UNPLACEABLE, commands
+from .commands import DATA, UNPLACEABLE, commands
 from .interrupt import Interrupt
 from .places import REQUESTS, PlacesOfHosts
 from .trace import TraceEvent, VirtualMachine, events, read_vms
 from .usage import differences, read_usages, total_by_zone
 from .wire import read_messages, replay
-
-DATA = Path(__file__).parents[1] / "data"
 
 _N_WORKERS = 2
 _N_SHOWN = 15

@@ -12,7 +12,7 @@ import pytest
 
 from examples.conductor import BuildFailed, Computes, Conductor
 from examples.demo.cloud import DemoCloud, running
-from examples.demo.play import DATA
+from examples.demo.commands import DATA
 from moorage.objects import Flavor
 from moorage.scheduler.errors import NoValidHost
 

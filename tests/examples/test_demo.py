@@ -19,8 +19,8 @@ import pytest
 import requests
 
 from examples.conductor import Computes, Conductor
+from examples.demo.commands import DATA
 from examples.demo.failure import describe
-from examples.demo.play import DATA
 from examples.demo.stream import RequestStream
 from examples.demo.trace import read_vms
 from moorage.objects import RequestSpec
@@ -73,6 +73,7 @@ def test_demo_succeeds_and_is_quiet(demo: subprocess.CompletedProcess[str]) -> N
         pytest.param("$ moorage schedule --dry-run", id="dry-run"),
         pytest.param("and 206 more", id="hosts"),
         pytest.param("1 host(s) to empty: ", id="drain"),
+        pytest.param("hosts without an instance", id="simulation"),
         pytest.param("RAMWeigher", id="weights"),
         pytest.param("moves: revert", id="moves"),
         pytest.param("cell2", id="usage"),
