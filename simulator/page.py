@@ -21,7 +21,8 @@ from .simulation import by_flavor
 #: on black.
 _COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _INK: Final = "#7d8590"
-#: The units of the time axis, in seconds; the first of which a run has two.
+#: The units of the time axis, in seconds. An axis has the first one of which the
+#: longest run lasts two, or else minutes.
 _TIME_UNITS: Final = (("days", 86_400), ("hours", 3_600), ("minutes", 60))
 _MAX_FLAVORS: Final = 10
 
@@ -143,20 +144,23 @@ def _legend(axes: Any, n_columns: int) -> None:  # noqa: ANN401 - matplotlib
 def _draw_series(
     axes: Any,  # noqa: ANN401 - matplotlib
     comparison: Comparison,
-    name: str,
+    measure: str,
     factor: float,
     unit: str,
 ) -> float:
     """Draw a measure over time: a line for each run, a colour for each settings."""
-    all_runs = [run for runs in comparison.runs.values() for run in runs]
-    span_s = max(run.times_s[-1] for run in all_runs)
+    sampled_s = [
+        t for runs in comparison.runs.values() for run in runs for t in run.times_s
+    ]
+    last_s = max(sampled_s, default=0.0)
     time_unit, unit_s = next(
-        (unit for unit in _TIME_UNITS if span_s >= 2 * unit[1]), _TIME_UNITS[-1]
+        ((name, seconds) for name, seconds in _TIME_UNITS if last_s >= 2 * seconds),
+        _TIME_UNITS[-1],
     )
     for number, (settings, runs) in enumerate(comparison.runs.items()):
         for i, run in enumerate(runs):
             times = np.array(run.times_s) / unit_s
-            values = np.array(run.series[name]) * factor
+            values = np.array(run.series[measure]) * factor
             axes.plot(
                 times, values, color=_COLOURS[number % len(_COLOURS)], linewidth=1.2,
                 alpha=0.9 if len(runs) == 1 else 0.6, label=None if i else settings,
