@@ -189,7 +189,11 @@ class _Meter:
         fuller = (used / np.maximum(total, 1)).max(axis=1)
         # What FGD (Weng et al., ATC 2023) calls fragmentation: the free amounts on the
         # hosts where a flavor does not fit, as the mean over the flavors' mix.
-        is_too_full = (free < self._flavors[:, None]).any(axis=2)
+        vcpus, memory_mb = (
+            free_of_one < flavors_of_one[:, None]
+            for free_of_one, flavors_of_one in zip(free.T, self._flavors.T, strict=True)
+        )
+        is_too_full = vcpus | memory_mb
         stranded = self._shares @ (is_too_full.astype(float) @ free)
         fitting = np.floor(free / np.maximum(self._largest, 1)).min(axis=1)
         return {

@@ -95,6 +95,8 @@ class Ranking:
     ----------
     bound : float
         The lowest weight of the hosts that are sorted.
+    best : ndarray of intp, shape (n_sorted,)
+        The indices of the sorted hosts, best first.
     """
 
     def __init__(
@@ -117,6 +119,13 @@ class Ranking:
             # Twice as many, so that the bound serves later instances, too.
             self.bound = np.partition(total, len(total) - 2 * n_best)[-2 * n_best]
             is_best = total >= self.bound
+            if np.count_nonzero(is_best) > 4 * n_best:
+                # Many have the same weight, such as all empty hosts of one kind.
+                equal = np.flatnonzero(total == self.bound)
+                n_equal = 2 * n_best - np.count_nonzero(total > self.bound)
+                last_tie = np.partition(ties[equal], n_equal - 1)[n_equal - 1]
+                is_best[equal[ties[equal] > last_tie]] = False
+        self._is_best = is_best
         self.best = self._ordered(is_best)
 
     def _ordered(self, mask: npt.NDArray[np.bool_]) -> Order:
@@ -128,13 +137,13 @@ class Ranking:
     @property
     def order(self) -> Order:
         """All indices into `hosts`, best first, shape (n_hosts,)."""
-        return np.concatenate([self.best, self._ordered(self.total < self.bound)])
+        return np.concatenate([self.best, self._ordered(~self._is_best)])
 
     def __iter__(self) -> Iterator[int]:
         """Yield indices into `hosts`, best first."""
         yield from self.best.tolist()
         if len(self.best) < len(self.total):
-            yield from self._ordered(self.total < self.bound).tolist()
+            yield from self._ordered(~self._is_best).tolist()
 
     def n_near_best(self, at_most: int, nearness: float) -> int:
         """Return how many of the first `at_most` hosts have nearly the highest weight.

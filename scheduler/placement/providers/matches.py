@@ -112,7 +112,9 @@ class Matches:
 
         Shape (n_roots,).
         """
-        products: npt.NDArray[np.float64] = self.n_options.astype(float).prod(axis=0)
+        products = np.ones(len(self.roots))
+        for options in self.n_options:
+            products *= options
         return products
 
     @property

@@ -114,6 +114,20 @@ def test_ties_order_equal_hosts_only() -> None:
     assert _order(_ranked(rows, ties=[0.3, 0.9, 0.1, 0.2])) == "bcda"
 
 
+@pytest.mark.parametrize("n_ties", [1, 3, 2000])
+@pytest.mark.parametrize("n_weights", [1, 2, 40])
+def test_many_equal_hosts_are_all_ordered_and_few_of_them_at_first(
+    n_weights: int, n_ties: int
+) -> None:
+    rng = np.random.default_rng(n_weights)
+    rows = batch(*hosts("free_ram_mb", rng.integers(n_weights, size=2000).tolist()))
+    ties = rng.integers(n_ties, size=2000)
+    ranking = _ranked(rows, ties=ties)
+    expected = np.lexsort((ties, -ranking.total))
+    assert ranking.order.tolist() == list(ranking) == expected.tolist()
+    assert len(ranking.best) <= 256 or n_ties < 2000
+
+
 def test_equal_best_hosts_are_shuffled_each_time() -> None:
     rows = batch(*hosts("free_ram_mb", [5, 9, 9, 9]))
     orders = {
