@@ -199,7 +199,7 @@ def _finite(text: str) -> float:
 
 
 def weight_range(
-    raw: Weights, minval: float | None, maxval: float | None
+    least: float, greatest: float, minval: float | None, maxval: float | None
 ) -> tuple[float, float]:
     """Return the range of raw weights that is normalized (nova's ``weights.py``).
 
@@ -208,14 +208,14 @@ def weight_range(
 
     Parameters
     ----------
-    raw : ndarray of float64, shape (n_hosts,), n_hosts at least 1
-        The raw weights.
+    least, greatest : float
+        The ends of the raw weights.
     """
     low, high = minval, maxval
     if low is None:
-        low = float(raw.min() if high is None else min(raw.min(), high))
+        low = least if high is None else min(least, high)
     if high is None:
-        high = max(float(raw.max()), low)
+        high = max(greatest, low)
     return low, high
 
 

@@ -96,11 +96,14 @@ def _weigh(
     weighers: Sequence[BaseHostWeigher], hosts: HostBatch, spec_obj: RequestSpec
 ) -> tuple[list[WeigherScores], Weights]:
     """Return the scores and the weights of all hosts."""
+    is_off = [weigher.is_off(hosts) for weigher in weighers]
+    running = [w for w, off in zip(weighers, is_off, strict=True) if not off]
+    raw_of_all = _raw_of_all(running, hosts, spec_obj)
+    least, greatest = raw_of_all.min(axis=1).tolist(), raw_of_all.max(axis=1).tolist()
+    raw = zip(raw_of_all, least, greatest, strict=True)
     scores = [
-        _not_weighed(weigher, hosts)
-        if weigher.is_off(hosts)
-        else _score(weigher, hosts, _raw(weigher, hosts, spec_obj))
-        for weigher in weighers
+        _not_weighed(weigher, hosts) if off else _score(weigher, hosts, *next(raw))
+        for weigher, off in zip(weighers, is_off, strict=True)
     ]
     return scores, _total(scores, len(hosts))
 
@@ -116,7 +119,7 @@ def _raw(weigher: BaseHostWeigher, hosts: HostBatch, spec_obj: RequestSpec) -> W
 def _raw_of_all(
     weighers: Sequence[BaseHostWeigher], hosts: HostBatch, spec_obj: RequestSpec
 ) -> npt.NDArray[np.float64]:
-    """Return the raw weights of a few hosts, shape (n_weighers, n_hosts)."""
+    """Return the raw weights of hosts, shape (n_weighers, n_hosts)."""
     shape = (len(weighers), len(hosts))
     if not tracing.is_recorded():
         with contextlib.suppress(Exception):
@@ -131,21 +134,20 @@ def _raw_of_all(
 
 def _not_weighed(weigher: BaseHostWeigher, hosts: HostBatch) -> WeigherScores:
     """Return the scores of a weigher that did not run: 0 for all hosts."""
-    zeros = np.broadcast_to(np.float64(0), len(hosts))
-    return WeigherScores(type(weigher).__name__, zeros, 0.0, 0.0, None)
+    return WeigherScores(type(weigher).__name__, np.zeros(len(hosts)), 0.0, 0.0, None)
 
 
-def _score(weigher: BaseHostWeigher, hosts: HostBatch, raw: Weights) -> WeigherScores:
-    """Return the scores for raw weights that were checked."""
-    low, high = _range(weigher, raw)
+def _score(
+    weigher: BaseHostWeigher,
+    hosts: HostBatch,
+    raw: Weights,
+    least: float,
+    greatest: float,
+) -> WeigherScores:
+    """Return the scores for raw weights that were checked, and their ends."""
+    low, high = weight_range(least, greatest, weigher.minval, weigher.maxval)
     multipliers = None if low == high else _multipliers(weigher, hosts)
     return WeigherScores(type(weigher).__name__, raw, low, high, multipliers)
-
-
-def _range(weigher: BaseHostWeigher, raw: Weights) -> tuple[float, float]:
-    """Return the range of checked raw weights that is normalized to 0..1."""
-    distinct = raw[:1] if raw.strides == (0,) else raw
-    return weight_range(distinct, weigher.minval, weigher.maxval)
 
 
 def _multipliers(weigher: BaseHostWeigher, hosts: HostBatch) -> Weights:
@@ -227,7 +229,9 @@ def _weigh_again(
             scores.append(_not_weighed(weigher, hosts) if len(dropped) else score)
             continue
         if not weigher.ROWWISE:
-            scores.append(_score(weigher, hosts, _raw(weigher, hosts, spec_obj)))
+            raw = _raw(weigher, hosts, spec_obj)
+            ends = float(raw.min()), float(raw.max())
+            scores.append(_score(weigher, hosts, raw, *ends))
             continue
         new_raw, is_unchanged, least_raw, greatest_raw = next(changes)
         if is_unchanged:
@@ -243,7 +247,8 @@ def _weigh_again(
         if (weigher.minval is None and least_raw <= low) or (
             weigher.maxval is None and greatest_raw >= high
         ):
-            low, high = _range(weigher, raw)
+            ends = float(raw.min()), float(raw.max())
+            low, high = weight_range(*ends, weigher.minval, weigher.maxval)
             is_same_scale &= (low, high) == (score.low, score.high)
         if low == high:
             multipliers = None
