@@ -127,9 +127,9 @@ OPTS = (
         default=86400.0,
         min=0,
         help=(
-            'Seconds after which the source "push" removes a host that no longer '
-            "reports. Until then it counts as down after service_down_time. 0: never. "
-            "Time during which no scheduler was listening does not count."
+            'Seconds after which the sources "push" and "kafka" remove a host that no '
+            "longer reports. Until then it counts as down after service_down_time. "
+            "0: never. Time during which no scheduler was listening does not count."
         ),
     ),
     cfg.StrOpt(
