@@ -125,6 +125,9 @@ class SchedulerFixture(fixtures.Fixture):
     def _serve(self) -> None:
         conf = self.scheduler.conf
         self.transport = get_transport(conf, "fake://")
+        # The bus in memory is that of the whole process: an earlier caller may have
+        # left a request there that no server took.
+        self.transport.cleanup()
         self.addCleanup(self.transport.cleanup)
         server = get_server(conf, self.transport, self.scheduler.endpoints)
         server.start()

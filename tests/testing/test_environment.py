@@ -6,10 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import oslo_messaging
 import pytest
 
 from moorage.objects import Selection
+from moorage.scheduler.conf import load
 from moorage.scheduler.errors import NoValidHost
+from moorage.scheduler.rpc import SchedulerAPI, get_transport
 from moorage.testing import SchedulerFixture, aggregate, host, spec
 from moorage.testing.builders import instance_uuid
 
@@ -63,3 +66,15 @@ def test_another_can_be_made_after_it(running: SchedulerFixture) -> None:
         assert isinstance(chosen, Selection)
     assert chosen.service_host == "h3"
     running.setUp()
+
+
+def test_what_an_earlier_caller_left_on_the_bus_is_not_served() -> None:
+    transport = get_transport(load([], config_files=[]), "fake://")
+    with pytest.raises(oslo_messaging.MessagingTimeout):
+        SchedulerAPI(transport, timeout_s=1).select_destinations(
+            CONTEXT, spec(), [instance_uuid("left")]
+        )
+    with SchedulerFixture(host(host="h1")) as running:
+        running.api.select_destinations(CONTEXT, spec(), [instance_uuid("new")])
+    [decision] = running.scheduler.decisions.newest(9)
+    assert decision.instance_uuids == (instance_uuid("new"),)

@@ -17,6 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from moorage.scheduler.cmd.cli.main import cli
+from moorage.scheduler.conf import load
+from moorage.scheduler.rpc import get_transport
 
 _FLAVOR = ("--vcpus", "1", "--ram", "64", "--timeout", "1")
 
@@ -26,6 +28,8 @@ def _request(tmp_path: Path, options: str, *args: str) -> Result:
     path.write_text(options)
     args = ("--config-file", str(path), "request", *_FLAVOR, *args)
     result = CliRunner().invoke(cli, args)
+    # Nobody serves the request: a later scheduler in this process must not.
+    get_transport(load([], config_files=[]), "fake://").cleanup()
     assert isinstance(result.exception, SystemExit), repr(result.exception)
     return result
 
