@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,21 +27,20 @@ _CHECKED: Final = ("number", "instance", "source", "destination", "destination_n
 _MAX_REASONS: Final = 3
 
 
+_format_option = click.option(
+    "--format", "format_", type=click.Choice(["table", "openstack"]),
+    default="table", show_default=True,
+    help="Print tables, or the commands of the openstack client.",
+)  # fmt: skip
+
+
 def _output_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that all plans have."""
-    for option in (
-        click.option(
-            "--format", "format_", type=click.Choice(["table", "openstack"]),
-            default="table", show_default=True,
-            help="Print tables, or the commands of the openstack client.",
-        ),
-        click.option(
-            "--parallel", type=click.IntRange(1, 1000), default=1, show_default=True,
-            metavar="N", help="The most moves at the same time.",
-        ),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+    parallel = click.option(
+        "--parallel", type=click.IntRange(1, 1000), default=1, show_default=True,
+        metavar="N", help="The most moves at the same time.",
+    )  # fmt: skip
+    return parallel(_format_option(command))
 
 
 _seconds_option = click.option(
@@ -172,13 +172,17 @@ def _print_plan(
     *,
     as_json: bool,
 ) -> None:
-    if as_json and format_ != "table":
-        raise click.UsageError("Pass --json or --format, not both")
+    _check_format(format_, as_json=as_json)
     answer = session.api().post(f"plans/{kind}", body)
     if format_ == "openstack":
         click.echo("\n".join(_commands(answer)))
         return
     print_answer(as_json, answer, _show_plan)
+
+
+def _check_format(format_: str, *, as_json: bool) -> None:
+    if as_json and format_ != "table":
+        raise click.UsageError("Pass --json or --format, not both")
 
 
 def _commands(answer: Answer) -> Iterator[str]:
@@ -336,15 +340,18 @@ def _show_failure(console: Console, failure: Answer | None) -> None:
 
 @plan.command()
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@_format_option
 @json_option
 @click.pass_context
-def check(context: click.Context, path: Path, as_json: bool) -> None:
+def check(context: click.Context, path: Path, format_: str, as_json: bool) -> None:
     """Show which steps of a plan, in FILE, still hold, and what has changed since.
 
     FILE has the JSON of a plan, as `moorage plan drain --json` prints it. The steps are
-    checked in order, and those that hold are counted. The exit status is 1 if a step
-    does not hold, or if an instance has come to a host that the plan empties.
+    checked in order, and those that hold are counted. With --format openstack, the
+    commands of these steps are printed. The exit status is 1 if a step does not hold,
+    or if an instance has come to a host that the plan empties.
     """
+    _check_format(format_, as_json=as_json)
     document = _read(path)
     body = {
         "hosts": document["hosts"],
@@ -363,8 +370,26 @@ def check(context: click.Context, path: Path, as_json: bool) -> None:
     def show(console: Console, checked: Answer) -> None:
         _show_checked(console, checked, age_s)
 
-    print_answer(as_json, answer, show)
+    if format_ == "openstack":
+        click.echo("\n".join(_commands_left(document, answer)))
+    else:
+        print_answer(as_json, answer, show)
     context.exit(0 if answer["is_whole"] else 1)
+
+
+def _commands_left(document: Answer, checked: Answer) -> Iterator[str]:
+    """Yield the commands of the steps that hold; what has changed is in comments."""
+    state_of = {step["number"]: step["state"] for step in checked["steps"]}
+    holding = [
+        step for step in document["steps"] if state_of[step["number"]] == "holds"
+    ]
+    yield from _commands({**document, "steps": holding})
+    for step in checked["steps"]:
+        if step["why"]:
+            text = f"{step['instance']} on {step['source']}: {'; '.join(step['why'])}"
+            yield f"# Step {step['number']} no longer holds: {safe(text, 300)}"
+    for new in checked["new"]:
+        yield f"# Came since: {safe(new['instance'])} on {safe(new['host'])}"
 
 
 def _show_checked(console: Console, answer: Answer, age_s: float) -> None:
@@ -431,9 +456,11 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         float(document["made_at"])
         for kind in ("stuck", "unknown"):
-            _ = [instance["instance"] for instance in document[kind]]
+            names_ = ("instance", "host", "why")
+            _ = [instance[name] for instance in document[kind] for name in names_]
         _ = [step[name] for step in document["steps"] for name in _CHECKED]
-        _ = document["hosts"]
+        _ = [operator.index(step["wave"]) for step in document["steps"]]
+        _ = document["hosts"], operator.index(document["n_waves"])
     except (KeyError, OverflowError, TypeError, ValueError) as e:
         missing = f"{e.args[0]} is missing" if isinstance(e, KeyError) else str(e)
         raise click.ClickException(

@@ -335,6 +335,23 @@ def test_a_fresh_plan_holds(cloud: _Cloud) -> None:
     assert "1 step(s): holds 1\n" in cloud.call("plan", "check", path).stdout
 
 
+def test_commands_of_a_checked_plan_are_those_that_are_left(cloud: _Cloud) -> None:
+    done, _left = cloud.create("a"), cloud.create("a")
+    plan = cloud.plan("a")
+    commands = ("--format", "openstack")
+    planned = cloud.call("plan", "drain", "a", *commands).stdout.splitlines()
+    path = cloud.write(plan)
+    assert cloud.call("plan", "check", path, *commands).stdout.splitlines() == planned
+    [destination] = [s["destination"] for s in plan["steps"] if s["instance"] == done]
+    cloud.scheduler.table.claims.release("a", done)
+    cloud.scheduler.table.add_instances(destination, [done])
+    left = cloud.call("plan", "check", path, *commands).stdout.splitlines()
+    lines = [line for line in planned if not line.endswith(done)]
+    wave_of = {step["instance"]: step["wave"] for step in plan["steps"]}
+    without_own_wave = [x for x in lines if f"Wave {wave_of[done]} of" not in x]
+    assert left == without_own_wave
+
+
 def test_what_has_changed_since_a_plan_is_shown(cloud: _Cloud) -> None:
     done, gone, refused, elsewhere = (cloud.create("a") for _ in range(4))
     plan = cloud.plan("a")
@@ -363,6 +380,11 @@ def test_what_has_changed_since_a_plan_is_shown(cloud: _Cloud) -> None:
     table_text = cloud.call("plan", "check", path, status=1).stdout
     assert "Plan again for what is left." in table_text
     assert new in table_text
+    args = ("plan", "check", path, "--format", "openstack")
+    commands = cloud.call(*args, status=1).stdout
+    assert "server migrate" not in commands
+    assert f"no longer holds: {refused} on a: " in commands
+    assert f"# Came since: {new} on a\n" in commands
 
 
 @pytest.mark.parametrize(
@@ -376,6 +398,11 @@ def test_what_has_changed_since_a_plan_is_shown(cloud: _Cloud) -> None:
         (
             f'{{"version": 1, "steps": [], "made_at": 1{"0" * 400}}}',
             "is a damaged plan: int too large",
+        ),
+        (
+            '{"version": 1, "steps": [], "made_at": 1, "stuck": [], "unknown": [], '
+            '"hosts": [], "n_waves": "1"}',
+            "is a damaged plan: 'str' object cannot be interpreted as an integer",
         ),
     ],
 )
