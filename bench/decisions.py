@@ -218,7 +218,5 @@ def _filter(filter_: BaseHostFilter, hosts: HostBatch, spec: RequestSpec) -> int
 
 def _weigh(weigher: BaseHostWeigher, hosts: HostBatch, spec: RequestSpec) -> int:
     raw = weigher.prepare(spec).weigh_all(hosts, spec)
-    normalized = normalize(
-        raw, *weight_range(raw.min(), raw.max(), weigher.minval, weigher.maxval)
-    )
+    normalized = normalize(raw, *weight_range(raw, weigher.minval, weigher.maxval))
     return len(normalized * weigher.multipliers(hosts))

@@ -189,11 +189,8 @@ class _Meter:
         fuller = (used / np.maximum(total, 1)).max(axis=1)
         # What FGD (Weng et al., ATC 2023) calls fragmentation: the free amounts on the
         # hosts where a flavor does not fit, as the mean over the flavors' mix.
-        vcpus, memory_mb = (
-            free_of_one < flavors_of_one[:, None]
-            for free_of_one, flavors_of_one in zip(free.T, self._flavors.T, strict=True)
-        )
-        is_too_full = vcpus | memory_mb
+        vcpus, memory_mb = self._flavors.T[..., None]
+        is_too_full = (free[:, 0] < vcpus) | (free[:, 1] < memory_mb)
         stranded = self._shares @ (is_too_full.astype(float) @ free)
         fitting = np.floor(free / np.maximum(self._largest, 1)).min(axis=1)
         return {

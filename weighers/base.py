@@ -199,7 +199,7 @@ def _finite(text: str) -> float:
 
 
 def weight_range(
-    least: float, greatest: float, minval: float | None, maxval: float | None
+    raw: Weights, minval: float | None, maxval: float | None
 ) -> tuple[float, float]:
     """Return the range of raw weights that is normalized (nova's ``weights.py``).
 
@@ -208,14 +208,14 @@ def weight_range(
 
     Parameters
     ----------
-    least, greatest : float
-        The ends of the raw weights.
+    raw : ndarray of float64, shape (n_hosts,), n_hosts at least 1
+        The raw weights.
     """
     low, high = minval, maxval
     if low is None:
-        low = least if high is None else min(least, high)
+        low = float(raw.min() if high is None else min(raw.min(), high))
     if high is None:
-        high = max(greatest, low)
+        high = max(float(raw.max()), low)
     return low, high
 
 

@@ -98,11 +98,9 @@ def _weigh(
     """Return the scores and the weights of all hosts."""
     is_off = [weigher.is_off(hosts) for weigher in weighers]
     running = [w for w, off in zip(weighers, is_off, strict=True) if not off]
-    raw_of_all = _raw_of_all(running, hosts, spec_obj)
-    least, greatest = raw_of_all.min(axis=1).tolist(), raw_of_all.max(axis=1).tolist()
-    raw = zip(raw_of_all, least, greatest, strict=True)
+    raw = iter(_raw_of_all(running, hosts, spec_obj))
     scores = [
-        _not_weighed(weigher, hosts) if off else _score(weigher, hosts, *next(raw))
+        _not_weighed(weigher, hosts) if off else _score(weigher, hosts, next(raw))
         for weigher, off in zip(weighers, is_off, strict=True)
     ]
     return scores, _total(scores, len(hosts))
@@ -137,15 +135,9 @@ def _not_weighed(weigher: BaseHostWeigher, hosts: HostBatch) -> WeigherScores:
     return WeigherScores(type(weigher).__name__, np.zeros(len(hosts)), 0.0, 0.0, None)
 
 
-def _score(
-    weigher: BaseHostWeigher,
-    hosts: HostBatch,
-    raw: Weights,
-    least: float,
-    greatest: float,
-) -> WeigherScores:
-    """Return the scores for raw weights that were checked, and their ends."""
-    low, high = weight_range(least, greatest, weigher.minval, weigher.maxval)
+def _score(weigher: BaseHostWeigher, hosts: HostBatch, raw: Weights) -> WeigherScores:
+    """Return the scores for raw weights that were checked."""
+    low, high = weight_range(raw, weigher.minval, weigher.maxval)
     multipliers = None if low == high else _multipliers(weigher, hosts)
     return WeigherScores(type(weigher).__name__, raw, low, high, multipliers)
 
@@ -229,9 +221,7 @@ def _weigh_again(
             scores.append(_not_weighed(weigher, hosts) if len(dropped) else score)
             continue
         if not weigher.ROWWISE:
-            raw = _raw(weigher, hosts, spec_obj)
-            ends = float(raw.min()), float(raw.max())
-            scores.append(_score(weigher, hosts, raw, *ends))
+            scores.append(_score(weigher, hosts, _raw(weigher, hosts, spec_obj)))
             continue
         new_raw, is_unchanged, least_raw, greatest_raw = next(changes)
         if is_unchanged:
@@ -247,8 +237,7 @@ def _weigh_again(
         if (weigher.minval is None and least_raw <= low) or (
             weigher.maxval is None and greatest_raw >= high
         ):
-            ends = float(raw.min()), float(raw.max())
-            low, high = weight_range(*ends, weigher.minval, weigher.maxval)
+            low, high = weight_range(raw, weigher.minval, weigher.maxval)
             is_same_scale &= (low, high) == (score.low, score.high)
         if low == high:
             multipliers = None

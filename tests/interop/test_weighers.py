@@ -49,7 +49,7 @@ def weighed(name: str, case: Case, hosts: HostBatch, spec_obj: RequestSpec) -> A
         return type(error)
     return {
         "normalized": normalize(
-            raw, *weight_range(raw.min(), raw.max(), weigher.minval, weigher.maxval)
+            raw, *weight_range(raw, weigher.minval, weigher.maxval)
         ),
         "multipliers": prepared.multipliers(hosts),
     }

@@ -43,9 +43,7 @@ THREE = hosts("free_ram_mb", [1, 2, 3])
 )
 def test_normalize(raw: list[float], ends: Any, normalized: list[float]) -> None:
     weights = np.array(raw, np.float64)
-    low, high = weight_range(
-        weights.min(), weights.max(), ends.get("minval"), ends.get("maxval")
-    )
+    low, high = weight_range(weights, ends.get("minval"), ends.get("maxval"))
     of = normalize(weights, low, high)
     assert of.tolist() == pytest.approx(normalized, abs=1e-12)
     assert weights.tolist() == raw
@@ -72,9 +70,7 @@ def test_normalize_is_novas_rule(
     if low is not None and high is not None and low > high:
         low, high = high, low
     weights = np.array(raw)
-    normalized = normalize(
-        weights, *weight_range(weights.min(), weights.max(), low, high)
-    )
+    normalized = normalize(weights, *weight_range(weights, low, high))
     assert normalized.tolist() == pytest.approx(_as_in_nova(raw, low, high), abs=1e-9)
 
 

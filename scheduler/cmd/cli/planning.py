@@ -23,6 +23,8 @@ from .text import cell, names, safe
 _MAX_FILE: Final = 16 * 1024 * 1024
 #: The fields of a step that are checked.
 _CHECKED: Final = ("number", "instance", "source", "destination", "destination_node")
+#: The fields of an instance that stays.
+_OF_LEFT: Final = ("instance", "host", "why")
 #: Reasons that are shown for one instance; JSON has all.
 _MAX_REASONS: Final = 3
 
@@ -456,8 +458,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         float(document["made_at"])
         for kind in ("stuck", "unknown"):
-            names_ = ("instance", "host", "why")
-            _ = [instance[name] for instance in document[kind] for name in names_]
+            _ = [instance[name] for instance in document[kind] for name in _OF_LEFT]
         _ = [step[name] for step in document["steps"] for name in _CHECKED]
         _ = [operator.index(step["wave"]) for step in document["steps"]]
         _ = document["hosts"], operator.index(document["n_waves"])

@@ -28,7 +28,8 @@ def _request(tmp_path: Path, options: str, *args: str) -> Result:
     path.write_text(options)
     args = ("--config-file", str(path), "request", *_FLAVOR, *args)
     result = CliRunner().invoke(cli, args)
-    # Nobody serves the request: a later scheduler in this process must not.
+    # No scheduler has taken the request from the bus: the next one in this process
+    # would.
     get_transport(load([], config_files=[]), "fake://").cleanup()
     assert isinstance(result.exception, SystemExit), repr(result.exception)
     return result
