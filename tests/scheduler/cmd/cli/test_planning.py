@@ -288,7 +288,10 @@ def test_one_move_makes_room_for_a_recent_flavor(cloud: _Cloud) -> None:
     assert (
         "1 step(s): holds 1\n" in cloud.call("plan", "check", cloud.write(plan)).stdout
     )
-    commands = cloud.call(*args, "--format", "openstack").stdout
+    openstack = ("--format", "openstack")
+    commands = cloud.call(*args, *openstack).stdout
+    path = cloud.write(plan)
+    assert cloud.call("plan", "check", path, *openstack).stdout == commands
     assert "compute service set" not in commands
     assert f"{plan['steps'][0]['destination']} {small}" in commands
     assert "no moves of the instances" in cloud.call(*args, "--count", "9").stdout
@@ -311,15 +314,16 @@ def test_the_least_used_hosts_are_emptied(cloud: _Cloud) -> None:
     cloud.create("a", memory_mb=4096)
     cloud.create("b", memory_mb=8192)
     moved = cloud.create("c", memory_mb=2048)
-    plan = json.loads(
-        cloud.call("plan", "defragment", "--max-moves", "1", "--json").stdout
-    )
+    args = ("plan", "defragment", "--max-moves", "1")
+    plan = json.loads(cloud.call(*args, "--json").stdout)
     assert [step["instance"] for step in plan["steps"]] == [moved]
     assert plan["steps"][0]["destination"] in {"a", "b"}
     assert (plan["hosts"], plan["goal"]["n_after"]) == (["c"], 2)
-    assert (
-        "1 step(s): holds 1\n" in cloud.call("plan", "check", cloud.write(plan)).stdout
-    )
+    path = cloud.write(plan)
+    assert "1 step(s): holds 1\n" in cloud.call("plan", "check", path).stdout
+    commands = cloud.call(*args, "--format", "openstack").stdout
+    assert moved in commands
+    assert cloud.call("plan", "check", path, "--format", "openstack").stdout == commands
     text = cloud.call("plan", "defragment").stdout
     assert "3 empty host(s) after 2 move(s)" in text
     args = ("plan", "defragment", "--max-gib", "1", "--json")
