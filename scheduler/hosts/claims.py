@@ -238,10 +238,17 @@ class PendingClaims:
                 self._fit_again(node_uuid, dict(by_time))
             return self._claims_on(node_uuid)[instance_uuid].is_complete
 
-    def withdraw(self, node_uuid: str, instance_uuid: str) -> None:
-        """Undo `consume` of a claim that was not granted, if it is still counted."""
+    def withdraw(self, node_uuid: str, instance_uuid: str, claimed_at: float) -> None:
+        """Undo the `consume` that reserved a claim at this time, if it still counts.
+
+        It does not once a request is granted a claim for the same instance there, in
+        this process or another, or once the host has reported the instance.
+        """
         with self._lock:
-            if instance_uuid in self._claims_on(node_uuid):
+            claim = self._claims_on(node_uuid).get(instance_uuid)
+            if claim is None or not claim.is_reserved:
+                return
+            if claim.claimed_at == claimed_at:
                 self.release(self._host_of(node_uuid), instance_uuid)
 
     def release(self, host: str, instance_uuid: str) -> None:

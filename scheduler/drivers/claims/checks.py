@@ -225,7 +225,6 @@ class _Reserved:
     """
 
     claim: PeerClaim
-    host: str
     has_fitted: bool
 
 
@@ -274,7 +273,7 @@ class FitCheck(ClaimCheck):
             assignment, self._offer, spec_obj, now, ClaimState.RESERVED
         )
         has_fitted = table.claims.has_place(node_uuid, uuid)
-        self._reserved[uuid] = _Reserved(claim, host, has_fitted)
+        self._reserved[uuid] = _Reserved(claim, has_fitted)
         if parts.publish_claims is not None:
             parts.publish_claims([claim])
         return None
@@ -313,8 +312,10 @@ class FitCheck(ClaimCheck):
         """Release a guest's reservation, if any, and announce the release to others."""
         reserved = self._reserved.pop(instance_uuid, None)
         if reserved is not None:
-            parts = self._prepared.parts
-            parts.table.claims.release(reserved.host, instance_uuid)
-            withdrawn = dataclasses.replace(reserved.claim, state=ClaimState.WITHDRAWN)
+            parts, claim = self._prepared.parts, reserved.claim
+            parts.table.claims.withdraw(
+                claim.node_uuid, instance_uuid, claim.claimed_at
+            )
+            withdrawn = dataclasses.replace(claim, state=ClaimState.WITHDRAWN)
             if parts.publish_claims is not None:
                 parts.publish_claims([withdrawn])

@@ -132,7 +132,7 @@ class PeerClaim:
         """Apply another scheduler's claim to the host table and cached candidates."""
         node_uuid, uuid = self.node_uuid, self.instance_uuid
         if self.state is ClaimState.WITHDRAWN:
-            table.claims.withdraw(node_uuid, uuid)
+            table.claims.withdraw(node_uuid, uuid, self.claimed_at)
             return
         if self.state is ClaimState.GRANTED:
             age_s = max(0.0, now - self.claimed_at)

@@ -450,7 +450,7 @@ class Rewrite:
             raise self._in_doubt() from e
 
     def _is_fenced(self) -> bool:
-        """Use up a generation if necessary; return whether late writes are refused."""
+        """Use up a generation if necessary; return False: try again."""
         # A write without allocations does not change an empty consumer that exists.
         uuid = max(self.unanswered, key=lambda u: bool(self.read[u].resources))
         held, unanswered = self.held[uuid], self.unanswered[uuid]
@@ -460,6 +460,10 @@ class Rewrite:
         ):
             return False
         if generation not in unanswered:
+            return True
+        if generation is None and self.takes_over:
+            # nova may give the instance its allocations back once the request fails,
+            # and could not if the consumer existed. `Orphans` knows where it is.
             return True
         owner = held if held.resources else self.wanted[uuid].owner
         unchanged_allocations = DesiredAllocations(

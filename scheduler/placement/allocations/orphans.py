@@ -514,8 +514,13 @@ class Orphans:
         newest = orphan.claim.late_write_generation + 1
         may_be_late = generation <= newest and generation != orphan.claim.generation
         if may_be_late and claim is not None:
-            if self._location(uuid, orphan).state is InstanceState.GONE:
+            state = self._location(uuid, orphan).state
+            if state is InstanceState.GONE:
                 self._release(uuid, orphan, claim, generation)
+            elif state is not InstanceState.ON_HOST and orphan.claim.generation:
+                # Not the claim that was answered, but one that has arrived late since.
+                orphan.is_watched = False
+                return False
             return self._is_late_write_over(orphan)
         if generation < newest:
             self._refuse_late(uuid, orphan, held)
@@ -530,7 +535,9 @@ class Orphans:
         """Return whether Placement refuses a late write of the claim as of now.
 
         A consumer that holds nothing is created, so that a write for an unknown one is
-        refused. A known, empty consumer cannot be changed without claiming.
+        refused, unless nova may write it: to give an instance on a host its allocations
+        back, or to claim an alternate of an answer. nova names no generation then, and
+        would be refused. A known, empty consumer cannot be changed without claiming.
         """
         claim = orphan.claim
         if claim.before is not None and held.matches(claim.base_request):
@@ -544,7 +551,10 @@ class Orphans:
             return location.state is InstanceState.ON_HOST and self._use_up_generation(
                 uuid, claim, held
             )
-        if claim.named_generation is not None:
+        state = self._location(uuid, orphan).state
+        is_requested = state is InstanceState.PENDING and not orphan.is_watched
+        may_exist = state is InstanceState.GONE or is_requested
+        if claim.named_generation is not None or not may_exist:
             return False
         body = {"allocations": {}, **orphan.owner, "consumer_generation": None}
         answer = self._client.put_allocations(uuid, body)

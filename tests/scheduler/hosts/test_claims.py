@@ -193,8 +193,8 @@ def test_earliest_claims_have_their_place_in_any_order_of_arrival() -> None:
 def test_claim_that_lacked_cells_gets_those_of_a_withdrawn_one() -> None:
     hosts = table(record())
     for at, uuid in enumerate((ONE, TWO, THREE)):
-        hosts.claims.consume(NODE, uuid, consumption(), float(at))
-    hosts.claims.withdraw(NODE, ONE)
+        hosts.claims.consume(NODE, uuid, consumption(), float(at), is_reserved=True)
+    hosts.claims.withdraw(NODE, ONE, 0.0)
     assert hosts.claims.has_place(NODE, THREE)
     assert free(hosts) == ([2, 2], []), "two guests have both devices"
 
@@ -203,9 +203,9 @@ def test_nothing_is_reserved_where_an_earlier_claim_does_not_fit() -> None:
     """Its report is older than the end of the guest that made room for the claim."""
     used = HostPools.read(pci_pools(pci_pool(1, numa_node=0)))
     hosts = table(record(pci_stats=used))
-    hosts.claims.consume(NODE, ONE, consumption(), 1.0)
+    hosts.claims.consume(NODE, ONE, consumption(), 1.0, is_reserved=True)
     hosts.claims.consume(NODE, TWO, consumption(), 2.0)
-    hosts.claims.withdraw(NODE, ONE)
+    hosts.claims.withdraw(NODE, ONE, 1.0)
     hosts.claims.consume(NODE, ONE, consumption(), 3.0)
     now = hosts.batch().revision
     assert not hosts.claims.has_place(NODE, ONE)

@@ -187,6 +187,40 @@ def test_reservation_of_a_claim_that_failed_is_withdrawn(
     assert hosts_of(other.answer(y, **guest())) == ["h1"]
 
 
+@pytest.mark.parametrize("is_reported", [False, True], ids=["granted", "reported"])
+def test_withdrawal_spares_what_another_scheduler_was_granted_for_the_instance(
+    cloud_of: Callable[..., FaultyCloud],
+    guest: Callable[[], dict[str, Any]],
+    is_reported: bool,
+) -> None:
+    """A gives up after the conductor has asked B, which Placement answers."""
+    cloud = cloud_of("h1")
+    a, other = two_schedulers(cloud, time := HandTime())
+    post = Post(a, other)
+    x, y = new_uuids(2)
+    answers: list[object] = []
+
+    def request() -> None:
+        if answers:
+            return
+        post.deliver()
+        time.pass_by(RESERVATION_GRACE_S)  # no longer than a conductor waits
+        answers.append(other.answer(x, **guest()))
+        post.deliver()
+        if is_reported:
+            a.scheduler.table.set_instances("h1", [x])
+            a.scheduler.table.claims.mark_reported(cloud.node("h1"), [x])
+
+    a.adapter.fault(FaultKind.AWAY, writes(x), times=None)
+    a.adapter.before(writes(x), request)
+    assert isinstance(a.answer(x, **guest()), PlacementError)
+    assert hosts_of(*answers) == ["h1"]
+    post.deliver()
+    for each in (a, other):
+        assert each.scheduler.table.instances.hosts_of(x) == ("h1",)
+    assert isinstance(other.answer(y, **guest()), NoValidHost)
+
+
 def test_reservation_of_a_scheduler_that_died_is_reviewed_before_a_refusal(
     cloud_of: Callable[..., FaultyCloud], guest: Callable[[], dict[str, Any]]
 ) -> None:

@@ -348,15 +348,21 @@ def test_evacuation_that_arrives_late_is_claimed_once(client, server):
     assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
 
 
-def test_late_claim_is_rejected_by_generation_after_a_refused_one(client, server):
+def test_nova_can_give_an_instance_allocations_back_after_a_refused_claim(
+    client, server
+):
+    """It names no generation for a consumer that holds nothing, known or unknown."""
     rival = _claim(client, _consumer(), _request(HOSTS[0], 4))
     server.misbehave(Misbehaviour.LATE, verb="PUT")
     consumer = _consumer()
     answer = _claim(server.client(), consumer, _request(HOSTS[0]))
     assert answer.result is ClaimResult.REFUSED
+    assert answer.unresolved[consumer].is_in_flight
     _release(client, rival)  # now the late one would fit
+    back = {**_request(HOSTS[1]), **OWNER, "consumer_generation": None}
+    assert client.put_allocations(consumer, back).is_done
     server.let_late_ones_go()
-    assert client.allocations(consumer).resources == {}
+    assert client.allocations(consumer).resources == {HOSTS[1]: {"VCPU": 1}}
 
 
 @pytest.mark.parametrize("n_late", [1, 2])

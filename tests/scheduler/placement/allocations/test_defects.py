@@ -24,7 +24,6 @@ from keystoneauth1.session import Session
 from moorage.objects import InstanceGroup, Selection
 from moorage.scheduler.claim_reconciler import ClaimReconciler
 from moorage.scheduler.errors import PlacementError, SchedulerError
-from moorage.scheduler.placement.allocations.limits import MAX_WRITES
 from moorage.scheduler.placement.embedded import TOKEN
 from moorage.scheduler.waiting import ThreadSpawner
 
@@ -222,29 +221,6 @@ def test_late_claim_of_an_empty_consumer_does_not_stay(cloud_of: CloudOf) -> Non
     a.adapter.deliver()
     cloud.settle()
     expect_answers_are_held(cloud, uuid, answer)
-
-
-@pytest.mark.parametrize("n_instances", [1, 2])
-def test_late_claim_that_uses_up_its_generation_itself_does_not_stay(
-    cloud_of: CloudOf, n_instances: int
-) -> None:
-    """It arrives after the last read, before the write that would have it refused."""
-    cloud = cloud_of("h1")
-    a = cloud.make()
-    uuids = new_uuids(n_instances)
-    claims_all = writes(uuids[0])
-    a.adapter.fault(FaultKind.LATE, claims_all)
-    a.adapter.fault(FaultKind.CONSUMER_CONFLICT, claims_all, times=MAX_WRITES - 1)
-    a.adapter.before(
-        lambda call: any(releases(uuid)(call) for uuid in uuids), a.adapter.deliver
-    )
-    answers: Sequence[Any] = [None] * n_instances
-    with contextlib.suppress(SchedulerError):
-        answers = a.select(uuids)
-    assert not a.adapter.late
-    cloud.settle()
-    for uuid, answer in zip(uuids, answers, strict=True):
-        expect_answers_are_held(cloud, uuid, answer)
 
 
 class _Retrying:

@@ -63,7 +63,7 @@ def _orphaned(claim: Claim, **more: Any) -> Orphan:
     return Orphan(claim, OWNER, **more)
 
 
-def _unanswered(named_generation: int) -> Claim:
+def _unanswered(named_generation: int | None) -> Claim:
     """A claim of which a write that named a generation got no answer."""
     return Claim(request_of(HOST), named_generation=named_generation, is_in_flight=True)
 
@@ -320,12 +320,37 @@ def test_claim_still_in_transit_is_never_executed(
     consumer = _consumer()
     with MisbehavingServer(placement.placement.wsgi_app) as server:
         claim = _doubtful(server, consumer)
-        orphans = _orphans(placement.client)
+        is_pending = InstanceLocation(InstanceState.PENDING)
+        orphans = _orphans(placement.client, locate=lambda *_: is_pending)
         orphans.add(consumer, _orphaned(claim))
         orphans.stop()
         assert not orphans
         server.let_late_ones_go()
     assert _held(placement, consumer) == {}
+
+
+@pytest.mark.parametrize(
+    ("state", "is_watched"),
+    [
+        (InstanceState.ON_HOST, False),
+        (InstanceState.ELSEWHERE, False),
+        (InstanceState.UNKNOWN, False),
+        (InstanceState.PENDING, True),
+    ],
+)
+def test_consumer_that_nova_may_write_does_not_come_to_exist(
+    placement: EmbeddedPlacementFixture,
+    watched: Watched,
+    state: InstanceState,
+    is_watched: bool,
+) -> None:
+    """A move that fails, or the build of an answered instance: nova names None."""
+    consumer = _consumer()
+    watched.state = state
+    watched.add(consumer, _unanswered(None), is_watched=is_watched)
+    watched.run_for(LATE_WRITE_S / 2)
+    back = {**request_of(HOST), **OWNER, "consumer_generation": None}
+    assert placement.client.put_allocations(consumer, back).is_done
 
 
 @pytest.mark.parametrize("n_late", [1, 2])
@@ -657,6 +682,7 @@ def test_late_write_is_refused_once_its_instance_was_deleted(
     placement: EmbeddedPlacementFixture, watched: Watched, in_use: Any
 ) -> None:
     consumer, server = in_use
+    watched.state = InstanceState.GONE
     placement.client.delete_allocations(consumer)
     watched.run_for(2)
     server.let_late_ones_go()
@@ -676,9 +702,11 @@ def test_late_write_for_a_deleted_instance_is_released_where_that_is_known(
     placement.client.delete_allocations(consumer)
     server.let_late_ones_go()
     watched.state = state
-    watched.run_for(LATE_WRITE_S + 62)
-    assert watched.resolved == [consumer]
-    is_released = state is InstanceState.GONE
+    watched.run_for(LATE_WRITE_S + 124)
+    is_released = state in NOT_IN_USE
+    is_known = is_released or state is InstanceState.ON_HOST
+    assert watched.resolved == ([consumer] if is_known else [])
+    assert watched.orphans.suspected == ([] if is_known else [consumer])
     assert bool(_held(placement, consumer)) is not is_released
 
 
