@@ -30,6 +30,9 @@ class InstanceLocation:
     ----------
     host : str
         The service host, where the state is ON_HOST.
+    also_on : tuple of str
+        Other hosts that report it, as during a live migration, or after an evacuation
+        from a host that is down.
     is_settled : bool
         Whether no request or move of the instance is under way, so that it stays there.
     """
@@ -37,3 +40,4 @@ class InstanceLocation:
     state: InstanceState
     host: str = ""
     is_settled: bool = False
+    also_on: tuple[str, ...] = ()

@@ -355,16 +355,18 @@ def _locate(
     """Return an instance's location, as evidence that it uses some providers.
 
     While the instance may move, its location on another host says nothing about
-    whether it uses these providers.
+    whether it uses these providers. Nor does any location about providers of which no
+    host is known: it may have come, or gone, since the table was read.
     """
     location = source.locate_instance(instance_uuid)
     hosts = {table.host_of(node_uuid) for node_uuid in providers} - {None}
-    is_elsewhere = bool(hosts) and location.host not in hosts
-    if location.state is InstanceState.ON_HOST and is_elsewhere:
-        is_settled = location.is_settled
-        state = InstanceState.ELSEWHERE if is_settled else InstanceState.UNKNOWN
-        return InstanceLocation(state)
-    return location
+    if location.state is not InstanceState.ON_HOST or not hosts.isdisjoint(
+        (location.host, *location.also_on)
+    ):
+        return location
+    is_elsewhere = bool(hosts) and location.is_settled
+    state = InstanceState.ELSEWHERE if is_elsewhere else InstanceState.UNKNOWN
+    return InstanceLocation(state)
 
 
 def _make_peers(

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import numpy as np
@@ -123,13 +124,30 @@ def restrictions(request: Request) -> Iterator[Restriction]:
         yield Restriction("force_nodes", "nodename", names)
 
 
-def evacuated_from(request: Request, table: HostTable) -> frozenset[str]:
-    """Return the compute nodes of hosts from which an instance may be evacuated.
+def evacuated_from(
+    request: Request, table: HostTable, held: Iterable[AbstractSet[str]]
+) -> frozenset[str]:
+    """Return the providers of hosts from which an instance may be evacuated.
 
     A conductor that evacuates an instance leaves its allocations on the source host in
-    place, and adds the source host to ``ignore_hosts``.
+    place, and adds the source host to ``ignore_hosts``. A host that has been down for
+    long may have no row any more: then its providers are those of the instance, if none
+    of them has one.
+
+    Parameters
+    ----------
+    held : iterable of set of str
+        The providers from which each instance has allocations; read where needed only.
     """
-    if not request.ignore_hosts:
+    names = {name.lower() for name in request.ignore_hosts or ()}
+    if not names:
         return frozenset()
     hosts = table.batch()
-    return frozenset(hosts.take(hosts.matches("host", request.ignore_hosts)).uuid)
+    ignored = Restriction("ignore_hosts", "host", [*names], ignores_case=True)
+    hosts = hosts.take(ignored.allows(hosts))
+    providers = set(hosts.uuid)
+    if not names <= {host.lower() for host in hosts.host}:
+        for of_instance in held:
+            if not any(map(table.has_node, of_instance)):
+                providers |= of_instance
+    return frozenset(providers)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import numpy as np
@@ -72,10 +73,11 @@ class GrantedClaims(RecordedClaims):
         hosts: Sequence[str],
         *,
         is_held: bool = False,
+        shared: AbstractSet[str] = frozenset(),
     ) -> ClaimAnswer:
         """Grant a claim."""
         self._requests.update(requests)
-        return super().claim(requests, hosts, is_held=is_held)
+        return super().claim(requests, hosts, is_held=is_held, shared=shared)
 
     def after(
         self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch

@@ -7,11 +7,11 @@ hosts, candidates ─▶ Claims ─▶ checks ▸ backend ▸ checks ─▶ gran
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ....filters.locality import LocalityFilter
-from ...candidates import Offer, resources_of
+from ...candidates import AllocationRequest, Offer, resources_of
 from ...errors import AllocationUpdateFailed, PlacementUnavailable
 from ...hosts import HostBatch
 from ...placement.allocations.claims import ClaimAnswer, ClaimResult
@@ -151,7 +151,8 @@ class Claims:
             refusal = self._check_before(assignment)
             if refusal is None:
                 host, request = assignment.value("host"), self._offer.request(number)
-                answer = self.backend.claim({uuid: request}, [host])
+                shared = self._shared([request])
+                answer = self.backend.claim({uuid: request}, [host], shared=shared)
                 self._report_answer([uuid], [host], answer)
                 refusal = self._check_after(assignment, answer, eligible)
             if refusal is None:
@@ -221,7 +222,8 @@ class Claims:
             a.instance_uuid: self._offer.request(a.candidate) for a in assignments
         }
         hosts = [assignment.value("host") for assignment in assignments]
-        answer = self.backend.claim(requests, hosts, is_held=is_held)
+        shared = self._shared(requests.values())
+        answer = self.backend.claim(requests, hosts, is_held=is_held, shared=shared)
         self._report_answer([*requests], hosts, answer)
         if answer.result is ClaimResult.CLAIMED or len(assignments) == 1:
             refusals = [self._check_after(a, answer, eligible) for a in assignments]
@@ -230,6 +232,16 @@ class Claims:
         middle = len(assignments) // 2
         refused = self._claim(assignments[:middle], eligible)
         return refused | self._claim(assignments[middle:], eligible)
+
+    def _shared(self, requests: Iterable[AllocationRequest]) -> frozenset[str]:
+        """Return the providers of claims outside the hosts' trees, in an evacuation."""
+        if not self.backend.evacuated_from:
+            return frozenset()
+        providers = {uuid for request in requests for uuid in request["allocations"]}
+        has_node, root_of = self._prepared.parts.table.has_node, self._offer.root_of
+        return frozenset(
+            uuid for uuid in providers if not has_node(root_of(uuid) or "")
+        )
 
     def _check_after(
         self, assignment: Assignment, answer: ClaimAnswer, eligible: HostBatch

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from ... import tracing
@@ -81,7 +82,9 @@ class PlacementBackend:
             self._owner[name] = str(owner)
         self._record = prepared.record
         self._n_recorded = len(prepared.record.claims)
-        self.evacuated_from = evacuated_from(request, parts.table)
+        uuids = prepared.instance_uuids
+        held = (self.held(uuid).resources.keys() for uuid in uuids)
+        self.evacuated_from = evacuated_from(request, parts.table, held)
         #: How many times the last claim was sent to Placement.
         self._n_writes = 0
         #: The claims that Placement granted to this request, by instance.
@@ -99,6 +102,7 @@ class PlacementBackend:
         hosts: Sequence[str],
         *,
         is_held: bool = False,
+        shared: AbstractSet[str] = frozenset(),
     ) -> ClaimAnswer:
         """Claim for one instance, or for several in one POST: all of them or none.
 
@@ -112,6 +116,8 @@ class PlacementBackend:
         is_held : bool
             Whether an earlier request has claimed the same, so that this request takes
             that claim over.
+        shared : set of str
+            Requested providers outside the hosts' trees.
 
         Raises
         ------
@@ -134,6 +140,7 @@ class PlacementBackend:
                     waiter=parts.waiter,
                     global_request_id=self._global_request_id,
                     evacuated_from=self.evacuated_from,
+                    shared=shared,
                     before_write=self._record_write,
                     final_above=parts.orphans.late_generations(requests),
                     is_held=is_held,
@@ -215,8 +222,8 @@ class PlacementBackend:
             return bool(self._claimed)
         return instance_uuid in self._claimed
 
-    def held(self, instance_uuid: str) -> ConsumerAllocations | None:
-        """Return an instance's allocations in Placement; None: they are unknown."""
+    def held(self, instance_uuid: str) -> ConsumerAllocations:
+        """Return an instance's allocations in Placement."""
         return self._parts.placement.allocations(
             instance_uuid, global_request_id=self._global_request_id
         )
@@ -226,7 +233,10 @@ class PlacementBackend:
         self._parts.candidates.exclude(*offer.locate(candidate))
 
     def _record_write(
-        self, generations: Mapping[str, int | None], held: AllocationsByConsumer
+        self,
+        generations: Mapping[str, int | None],
+        held: AllocationsByConsumer,
+        before: AllocationsByConsumer,
     ) -> None:
         """Count a write of a claim; if it names generations, record them."""
         self._n_writes += 1
@@ -234,9 +244,9 @@ class PlacementBackend:
             if generation is None:
                 continue
             entry, allocations = self._entries[uuid], held[uuid]
-            claimed = Claim(entry.request, entry.before)
+            claimed = Claim(entry.request, before.get(uuid))
             if allocations.matches(claimed.combined_request):
-                self._parts.journal.record_rewrite(entry, generation)
+                self._parts.journal.record_rewrite(entry, generation, claimed.before)
             else:
                 kept = allocations if allocations.resources else None
                 self._parts.journal.record_retry(entry, generation, kept)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from ...candidates import AllocationRequest, Offer
@@ -109,6 +110,7 @@ class RecordedClaims(ClaimCheck):
         hosts: Sequence[str],
         *,
         is_held: bool = False,
+        shared: AbstractSet[str] = frozenset(),
     ) -> ClaimAnswer:
         """Return the recorded answer."""
         attempt = self._pending[0] if self._pending else None

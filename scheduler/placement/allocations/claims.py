@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -19,13 +19,13 @@ from ..answers import (
     combine_allocations,
 )
 from ..client import PlacementClient
-from .engine import (
-    NOTHING,
-    AllocationsByConsumer,
-    AllocationsInDoubt,
-    BeforeWrite,
-    Rewrite,
-)
+from .engine import NOTHING, AllocationsByConsumer, AllocationsInDoubt, Rewrite
+
+#: Called before a write of a claim: with the generation that the write names for each
+#: consumer, the allocations held, and those before a claim that was added to them.
+BeforeClaim = Callable[
+    [Mapping[str, int | None], AllocationsByConsumer, AllocationsByConsumer], None
+]
 
 
 class ClaimResult(enum.Enum):
@@ -200,7 +200,8 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
     waiter: Waiter | None = None,
     global_request_id: str | None = None,
     evacuated_from: AbstractSet[str] = frozenset(),
-    before_write: BeforeWrite | None = None,
+    shared: AbstractSet[str] = frozenset(),
+    before_write: BeforeClaim | None = None,
     final_above: Mapping[str, int] = MappingProxyType({}),
     is_held: bool = False,
 ) -> ClaimAnswer:
@@ -215,9 +216,11 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
     evacuated_from : set of str
         Providers of the host that the instance is evacuated from: its allocations there
         stay, and the claim is added to them.
+    shared : set of str
+        Providers outside the trees of hosts, such as shared storage: what an evacuated
+        instance holds from them is not the claim's.
     before_write : callable, optional
-        Called before each write, with the generations that the write names, and the
-        allocations held.
+        Called before each write; see `BeforeClaim`.
     final_above : mapping, optional
         See `Orphans.late_generations`.
     is_held : bool
@@ -234,7 +237,14 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         Placement could not be used; no allocation was left behind.
     """
     owner = ConsumerAllocations({}, None, project_id, user_id)
-    plan = _ClaimPlan(allocation_requests, owner, evacuated_from)
+    plan = _ClaimPlan(allocation_requests, owner, evacuated_from, shared)
+
+    def note_write(
+        generations: Mapping[str, int | None], held: AllocationsByConsumer
+    ) -> None:
+        if before_write is not None:
+            before_write(generations, held, plan.before)
+
     rewrite = Rewrite(
         client,
         allocation_requests,
@@ -245,7 +255,7 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         held=dict.fromkeys(allocation_requests, NOTHING),
         is_known=not is_held,
         takes_over=True,
-        before_write=before_write,
+        before_write=note_write,
         final_above=final_above,
     )
     try:
@@ -283,6 +293,7 @@ class _ClaimPlan:
     requests: Mapping[str, AllocationRequest]
     owner: ConsumerAllocations
     evacuated_from: AbstractSet[str]
+    shared: AbstractSet[str]
     before: dict[str, ConsumerAllocations] = field(default_factory=dict)
 
     def __call__(self, held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
@@ -305,7 +316,7 @@ class _ClaimPlan:
         if uuid in self.before:
             return False
         # An earlier request may have added the claim to the failed host's allocations.
-        claimed = request["allocations"]
+        claimed = request["allocations"].keys() - self.shared
         kept_resources = {
             provider: amounts
             for provider, amounts in consumer.resources.items()

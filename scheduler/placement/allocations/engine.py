@@ -269,9 +269,11 @@ class Rewrite:
                 is_reached = self.is_reached = self.ends_final
                 self.wanted = self._not_final() if is_reached else self._planned()
                 continue
-            if is_reached and not (self.takes_over and answer.is_concurrent_update):
+            is_written = self.n_done and not answer.is_concurrent_update
+            if is_reached and (is_written or not self.takes_over):
                 # A provider has shrunk, so what is held can stay but not be rewritten.
-                # Or another writer continued from what was written here.
+                # Or another writer continued from what was written here. What another
+                # request has claimed is not answered: that request could release it.
                 break
             if answer.is_consumer_conflict:
                 self._guess_hidden(exists_empty=_EXISTS_EMPTY in answer.detail)
@@ -495,10 +497,11 @@ class Rewrite:
     def _in_doubt(self) -> AllocationsInDoubt:
         self.is_in_doubt = True
         self._note_unanswered()
+        refusal = self.answer.detail and f"Placement refused it: {self.answer.detail}."
         return AllocationsInDoubt(
-            f"{self.error or 'A write got no answer.'} Its outcome is unknown for the "
-            f"consumers {', '.join(self.uuids)}. Repeat the call once Placement "
-            "answers: completed changes are recognized.",
+            f"{self.error or refusal or 'A write got no answer.'} Its outcome is "
+            f"unknown for the consumers {', '.join(self.uuids)}. Repeat the call once "
+            "Placement answers: completed changes are recognized.",
             is_in_flight=True,
         )
 

@@ -221,9 +221,11 @@ class Journal:
         entry.before = before
         self.write([entry])
 
-    def record_rewrite(self, entry: JournalEntry, generation: int) -> None:
+    def record_rewrite(
+        self, entry: JournalEntry, generation: int, before: ConsumerAllocations | None
+    ) -> None:
         """Record that a claim is about to be written once more."""
-        entry.written_generation = generation + 1
+        entry.written_generation, entry.before = generation + 1, before
         self.write([entry])
 
     def record_grant(self, entry: JournalEntry, claim: Claim) -> None:

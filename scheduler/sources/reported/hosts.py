@@ -502,15 +502,17 @@ class ReportedHosts:
                 self._deleted.popitem(last=False)
 
     def locate(self, instance_uuid: str) -> InstanceLocation:
-        """Return the host that reported an instance, or that it was deleted.
+        """Return the hosts that reported an instance, or that it was deleted.
 
         Any other instance is pending: its host may still build it, or be silent.
         """
         with self._lock:
-            for node in self._nodes.values():
-                if instance_uuid in node.instances:
-                    return InstanceLocation(InstanceState.ON_HOST, node.host)
+            nodes = self._nodes.values()
+            hosts = [node.host for node in nodes if instance_uuid in node.instances]
             is_deleted = instance_uuid in self._deleted
+        if hosts:
+            host, *others = hosts
+            return InstanceLocation(InstanceState.ON_HOST, host, also_on=tuple(others))
         state = InstanceState.GONE if is_deleted else InstanceState.PENDING
         return InstanceLocation(state)
 

@@ -166,9 +166,14 @@ def test_unknown_host_is_reported_in_novas_words(
 
 
 def test_evacuated_host_is_known_by_its_nodes() -> None:
-    spec_obj = spec(ignore_hosts=["a", "z"])
-    assert evacuated_from(Request.of(spec_obj), TABLE) == {
-        node_uuid("n1"),
-        node_uuid("n2"),
-    }
-    assert evacuated_from(Request.of(spec()), TABLE) == frozenset()
+    nodes = {node_uuid("n1"), node_uuid("n2")}
+    asked = Request.of(spec(ignore_hosts=["A"]))
+    assert evacuated_from(asked, TABLE, iter(())) == nodes
+    assert evacuated_from(Request.of(spec()), TABLE, [{"root"}]) == frozenset()
+
+
+def test_evacuated_host_without_a_row_is_known_by_what_the_instance_holds() -> None:
+    asked = Request.of(spec(ignore_hosts=["gone"]))
+    assert evacuated_from(asked, TABLE, [{"root", "child"}]) == {"root", "child"}
+    elsewhere = {node_uuid("n1"), "storage"}
+    assert evacuated_from(asked, TABLE, [elsewhere]) == frozenset()

@@ -314,14 +314,14 @@ def test_the_least_used_hosts_are_emptied(cloud: _Cloud) -> None:
     cloud.create("a", memory_mb=4096)
     cloud.create("b", memory_mb=8192)
     moved = cloud.create("c", memory_mb=2048)
-    args = ("plan", "defragment", "--max-moves", "1")
-    plan = json.loads(cloud.call(*args, "--json").stdout)
+    one_move = ("plan", "defragment", "--max-moves", "1")
+    plan = json.loads(cloud.call(*one_move, "--json").stdout)
     assert [step["instance"] for step in plan["steps"]] == [moved]
     assert plan["steps"][0]["destination"] in {"a", "b"}
     assert (plan["hosts"], plan["goal"]["n_after"]) == (["c"], 2)
     path = cloud.write(plan)
     assert "1 step(s): holds 1\n" in cloud.call("plan", "check", path).stdout
-    commands = cloud.call(*args, "--format", "openstack").stdout
+    commands = cloud.call(*one_move, "--format", "openstack").stdout
     assert moved in commands
     assert cloud.call("plan", "check", path, "--format", "openstack").stdout == commands
     text = cloud.call("plan", "defragment").stdout

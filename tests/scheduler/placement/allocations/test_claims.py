@@ -446,7 +446,7 @@ def test_late_claim_is_reported_where_another_request_was_faster(client, server)
     consumer, pauses = _consumer(), []
     n_sent = itertools.count()
 
-    def sending(_generations, _held):
+    def sending(*_):
         if next(n_sent) == 1:
             _claim(client, consumer, _request(HOSTS[1]))
 
@@ -487,7 +487,7 @@ def test_generation_of_a_deleted_consumer_is_not_named(client):
         consumer,
         _request(HOSTS[0]),
         waiter=Deleting(),
-        before_write=lambda generations, _held: named.append(generations[consumer]),
+        before_write=lambda generations, *_: named.append(generations[consumer]),
     )
     assert answer.result is ClaimResult.CLAIMED
     assert named == [None, None]
@@ -534,7 +534,7 @@ def test_rest_of_a_claim_of_which_another_writer_removed_a_part_is_reported(clie
     first, second = _consumer(), _consumer()
     n_sent = itertools.count()
 
-    def remove(_generations, _held):
+    def remove(*_):
         if next(n_sent) == 1:
             client.delete_allocations(second)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import json
 import os
 import random
 import threading
@@ -24,6 +25,10 @@ from keystoneauth1.session import Session
 from moorage.objects import InstanceGroup, Selection
 from moorage.scheduler.claim_reconciler import ClaimReconciler
 from moorage.scheduler.errors import PlacementError, SchedulerError
+from moorage.scheduler.instances import InstanceLocation, InstanceState
+from moorage.scheduler.placement.adapter import Verb
+from moorage.scheduler.placement.allocations.claims import Claim
+from moorage.scheduler.placement.allocations.orphans import Orphan
 from moorage.scheduler.placement.embedded import TOKEN
 from moorage.scheduler.waiting import ThreadSpawner
 
@@ -43,7 +48,7 @@ from ....fixtures.faulty_placement import (
     releases,
     writes,
 )
-from ....fixtures.hand_time import HandTime
+from ....fixtures.hand_time import HandThreads, HandTime
 from ....fixtures.placement_servers import MisbehavingServer, Misbehaviour
 from ....fixtures.turns import Turns
 
@@ -97,6 +102,87 @@ def test_release_of_a_failed_request_spares_the_repeated_one_elsewhere(
     assert isinstance(answered, Selection)
     cloud.settle()
     expect_answers_are_held(cloud, uuid, answered, besides=source)
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "not sent"])
+def test_evacuation_that_took_a_claim_over_is_released_with_evidence(
+    cloud_of: CloudOf, tmp_path: Path, is_killed: bool
+) -> None:
+    """What it knows to have been held before is without the claim that it found."""
+    cloud = cloud_of("h1", "h2")
+    [uuid] = new_uuids()
+    cloud.hold(uuid, "h1")
+    before = cloud.held(uuid)
+    assert isinstance(cloud.make().answer(uuid, ignore_hosts=["h1"]), Selection)
+    journals = tmp_path / "first", tmp_path / "second"
+    again = cloud.make(claims_directory=journals[0], parts={"waiter": HandTime()})
+    with again.scheduler.journal.track_answer() as answer:
+        assert isinstance(again.answer(uuid, ignore_hosts=["h1"]), Selection)
+        if is_killed:
+            cloud.kill(again, journals[1])
+        else:
+            answer.mark_sending()
+            answer.mark_not_sent()
+    time = HandTime()
+    threads = HandThreads(time)
+    parts = {"waiter": time, "spawner": threads}
+    after = cloud.make(claims_directory=journals[is_killed], parts=parts)
+    for each in (again, after):
+        each.source.located[uuid] = "h1"
+    threads.run_for(300)
+    cloud.settle()
+    assert cloud.held(uuid) == before
+
+
+def test_claim_that_is_found_and_cannot_be_written_again_is_not_answered(
+    cloud_of: CloudOf, tmp_path: Path
+) -> None:
+    """Its first scheduler could release it."""
+    cloud = cloud_of("h1")
+    uuid, warm = new_uuids(2)
+    killed = cloud.make(claims_directory=tmp_path / "first")
+    other = cloud.make(parts={"waiter": HandTime()}, candidates_max_age=60.0)
+    assert isinstance(other.answer(warm), Selection)
+    assert cloud.client.delete_allocations(warm)
+    with killed.scheduler.journal.track_answer():
+        assert isinstance(killed.answer(uuid), Selection)
+        cloud.kill(killed, tmp_path / "second")
+    url = f"/resource_providers/{cloud.node('h1')}/inventories"
+    inventories = cloud.client.read(url)
+    inventories["inventories"]["DISK_GB"].update(total=5, max_unit=5)
+    assert cloud.client.write(Verb.PUT, url, inventories).is_done
+    answer = other.answer(uuid)
+    assert isinstance(answer, PlacementError)
+    assert "Placement refused it" in str(answer)
+
+
+@pytest.mark.parametrize(
+    ("is_known", "is_reported", "is_held"),
+    [(True, False, False), (True, True, True), (False, False, True)],
+    ids=["elsewhere", "on both hosts", "host without a row"],
+)
+def test_claim_of_an_instance_on_another_host(
+    cloud_of: CloudOf, is_known: bool, is_reported: bool, is_held: bool
+) -> None:
+    """It is released only if none of its hosts is the claim's, which are all known."""
+    cloud = cloud_of("h1", "h2")
+    [uuid] = new_uuids()
+    scheduler = cloud.make()
+    answer = scheduler.answer(uuid, ignore_hosts=["h1"])
+    assert isinstance(answer, Selection)
+    location = InstanceLocation(
+        InstanceState.ON_HOST,
+        "h1",
+        is_settled=True,
+        also_on=("h2",) if is_reported else (),
+    )
+    scheduler.source.locate_instance = lambda _uuid: location  # type: ignore[method-assign]
+    if not is_known:
+        scheduler.scheduler.table.drop(cloud.node("h2"))
+    claim = Claim(json.loads(str(answer.allocation_request)))
+    scheduler.scheduler.orphans.add(uuid, Orphan(claim))
+    cloud.settle()
+    assert bool(cloud.held(uuid)) is is_held
 
 
 def _is_group_check(call: Call) -> bool:

@@ -75,12 +75,11 @@ class Process:
         request = request_of(provider)
         note = self.journal.record({consumer: request}, OWNER)[consumer]
 
-        def before_write(generations: Any, held: Any) -> None:
+        def before_write(generations: Any, held: Any, before: Any) -> None:
             named, mine = generations[consumer], held[consumer]
-            if named is not None and mine.matches(
-                self.journal.orphan_of(note).claim.combined_request
-            ):
-                self.journal.record_rewrite(note, named)
+            claimed = Claim(request, before.get(consumer))
+            if named is not None and mine.matches(claimed.combined_request):
+                self.journal.record_rewrite(note, named, claimed.before)
             elif named is not None:
                 self.journal.record_retry(note, named, mine)
 
@@ -707,7 +706,7 @@ def test_file_truncated_anywhere_keeps_its_open_entries(
         if end == "again":
             journal.record_retry(note, 3, before)
         elif end == "rewritten":
-            journal.record_rewrite(note, 3)
+            journal.record_rewrite(note, 3, before)
         elif end == "granted":
             journal.record_grant(note, Claim(request_of(HOST), generation=5))
         elif end == "watched":

@@ -301,6 +301,11 @@ def test_instance_is_located_by_the_reports(make: Make, wire: Wire) -> None:
     scheduler.receive(*wire.casts())
     found = scheduler.source.locate_instance(A)
     assert (found.state, found.host) == (InstanceState.ON_HOST, "h1")
+    other = host(uuid=node_uuid("h2"), host="h2", hypervisor_hostname="h2")
+    wire.reporter.report(other, [A])  # while it is migrated live
+    scheduler.receive(*wire.casts())
+    found = scheduler.source.locate_instance(A)
+    assert {found.host, *found.also_on} == {"h1", "h2"}
 
 
 def test_instance_is_gone_once_its_deletion_was_reported(
