@@ -148,7 +148,7 @@ def test_claim_that_is_found_and_cannot_be_written_again_is_not_answered(
         assert isinstance(killed.answer(uuid), Selection)
         cloud.kill(killed, tmp_path / "second")
     url = f"/resource_providers/{cloud.node('h1')}/inventories"
-    inventories = cloud.client.read(url)
+    inventories: Any = cloud.client.read(url)
     inventories["inventories"]["DISK_GB"].update(total=5, max_unit=5)
     assert cloud.client.write(Verb.PUT, url, inventories).is_done
     answer = other.answer(uuid)
@@ -162,7 +162,11 @@ def test_claim_that_is_found_and_cannot_be_written_again_is_not_answered(
     ids=["elsewhere", "on both hosts", "host without a row"],
 )
 def test_claim_of_an_instance_on_another_host(
-    cloud_of: CloudOf, is_known: bool, is_reported: bool, is_held: bool
+    cloud_of: CloudOf,
+    monkeypatch: pytest.MonkeyPatch,
+    is_known: bool,
+    is_reported: bool,
+    is_held: bool,
 ) -> None:
     """It is released only if none of its hosts is the claim's, which are all known."""
     cloud = cloud_of("h1", "h2")
@@ -176,7 +180,7 @@ def test_claim_of_an_instance_on_another_host(
         is_settled=True,
         also_on=("h2",) if is_reported else (),
     )
-    scheduler.source.locate_instance = lambda _uuid: location  # type: ignore[method-assign]
+    monkeypatch.setattr(scheduler.source, "locate_instance", lambda _uuid: location)
     if not is_known:
         scheduler.scheduler.table.drop(cloud.node("h2"))
     claim = Claim(json.loads(str(answer.allocation_request)))
