@@ -244,8 +244,8 @@ class ReportedHosts:
         # Also if no instance changed: claims may have changed the host's instances in
         # the table, and may be for instances that the host already had.
         batch.hosts.add(node.host)
-        batch.added[uuid].update(instances)
         node.is_relayed = "seen_at" in data
+        batch.added[uuid].update(_included(node, instances))
         self._mark_alive(uuid, batch)
 
     def _replace(
@@ -367,7 +367,7 @@ class ReportedHosts:
             node.instances.difference_update(removed)
             node.instances.update(added)
             batch.hosts.add(host)
-            batch.added[uuid].update(added)
+        batch.added[uuid].update(_included(node, added))
         node.image_properties.update(images)
         batch.images.update(images)
         for instance in removed:
@@ -646,6 +646,19 @@ class ReportedHosts:
                 node = self._nodes.get(uuid)
                 if node is not None:
                     node.stored_at = copy.seen_at
+
+
+def _included(node: ReportedNode, instances: Collection[str]) -> Collection[str]:
+    """Return the reported instances that the node's row, as reported, includes.
+
+    An agent reads both at once. A relay reads nova's databases, where nova-compute
+    names an instance's host before it writes its node's row: that includes them once it
+    counts as many. A claim that no row counts ends by its age.
+    """
+    if not node.is_relayed:
+        return instances
+    is_complete = node.data.get("num_instances", 0) >= len(node.instances)
+    return node.instances if is_complete else ()
 
 
 def _seen_at(node: ReportedNode, batch: TableUpdate) -> float:

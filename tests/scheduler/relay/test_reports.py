@@ -12,7 +12,12 @@ import hypothesis
 import msgspec
 from hypothesis import strategies as st
 
-from moorage.scheduler.hosts import HostAggregate, HostTable, ImageProperties
+from moorage.scheduler.hosts import (
+    Consumption,
+    HostAggregate,
+    HostTable,
+    ImageProperties,
+)
 from moorage.scheduler.kafka_client import TopicNames
 from moorage.scheduler.relay.reports import TableReporter
 from moorage.scheduler.relay.topics import TopicState
@@ -279,6 +284,25 @@ def test_change_of_instances_alone_is_written() -> None:
     _make(cloud, ("instances", "a", instances))
     assert cloud.relay() == 1
     assert cloud.topics.table.instances.of_host("a") == instances
+
+
+def test_claim_ends_with_the_row_that_counts_its_instance() -> None:
+    """nova-compute names the instance's host before it writes its node's row."""
+    cloud, instance = Cloud(), instance_uuid("i")
+    record = host(host="a", last_seen_up=NOW, free_ram_mb=8192)
+    cloud.source.hosts["a"] = record, ()
+    cloud.relay()
+    table = cloud.topics.table
+    took = Consumption(memory_mb=1024, disk_mb=0, vcpus=1)
+    table.claims.consume(record.uuid, instance, took, NOW)
+    cloud.source.hosts["a"] = record, [instance]
+    cloud.relay()
+    assert table.batch()[0].free_ram_mb == 7168
+    written = dataclasses.replace(record, free_ram_mb=7168, num_instances=1)
+    cloud.source.hosts["a"] = written, [instance]
+    cloud.relay()
+    assert not table.claims.unreported()
+    assert table.batch()[0].free_ram_mb == 7168
 
 
 def test_change_of_image_properties_alone_is_written() -> None:
