@@ -155,8 +155,14 @@ class Leader:
             len(self._table), time.monotonic() - began - read_s,
         )  # fmt: skip
 
-    def write_changes(self) -> None:
+    def write_changes(self) -> bool:
         """Write what has changed since the last call.
+
+        Returns
+        -------
+        bool
+            False: this relay is not to lead any more, and the rest is not written. The
+            leader must be stopped, as it takes the rest for written.
 
         Raises
         ------
@@ -168,7 +174,7 @@ class Leader:
         self._source.refresh_if_stale(self._table)
         for messages in _transactions(self._reporter.messages()):
             if not self._may_go_on():
-                return
+                return False
             self._writer.write(messages)
             self._status.n_written.update(message.kind for message in messages)
             self._status.last_write_at = self._clock()
@@ -178,6 +184,7 @@ class Leader:
             troubles.append(self._agents.trouble)
         self._status.trouble = " ".join(filter(None, troubles))
         self._status.notes = (*self._source.notes(), *self._reporter.notes[:5])
+        return True
 
     def refresh(self) -> None:
         """Read the source again, as on SIGHUP.

@@ -301,11 +301,13 @@ class Relay:
         self._leading_since = time.monotonic()
         self._go_on()
         self._missing_right = ""
-        self._set_role(RelayRole.LEADER)
+        if self._leader is not None:
+            self._set_role(RelayRole.LEADER)
 
     def _go_on(self) -> None:
-        if self._leader is not None and self._is_elected():
-            self._leader.write_changes()
+        is_elected = self._leader is not None and self._is_elected()
+        if is_elected and not self._leader.write_changes():
+            self._stop_leading()
         if time.monotonic() - self._leading_since > _STABLE_S:
             self._backoff_s = _MIN_BACKOFF_S
 

@@ -21,6 +21,8 @@ from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.kafka_client import TopicNames, topic_settings
 from moorage.scheduler.relay import Relay, RelayRole
+from moorage.scheduler.relay.relay import Election
+from moorage.scheduler.relay.writer import TransactionalWriter
 from moorage.scheduler.sources.file import FileSource
 from moorage.scheduler.sources.kafka import KafkaSource
 from moorage.testing.builders import instance_uuid, node_uuid
@@ -220,12 +222,35 @@ def test_one_of_several_leads_and_another_one_once_it_stops(
         assert cloud.n_messages() == 1
 
 
+def test_election_that_is_lost_and_won_between_two_writes_loses_no_report(
+    cloud: RelayedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, poll = TransactionalWriter.write, Election.poll
+    written: list[Any] = []
+    losses = iter([True])
+
+    def write_noted(writer: TransactionalWriter, messages: Any) -> None:
+        write(writer, messages)
+        written.extend(messages)
+
+    def poll_once_lost(election: Election) -> bool:
+        return poll(election) and not (written and next(losses, False))
+
+    cloud.write(named("h1"), named("h2"))
+    monkeypatch.setattr("moorage.scheduler.relay.leader._MAX_MESSAGES", 1)
+    with cloud.leader() as relay, cloud.scheduler() as table:
+        monkeypatch.setattr(TransactionalWriter, "write", write_noted)
+        monkeypatch.setattr(Election, "poll", poll_once_lost)
+        cloud.write(named("h1", vcpus=3), named("h2", vcpus=3))
+        relay.refresh()
+        for name in ("h1", "h2"):
+            wait_until(lambda name=name: value(table, name, "vcpus_total") == 3)  # type: ignore[misc]
+
+
 def test_fenced_leader_writes_nothing_and_follows(cloud: RelayedCloud) -> None:
     cloud.write(named("h1"))
     with cloud.leader() as old:
         # As after a pause in which the group has excluded it.
-        from moorage.scheduler.relay.writer import TransactionalWriter
-
         TransactionalWriter(cloud.conf)
         before = cloud.n_messages()
         led = old.relay._leader  # noqa: SLF001 - to see that it is another one later
