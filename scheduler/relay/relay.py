@@ -305,8 +305,8 @@ class Relay:
             self._set_role(RelayRole.LEADER)
 
     def _go_on(self) -> None:
-        is_elected = self._leader is not None and self._is_elected()
-        if is_elected and not self._leader.write_changes():
+        leader = self._leader
+        if leader is not None and self._is_elected() and not leader.write_changes():
             self._stop_leading()
         if time.monotonic() - self._leading_since > _STABLE_S:
             self._backoff_s = _MIN_BACKOFF_S

@@ -227,14 +227,14 @@ def test_election_that_is_lost_and_won_between_two_writes_loses_no_report(
 ) -> None:
     write, poll = TransactionalWriter.write, Election.poll
     written: list[Any] = []
-    losses = iter([True])
+    losses = [True]
 
     def write_noted(writer: TransactionalWriter, messages: Any) -> None:
         write(writer, messages)
         written.extend(messages)
 
     def poll_once_lost(election: Election) -> bool:
-        return poll(election) and not (written and next(losses, False))
+        return poll(election) and not (written and losses and losses.pop())
 
     cloud.write(named("h1"), named("h2"))
     monkeypatch.setattr("moorage.scheduler.relay.leader._MAX_MESSAGES", 1)
