@@ -6,6 +6,7 @@ Other hosts and comments in the file are not changed.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 import time
@@ -17,8 +18,8 @@ import click
 import yaml
 
 from ...database import StoreUnavailable
-from ...errors import SchedulerError
-from ...sources.inventory import read_inventory
+from ...errors import InventoryError, SchedulerError
+from ...sources.inventory import Inventory, read_inventory
 from .client import read_options
 from .replacing import replace_file
 from .text import safe
@@ -27,26 +28,57 @@ from .text import safe
 def edit_inventory(path: Path, host: str, *, disabled: bool, reason: str) -> bool:
     """Write to a file whether a host is disabled; return whether the file was changed.
 
-    The file is replaced as a whole, after the new text was read without a mistake.
+    The file is replaced as a whole, after the new text was read: it must change the
+    state of this host only.
 
     Raises
     ------
     InventoryError
-        The file has mistakes, before or after the edit.
+        The file has mistakes, or cannot be edited because of anchors or merge keys.
     LookupError
         The file has no such host.
     OSError
         The file cannot be written.
     """
-    records = [node.record for node in read_inventory(path).hosts]
-    nodes = [record for record in records if record.host == host]
+    inventory = read_inventory(path)
+    nodes = [node for node in inventory.hosts if node.record.host == host]
     if not nodes:
         raise LookupError(f"{path} has no host {safe(host)!r}")
-    if all(record.disabled is disabled for record in nodes):
+    if all(node.record.disabled is disabled for node in nodes):
         return False
+    expected = _with_state(inventory, host, disabled=disabled)
+
+    def check(new_path: Path) -> None:
+        try:
+            new_inventory = read_inventory(new_path)
+        except InventoryError:
+            new_inventory = None
+        # An edited anchor changes other hosts; a merged name is not in the text.
+        if new_inventory is None or expected != _with_state(new_inventory, host):
+            raise InventoryError(
+                f"{path}: host {safe(host)!r} gets its name or state from an anchor or "
+                "a merge key: edit the file by hand"
+            )
+
     text = edited(path.read_text("utf-8"), host, disabled=disabled, reason=reason)
-    replace_file(path, text, read_inventory)
+    replace_file(path, text, check)
     return True
+
+
+def _with_state(
+    inventory: Inventory, host: str, *, disabled: bool | None = None
+) -> Inventory:
+    """Return an inventory with this state of a host, and without its reason."""
+    hosts = []
+    for node in inventory.hosts:
+        record = node.record
+        if record.host == host:
+            is_disabled = record.disabled if disabled is None else disabled
+            record = dataclasses.replace(
+                record, disabled=is_disabled, disabled_reason=None
+            )
+        hosts.append(dataclasses.replace(node, record=record))
+    return dataclasses.replace(inventory, hosts=tuple(hosts))
 
 
 def edited(text: str, host: str, *, disabled: bool, reason: str) -> str:
