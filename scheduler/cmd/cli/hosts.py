@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 from rich.console import Console
+from rich.text import Text
 from rich.tree import Tree
 
 from . import host_query, tables
@@ -16,7 +17,7 @@ from .answering import json_option, print_answer, print_notes
 from .host_tables import instances_table, room_text, show_host
 from .session import CommandSession
 from .tables import Answer
-from .text import cell
+from .text import MAX_TEXT, cell, names
 
 #: Hosts that are asked for at once.
 _PAGE: Final = 10_000
@@ -149,7 +150,7 @@ def _hosts(console: Console, answer: Answer) -> None:
     if any(host.get("instances") is not None for host in answer["hosts"]):
         console.print(instances_table(answer["hosts"]))
     if answer["room"] is not None:
-        console.print(cell(room_text(answer["room"])))
+        console.print(cell(room_text(answer["room"]), limit=MAX_TEXT))
     print_notes(console, answer["notes"])
 
 
@@ -218,7 +219,7 @@ def show_tree(console: Console, answer: Answer) -> None:
 def _add_places(tree: Tree, hosts: Sequence[Answer], levels: Sequence[str]) -> None:
     """Add the places of the first level, the largest, and the places inside them."""
     if not levels:
-        tree.add(cell(", ".join(sorted(host["node"] for host in hosts))))
+        tree.add(Text(names(sorted(host["node"] for host in hosts))))
         return
     by_place: defaultdict[str, list[Answer]] = defaultdict(list)
     for host in hosts:

@@ -20,12 +20,14 @@ from rich.console import Console
 from moorage.scheduler.cmd.cli.hosts import show_tree
 from moorage.scheduler.cmd.cli.main import cli
 from moorage.scheduler.conf import load
+from moorage.scheduler.decision_store import DecisionStore
 from moorage.scheduler.display import local_time
 from moorage.scheduler.explain import summarize
 from moorage.scheduler.sources.inventory import read_inventory
 from moorage.scheduler.web import Answers, make_app, make_web_server
 from moorage.testing.builders import NOW, table
 
+from ....fixtures.clouds import request
 from ....fixtures.explaining_api import INSTANCE, SELECTED, ExplainingAPI
 from ....fixtures.stored_decisions import decisions_in
 
@@ -108,6 +110,28 @@ def test_list_has_what_fits_and_what_is_stranded(url: str) -> None:
     assert "of the free memory" in text
     [row] = [line for line in text.splitlines() if line.startswith(" h0 ")]
     assert row.split()[-2:] == ["0", "-"]  # it is disabled
+
+
+def test_long_names_of_flavors_are_whole_in_the_line_of_the_room(
+    api: ExplainingAPI, tmp_path: Path
+) -> None:
+    names = [letter * 200 for letter in "ab"]
+    [selected] = decisions_in(api.store, request_id=SELECTED)
+    store = DecisionStore(f"sqlite:///{tmp_path}/decisions.sqlite")
+    for name in names:
+        spec = request()
+        spec.flavor.name = spec.flavor.flavorid = name
+        store.add(dataclasses.replace(selected.record, request=spec))
+    store.flush()
+    conf = load([], config_files=[])
+    conf.set_override("port", 0, group="web")
+    app = make_app(Answers(api.scheduler.explainer, store))
+    with make_web_server(conf, app) as server:
+        text = _called(f"http://127.0.0.1:{server.port}", "hosts")
+    store.stop()
+    [line] = [line for line in text.splitlines() if line.startswith("Fits in all")]
+    assert all(name in line for name in names)
+    assert line.endswith("on hosts that are up.")
 
 
 def test_room_is_sorted_filtered_and_in_csv_and_json(url: str) -> None:
