@@ -90,6 +90,7 @@ def hosts(  # noqa: PLR0913 - one parameter an option
     requested flavors fit; "stranded" is free, and of no use to any recent flavor.
     """
     if context.invoked_subcommand is not None:
+        _pass_on_json(context, context.invoked_subcommand)
         return
     formats = {"--tree": tree, "--csv": as_csv, "--json": as_json and as_csv}
     if len(chosen := [name for name, is_set in formats.items() if is_set]) > 1:
@@ -137,6 +138,25 @@ def hosts(  # noqa: PLR0913 - one parameter an option
         "notes": answer.get("notes", []),
     }
     print_answer(as_json, answer, show_tree if tree else _hosts)
+
+
+def _pass_on_json(context: click.Context, command: str) -> None:
+    """Pass --json before HOST to `show`; refuse other options before a command.
+
+    Raises
+    ------
+    click.UsageError
+    """
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if source is not click.core.ParameterSource.COMMANDLINE:
+            continue
+        if option.name == "as_json" and command == "show":
+            context.default_map = {"show": {"as_json": True}}
+            continue
+        raise click.UsageError(
+            f"{option.opts[0]} is an option of the list of hosts, not of `{command}`"
+        )
 
 
 def _hosts(console: Console, answer: Answer) -> None:

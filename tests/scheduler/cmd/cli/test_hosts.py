@@ -186,6 +186,15 @@ def test_one_host_is_shown_with_or_without_the_command(
     assert "There is no host 'h11'" in _called(url, "hosts", "h11", status=1)
 
 
+def test_json_may_precede_the_host_and_other_options_may_not(url: str) -> None:
+    assert json.loads(_called(url, "hosts", "--json", "h1"))["host"] == "h1"
+    for args in (["--limit", "40", "h1"], ["--json", "enable", "h1"]):
+        command = "enable" if "enable" in args else "show"
+        assert (
+            f"Error: {args[0]} is an option of the list of hosts, not of `{command}`\n"
+        ) in _called(url, "hosts", *args, status=2)
+
+
 def test_capacity_names_hosts_and_what_was_asked(url: str) -> None:
     text = _called(url, "capacity", "--hosts", "1", "--project", "project")
     assert "Where they would go" in text
