@@ -18,6 +18,7 @@ from rich.console import Console
 
 from .... import __version__
 from ...errors import MAX_MESSAGE
+from ..output import explained_output
 from . import (
     auditing,
     explaining,
@@ -57,7 +58,8 @@ def main() -> None:
     # so in its error.
     logging.getLogger("keystoneauth").setLevel(logging.ERROR)
     logging.getLogger("oslo.messaging").setLevel(logging.CRITICAL)
-    cli(prog_name="moorage", windows_expand_args=False)
+    with explained_output("Error: ", status=1):
+        cli(prog_name="moorage", windows_expand_args=False)
 
 
 class _Commands(click.Group):
