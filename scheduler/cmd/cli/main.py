@@ -66,9 +66,17 @@ class _Commands(click.Group):
     """The commands; their errors may quote files and the API, which are not trusted."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; control characters of its error are escaped."""
+        """Run a command; an argument that cannot be sent or stored is an error.
+
+        Control characters of errors are escaped.
+        """
         try:
             return super().invoke(ctx)
+        except UnicodeEncodeError as e:
+            if e.encoding != "utf-8":  # a terminal that lacks a character
+                raise
+            # In an argument, Python keeps a byte that is not UTF-8 as a surrogate.
+            raise click.UsageError(f"{e.object[:50]!r} is not UTF-8") from e
         except click.ClickException as e:
             lines = [safe(line, MAX_MESSAGE) for line in e.message.split("\n")]
             e.message = "\n".join(lines)  # type: ignore[misc]  # click shows it

@@ -84,8 +84,12 @@ def _with_state(
 def edited(text: str, host: str, *, disabled: bool, reason: str) -> str:
     """Return the text of a file with another state of a host; comments remain."""
     if disabled:
-        # A string of JSON is also one of YAML.
-        text = _with_value(text, host, "disabled_reason", json.dumps(reason))
+        # A string of JSON is also one of YAML, but for pairs of surrogates.
+        quoted = "".join(
+            character if character.isprintable() else json.dumps(character)[1:-1]
+            for character in json.dumps(reason, ensure_ascii=False)
+        )
+        text = _with_value(text, host, "disabled_reason", quoted)
         return _with_value(text, host, "disabled", "true")
     text = _with_value(text, host, "disabled_reason", "null", is_added=False)
     return _with_value(text, host, "disabled", "false")
@@ -153,7 +157,10 @@ def switch(config_files: Sequence[str], host: str, reason: str, *, off: bool) ->
     ------
     click.ClickException
         The source of hosts cannot be written, or disabled hosts are kept elsewhere.
+    UnicodeEncodeError
+        The reason is not UTF-8.
     """
+    reason.encode()
     conf = read_options(config_files)
     if not conf.config_file and not conf.config_dir:
         raise click.ClickException(

@@ -83,7 +83,7 @@ def test_a_file_keeps_the_reason_while_a_host_is_disabled(tmp_path: Path) -> Non
     path = tmp_path / "hosts.yaml"
     path.write_text(BLOCK)
     config = _config(tmp_path, f"inventory_file = {path}")
-    reason = 'a\nhosts: [] # "é'
+    reason = 'a\nhosts: [] # "é😀\x7f'
     for name, given in (("h1", reason), ("h2", "old"), ("h2", "new"), ("h3", "a: b")):
         _call(config, "enable", name)
         _call(config, "disable", name, "--reason", given)
