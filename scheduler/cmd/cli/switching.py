@@ -19,6 +19,7 @@ import yaml
 
 from ...database import StoreUnavailable
 from ...errors import InventoryError, SchedulerError
+from ...failures import cause_of
 from ...sources.inventory import Inventory, read_inventory
 from .client import read_options
 from .replacing import replace_file
@@ -176,7 +177,9 @@ def switch(config_files: Sequence[str], host: str, reason: str, *, off: bool) ->
                 return _in_store(options, host, reason, off=off)
             case "nova_db":
                 raise click.ClickException(_novas_command(host, reason, off=off))
-    except (SchedulerError, StoreUnavailable, LookupError, OSError) as e:
+    except OSError as e:
+        raise click.ClickException(cause_of(e)) from e
+    except (SchedulerError, StoreUnavailable, LookupError) as e:
         raise click.ClickException(f"{e.args[0] if e.args else e}") from e
     raise click.ClickException(
         f"[moorage] source = {options.source} keeps no disabled hosts for this command"

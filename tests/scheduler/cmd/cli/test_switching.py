@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,18 @@ def test_a_reload_applies_the_file(tmp_path: Path, conf: cfg.ConfigOpts) -> None
     _call(config, "disable", "h1", "--reason", "x")
     source.refresh(table)
     assert list(table.batch().disabled) == [True]
+
+
+def test_a_file_that_cannot_be_written_is_named_with_the_cause(tmp_path: Path) -> None:
+    path = write_inventory(tmp_path, host("h1"))
+    config = _config(tmp_path, f"inventory_file = {path}")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limit[1]))
+    try:
+        output = _call(config, "disable", "h1", "--reason", "x", status=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert output == f"Error: File too large: {path}\n"
 
 
 def test_a_host_that_the_file_lacks_is_one_line(tmp_path: Path) -> None:
