@@ -79,10 +79,10 @@ def hosts(  # noqa: PLR0913 - one parameter an option
     """List hosts: state, age, fill and room; or show one HOST.
 
     Values for --where and --sort: host, node, cell, zone, state and the levels of
-    places are texts, compared by = and != with patterns such as z*; vcpu, ram and disk
-    (used, in percent), free_vcpu, free_ram (MiB), free_disk (GB), seen (seconds),
-    instances, claims, stranded_vcpu, stranded_ram, stranded_disk and fits:FLAVOR are
-    numbers.
+    places are texts, compared by = and != with patterns such as z*; place:LEVEL is a
+    level that has the name of another value, such as zone. vcpu, ram and disk (used, in
+    percent), free_vcpu, free_ram (MiB), free_disk (GB), seen (seconds), instances,
+    claims, stranded_vcpu, stranded_ram, stranded_disk and fits:FLAVOR are numbers.
 
     "seen" is the age of the newest report; vCPU, RAM and disk are the used share of
     the total multiplied by the allocation ratio; "claims" are those that no report of
