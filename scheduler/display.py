@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 #: The maximum number of characters of a name that are shown; names have any length.
-_MAX_SHOWN: Final = 255
+MAX_SHOWN: Final = 255
 #: The maximum number of characters of a part of a request, such as all extra specs, and
 #: the maximum number of entries of a list.
-_MAX_TEXT: Final = 2000
+MAX_TEXT: Final = 2000
 _MAX_LISTED: Final = 10
 #: Amounts of a flavor, with their units.
 _SIZES: Final = {
@@ -56,7 +56,7 @@ _OTHER_PARTS: Final = {
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
 
-def safe(value: object, limit: int = _MAX_SHOWN) -> str:
+def safe(value: object, limit: int = MAX_SHOWN) -> str:
     """Return at most `limit` characters of a value, with control characters escaped."""
     text = str(value)
     if len(text) > limit:
@@ -152,7 +152,7 @@ def request_rows(request: Mapping[str, Any]) -> list[tuple[str, str]]:
     for name, label in _OTHER_PARTS.items():
         rows[label] = request.get(name)
     texts = {label: _row_text(value) for label, value in rows.items()}
-    return [(label, safe(text, _MAX_TEXT)) for label, text in texts.items() if text]
+    return [(label, safe(text, MAX_TEXT)) for label, text in texts.items() if text]
 
 
 def _row_text(value: Any) -> str:  # noqa: ANN401 - a text, a number, a list or pairs

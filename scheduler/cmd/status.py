@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import warnings
 
@@ -13,10 +12,15 @@ warnings.simplefilter("ignore")
 
 from oslo_service import backend  # noqa: E402 - the filter has to be there first
 
+from .output import discard_output, explained_output  # noqa: E402 - as above
+
 #: The command that lists suspected orphans; `upgrade check` is oslo.upgradecheck's.
 ORPHANS = "orphans"
 #: The exit status of a program that SIGPIPE ends: 128 plus the signal's number.
 _PIPE_CLOSED = 141
+#: The exit status of a check, and of a list of orphans, that is not completed.
+_CHECK_FAILED = 255
+_ORPHANS_FAILED = 2
 
 
 def main() -> int:
@@ -24,13 +28,14 @@ def main() -> int:
     # Must precede the import of oslo.messaging, which otherwise selects eventlet.
     backend.init_backend(backend.BackendType.THREADING)
     logging.basicConfig(handlers=[logging.NullHandler()])
-    try:
-        status = _run(sys.argv[1:])
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has closed the pipe; Python flushes the rest at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _PIPE_CLOSED
+    failed = _ORPHANS_FAILED if ORPHANS in sys.argv else _CHECK_FAILED
+    with explained_output("moorage-status: ", failed):
+        try:
+            status = _run(sys.argv[1:])
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader has closed the pipe
+            discard_output()
+            return _PIPE_CLOSED
     return status
 
 

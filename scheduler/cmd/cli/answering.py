@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from .tables import Answer
-from .text import cell, safe
+from .text import MAX_TEXT, cell, safe
 
 #: Characters of an id.
 _MAX_ID: Final = 255
@@ -131,4 +131,4 @@ def _words(rendered_text: str) -> set[str]:
 def print_notes(console: Console, notes: Iterable[str]) -> None:
     """Print the notes of an answer: what limits it."""
     for note in notes:
-        console.print(cell(f"Note: {note}", "yellow"))
+        console.print(cell(f"Note: {note}", "yellow", MAX_TEXT))

@@ -15,6 +15,7 @@ from rich.text import Text
 from ...display import listed, rank_text
 from . import tables
 from .answering import json_option, print_answer, print_notes, stored_id
+from .replacing import replace_file
 from .replaying import past_host
 from .session import CommandSession
 from .tables import Answer
@@ -57,12 +58,11 @@ def explain(
     if html is not None:
         text = page(id_, answer["decisions"])
         try:
-            # The page names hosts and requests: only its owner may read it.
-            # A device such as /dev/stdout keeps its mode.
-            html.touch(mode=0o600)
-            if html.is_file():
-                html.chmod(0o600)
-            html.write_text(text, "utf-8")
+            if html.exists() and not html.is_file():  # such as /dev/stdout
+                html.write_text(text, "utf-8")
+            else:
+                # The page names hosts and requests: only its owner may read it.
+                replace_file(html, text, mode=0o600)
         except OSError as e:
             raise click.ClickException(f"--html {html}: {e.strerror}") from e
         click.echo(f"{html} written.", err=True)

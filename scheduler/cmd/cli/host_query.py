@@ -32,12 +32,14 @@ NUMBERS: Final = (
 )
 #: What the name of the number of a flavor's instances that fit begins with.
 FITS: Final = "fits:"
+#: What the places of a level begin with that has the name of another value.
+_PLACE: Final = "place:"
 #: What a formula of a spreadsheet begins with.
 _FORMULA: Final = ("=", "+", "-", "@")
 #: Characters of a field of CSV: all of any name.
 _MAX_FIELD: Final = 10_000
 _COMPARISON: Final = re.compile(
-    r"\s*(fits:[^<>=!]+?|[\w-]+)\s*(<=|>=|!=|=|<|>)\s*(.*?)\s*"
+    r"\s*(fits:[^<>=!]+?|(?:place:)?[\w-]+)\s*(<=|>=|!=|=|<|>)\s*(.*?)\s*"
 )
 _JOINED: Final = re.compile(
     r"""((?:[=<>]\s*'[^']*'|[=<>]\s*"[^"]*"|.)+?)(?:\s+and\s+|$)""",
@@ -59,6 +61,8 @@ Value = str | float | tuple[str, ...]
 
 def host_values(host: Answer) -> dict[str, Value]:
     """Return a host's values by name: `TEXTS`, `NUMBERS`, and its places by level.
+
+    A level with the name of another value, such as zone, is place:zone.
 
     vcpu, ram and disk are the used share of the capacity, in percent; free_vcpu,
     free_ram and free_disk what is left of it, in vCPUs, MiB and GB; seen is in seconds.
@@ -91,8 +95,14 @@ def host_values(host: Answer) -> dict[str, Value]:
     if (instances := host.get("instances")) is not None:
         values["uuids"] = tuple(instances)
     for level, names in host["places"].items():
-        values.setdefault(level, tuple(names))
+        values[_value_name(level)] = tuple(names)
     return values
+
+
+def _value_name(level: str) -> str:
+    """Return the name of the value with a host's places of a level."""
+    is_taken = level in (*TEXTS, *NUMBERS, "uuids")
+    return f"{_PLACE}{level}" if is_taken else level
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,11 +145,11 @@ def in_place(text: str) -> _Condition:
         It names no level or no place.
     """
     level, _, name = text.partition("=")
-    if not level or not name or level in TEXTS or is_number(level):
+    if not level or not name:
         raise click.BadParameter(
             f"{safe(text, 50)!r} is not LEVEL=NAME, such as rack=r1"
         )
-    return equals(level, name)
+    return equals(_value_name(level), name)
 
 
 def parse_where(text: str) -> list[_Condition]:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from .answering import print_notes
 from .tables import Answer, hosts_table, make_table
-from .text import cell, names, safe, timestamp
+from .text import MAX_TEXT, cell, names, safe, timestamp
 
 #: Events and instances of one host that are printed.
 _MAX_EVENTS: Final = 30
@@ -63,7 +63,8 @@ def _providers_table(node: Answer) -> Table:
             table.add_row(shown, cell("no inventory", "dim"))
         for label in ("traits", "aggregates"):
             if provider[label]:
-                table.add_row("", cell(f"{label}: {names(provider[label])}", "dim"))
+                text = f"{label}: {names(provider[label])}"
+                table.add_row("", cell(text, "dim", MAX_TEXT))
     return table
 
 
@@ -78,7 +79,7 @@ def _show_aggregates(console: Console, aggregates: Sequence[Answer] | None) -> N
             pairs = (f"{key}={value}" for key, value in aggregate["metadata"].items())
             table.add_row(
                 cell(aggregate["name"]), cell(aggregate["zone"] or "-"),
-                cell(names(pairs)),
+                cell(names(pairs), limit=MAX_TEXT),
             )  # fmt: skip
         console.print(table)
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 from rich.console import Console
+from rich.text import Text
 from rich.tree import Tree
 
 from . import host_query, tables
@@ -16,7 +17,7 @@ from .answering import json_option, print_answer, print_notes
 from .host_tables import instances_table, room_text, show_host
 from .session import CommandSession
 from .tables import Answer
-from .text import cell
+from .text import MAX_TEXT, cell, names
 
 #: Hosts that are asked for at once.
 _PAGE: Final = 10_000
@@ -78,10 +79,10 @@ def hosts(  # noqa: PLR0913 - one parameter an option
     """List hosts: state, age, fill and room; or show one HOST.
 
     Values for --where and --sort: host, node, cell, zone, state and the levels of
-    places are texts, compared by = and != with patterns such as z*; vcpu, ram and disk
-    (used, in percent), free_vcpu, free_ram (MiB), free_disk (GB), seen (seconds),
-    instances, claims, stranded_vcpu, stranded_ram, stranded_disk and fits:FLAVOR are
-    numbers.
+    places are texts, compared by = and != with patterns such as z*; place:LEVEL is a
+    level that has the name of another value, such as zone. vcpu, ram and disk (used, in
+    percent), free_vcpu, free_ram (MiB), free_disk (GB), seen (seconds), instances,
+    claims, stranded_vcpu, stranded_ram, stranded_disk and fits:FLAVOR are numbers.
 
     "seen" is the age of the newest report; vCPU, RAM and disk are the used share of
     the total multiplied by the allocation ratio; "claims" are those that no report of
@@ -89,6 +90,7 @@ def hosts(  # noqa: PLR0913 - one parameter an option
     requested flavors fit; "stranded" is free, and of no use to any recent flavor.
     """
     if context.invoked_subcommand is not None:
+        _pass_on_json(context, context.invoked_subcommand)
         return
     formats = {"--tree": tree, "--csv": as_csv, "--json": as_json and as_csv}
     if len(chosen := [name for name, is_set in formats.items() if is_set]) > 1:
@@ -138,6 +140,25 @@ def hosts(  # noqa: PLR0913 - one parameter an option
     print_answer(as_json, answer, show_tree if tree else _hosts)
 
 
+def _pass_on_json(context: click.Context, command: str) -> None:
+    """Pass --json before HOST to `show`; refuse other options before a command.
+
+    Raises
+    ------
+    click.UsageError
+    """
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if source is not click.core.ParameterSource.COMMANDLINE:
+            continue
+        if option.name == "as_json" and command == "show":
+            context.default_map = {"show": {"as_json": True}}
+            continue
+        raise click.UsageError(
+            f"{option.opts[0]} is an option of the list of hosts, not of `{command}`"
+        )
+
+
 def _hosts(console: Console, answer: Answer) -> None:
     if not answer["hosts"]:
         console.print(_NO_HOST)
@@ -149,7 +170,7 @@ def _hosts(console: Console, answer: Answer) -> None:
     if any(host.get("instances") is not None for host in answer["hosts"]):
         console.print(instances_table(answer["hosts"]))
     if answer["room"] is not None:
-        console.print(cell(room_text(answer["room"])))
+        console.print(cell(room_text(answer["room"]), limit=MAX_TEXT))
     print_notes(console, answer["notes"])
 
 
@@ -218,7 +239,7 @@ def show_tree(console: Console, answer: Answer) -> None:
 def _add_places(tree: Tree, hosts: Sequence[Answer], levels: Sequence[str]) -> None:
     """Add the places of the first level, the largest, and the places inside them."""
     if not levels:
-        tree.add(cell(", ".join(sorted(host["node"] for host in hosts))))
+        tree.add(Text(names(sorted(host["node"] for host in hosts))))
         return
     by_place: defaultdict[str, list[Answer]] = defaultdict(list)
     for host in hosts:

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from .... import __version__
 from ...errors import MAX_MESSAGE
+from ..output import explained_output
 from . import (
     auditing,
     explaining,
@@ -57,16 +58,25 @@ def main() -> None:
     # so in its error.
     logging.getLogger("keystoneauth").setLevel(logging.ERROR)
     logging.getLogger("oslo.messaging").setLevel(logging.CRITICAL)
-    cli(prog_name="moorage", windows_expand_args=False)
+    with explained_output("Error: ", status=1):
+        cli(prog_name="moorage", windows_expand_args=False)
 
 
 class _Commands(click.Group):
     """The commands; their errors may quote files and the API, which are not trusted."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; control characters of its error are escaped."""
+        """Run a command; an argument that cannot be sent or stored is an error.
+
+        Control characters of errors are escaped.
+        """
         try:
             return super().invoke(ctx)
+        except UnicodeEncodeError as e:
+            if e.encoding != "utf-8":  # a terminal that lacks a character
+                raise
+            # In an argument, Python keeps a byte that is not UTF-8 as a surrogate.
+            raise click.UsageError(f"{e.object[:50]!r} is not UTF-8") from e
         except click.ClickException as e:
             lines = [safe(line, MAX_MESSAGE) for line in e.message.split("\n")]
             e.message = "\n".join(lines)  # type: ignore[misc]  # click shows it

@@ -13,11 +13,12 @@ from typing import Any, Final
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 from .answering import json_option, print_answer, print_notes
 from .session import CommandSession
 from .tables import Answer, make_table
-from .text import cell, names, safe
+from .text import MAX_TEXT, cell, names, safe
 
 #: Bytes of a file that is read as a plan: some three times the largest one.
 _MAX_FILE: Final = 16 * 1024 * 1024
@@ -255,7 +256,7 @@ def _show_plan(console: Console, answer: Answer) -> None:
                 cell(instance["instance"]),
                 cell(instance.get("flavor") or "-"),
                 cell(instance["host"]),
-                cell(_why(instance), "yellow"),
+                _why(instance),
             )
         console.print(table)
         n_never = answer["n_never_fit"]
@@ -309,18 +310,18 @@ def _show_goal(console: Console, goal: Answer, moves: str) -> None:
         console.print(cell("The search ended before all was tried.", "yellow"))
 
 
-def _why(instance: Mapping[str, Any]) -> str:
-    """Return why an instance stays: the checks that most hosts fail, or one line."""
+def _why(instance: Mapping[str, Any]) -> Text:
+    """Return why an instance stays: a line for each check that most hosts fail."""
     reasons = instance.get("reasons") or ()
-    if not reasons:
-        return str(instance["why"])
-    parts = [
-        f"{reason['check']} ({reason['n_hosts']:,} hosts): {safe(reason['text'], 200)}"
+    lines = [
+        f"{reason['check']} ({reason['n_hosts']:,} hosts): {reason['text']}"
         for reason in reasons[:_MAX_REASONS]
     ]
     if len(reasons) > _MAX_REASONS:
-        parts.append(f"{len(reasons) - _MAX_REASONS} more: --json")
-    return "\n".join(parts)
+        lines.append(f"{len(reasons) - _MAX_REASONS} more: --json")
+    return Text("\n").join(
+        cell(line, "yellow", MAX_TEXT) for line in lines or [instance["why"]]
+    )
 
 
 def _show_failure(console: Console, failure: Answer | None) -> None:
@@ -413,7 +414,7 @@ def _show_checked(console: Console, answer: Answer, age_s: float) -> None:
                 cell(step["source"]),
                 cell(step["destination"]),
                 cell(step["state"], "yellow"),
-                cell(why),
+                cell(why, limit=MAX_TEXT),
             )
         console.print(table)
     if answer["new"]:

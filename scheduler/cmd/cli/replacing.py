@@ -31,31 +31,44 @@ def require_replaceable(path: Path) -> Path:
     return path
 
 
-def replace_file(path: Path, text: str, check: Callable[[Path], object]) -> None:
+def replace_file(
+    path: Path,
+    text: str,
+    check: Callable[[Path], object] | None = None,
+    *,
+    mode: int | None = None,
+) -> None:
     """Write a text to a file, which may exist.
 
     Parameters
     ----------
-    check : callable
+    check : callable, optional
         Reads the new file before it replaces the old one; its errors are raised.
+    mode : int, optional
+        The mode of the file; by default, that of the old one is kept.
 
     Raises
     ------
     OSError
-        The file cannot be written.
+        The file cannot be written; it names the path.
     """
     path = require_replaceable(path)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    new_path = Path(name)
+    new_path = None
     try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        new_path = Path(name)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
-        check(new_path)
-        if path.exists():
+        if check is not None:
+            check(new_path)
+        if mode is None and path.exists():
             shutil.copymode(path, new_path)
         else:
-            new_path.chmod(_MODE)
+            new_path.chmod(_MODE if mode is None else mode)
         new_path.replace(path)
-    except BaseException:
-        new_path.unlink(missing_ok=True)
+    except BaseException as e:
+        if new_path is not None:
+            new_path.unlink(missing_ok=True)
+        if isinstance(e, OSError):
+            raise OSError(e.errno, e.strerror, str(path)) from e
         raise

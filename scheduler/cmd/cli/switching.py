@@ -6,6 +6,7 @@ Other hosts and comments in the file are not changed.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 import time
@@ -17,8 +18,9 @@ import click
 import yaml
 
 from ...database import StoreUnavailable
-from ...errors import SchedulerError
-from ...sources.inventory import read_inventory
+from ...errors import InventoryError, SchedulerError
+from ...failures import cause_of
+from ...sources.inventory import Inventory, read_inventory
 from .client import read_options
 from .replacing import replace_file
 from .text import safe
@@ -27,33 +29,68 @@ from .text import safe
 def edit_inventory(path: Path, host: str, *, disabled: bool, reason: str) -> bool:
     """Write to a file whether a host is disabled; return whether the file was changed.
 
-    The file is replaced as a whole, after the new text was read without a mistake.
+    The file is replaced as a whole, after the new text was read: it must change the
+    state of this host only.
 
     Raises
     ------
     InventoryError
-        The file has mistakes, before or after the edit.
+        The file has mistakes, or cannot be edited because of anchors or merge keys.
     LookupError
         The file has no such host.
     OSError
         The file cannot be written.
     """
-    records = [node.record for node in read_inventory(path).hosts]
-    nodes = [record for record in records if record.host == host]
+    inventory = read_inventory(path)
+    nodes = [node for node in inventory.hosts if node.record.host == host]
     if not nodes:
         raise LookupError(f"{path} has no host {safe(host)!r}")
-    if all(record.disabled is disabled for record in nodes):
+    if all(node.record.disabled is disabled for node in nodes):
         return False
+    expected = _with_state(inventory, host, disabled=disabled)
+
+    def check(new_path: Path) -> None:
+        try:
+            new_inventory = read_inventory(new_path)
+        except InventoryError:
+            new_inventory = None
+        # An edited anchor changes other hosts; a merged name is not in the text.
+        if new_inventory is None or expected != _with_state(new_inventory, host):
+            raise InventoryError(
+                f"{path}: host {safe(host)!r} gets its name or state from an anchor or "
+                "a merge key: edit the file by hand"
+            )
+
     text = edited(path.read_text("utf-8"), host, disabled=disabled, reason=reason)
-    replace_file(path, text, read_inventory)
+    replace_file(path, text, check)
     return True
+
+
+def _with_state(
+    inventory: Inventory, host: str, *, disabled: bool | None = None
+) -> Inventory:
+    """Return an inventory with this state of a host, and without its reason."""
+    hosts = []
+    for node in inventory.hosts:
+        record = node.record
+        if record.host == host:
+            is_disabled = record.disabled if disabled is None else disabled
+            record = dataclasses.replace(
+                record, disabled=is_disabled, disabled_reason=None
+            )
+        hosts.append(dataclasses.replace(node, record=record))
+    return dataclasses.replace(inventory, hosts=tuple(hosts))
 
 
 def edited(text: str, host: str, *, disabled: bool, reason: str) -> str:
     """Return the text of a file with another state of a host; comments remain."""
     if disabled:
-        # A string of JSON is also one of YAML.
-        text = _with_value(text, host, "disabled_reason", json.dumps(reason))
+        # A string of JSON is also one of YAML, but for pairs of surrogates.
+        quoted = "".join(
+            character if character.isprintable() else json.dumps(character)[1:-1]
+            for character in json.dumps(reason, ensure_ascii=False)
+        )
+        text = _with_value(text, host, "disabled_reason", quoted)
         return _with_value(text, host, "disabled", "true")
     text = _with_value(text, host, "disabled_reason", "null", is_added=False)
     return _with_value(text, host, "disabled", "false")
@@ -121,7 +158,10 @@ def switch(config_files: Sequence[str], host: str, reason: str, *, off: bool) ->
     ------
     click.ClickException
         The source of hosts cannot be written, or disabled hosts are kept elsewhere.
+    UnicodeEncodeError
+        The reason is not UTF-8.
     """
+    reason.encode()
     conf = read_options(config_files)
     if not conf.config_file and not conf.config_dir:
         raise click.ClickException(
@@ -137,7 +177,9 @@ def switch(config_files: Sequence[str], host: str, reason: str, *, off: bool) ->
                 return _in_store(options, host, reason, off=off)
             case "nova_db":
                 raise click.ClickException(_novas_command(host, reason, off=off))
-    except (SchedulerError, StoreUnavailable, LookupError, OSError) as e:
+    except OSError as e:
+        raise click.ClickException(cause_of(e)) from e
+    except (SchedulerError, StoreUnavailable, LookupError) as e:
         raise click.ClickException(f"{e.args[0] if e.args else e}") from e
     raise click.ClickException(
         f"[moorage] source = {options.source} keeps no disabled hosts for this command"

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...display import age, request_rows
-from .text import cell, names, number, safe, timestamp, why
+from .text import MAX_TEXT, cell, names, number, safe, timestamp, why
 
 #: An answer of the API: an object of JSON.
 Answer = Mapping[str, Any]
@@ -47,7 +47,7 @@ def request_table(request: Answer) -> Table:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for label, text in request_rows(request):
-        table.add_row(cell(label), cell(text))
+        table.add_row(cell(label), cell(text, limit=MAX_TEXT))
     return table
 
 

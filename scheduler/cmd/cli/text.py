@@ -7,14 +7,15 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
-from ...display import number, safe, timestamp, why
+from ...display import MAX_SHOWN, MAX_TEXT, number, safe, timestamp, why
 
-__all__ = ["cell", "names", "number", "safe", "timestamp", "why"]
+__all__ = ["MAX_TEXT", "cell", "names", "number", "safe", "timestamp", "why"]
 
 
-def cell(value: object, style: str = "") -> Text:
+def cell(value: object, style: str = "", limit: int = MAX_SHOWN) -> Text:
     """Return a value for a table, in which square brackets have no meaning."""
-    return Text(safe("" if value is None else value), style=style, overflow="fold")
+    text = safe("" if value is None else value, limit)
+    return Text(text, style=style, overflow="fold")
 
 
 def names(values: Iterable[object]) -> str:

@@ -352,7 +352,7 @@ def _show(console: Console, answer: Answer, tuning: Tuning) -> None:
     else:
         console.print(f"{best} reaches the goal best:\n")
         for line in answer["configuration"].splitlines():
-            console.print(cell(line))
+            console.print(cell(line, limit=len(line)), soft_wrap=True)
         console.print()
     ranges = [
         f"{name.partition('.')[2]} from {least} to {most}"
@@ -361,6 +361,7 @@ def _show(console: Console, answer: Answer, tuning: Tuning) -> None:
     ]
     if ranges:
         text = f"Trials that differ from {best} by less than its interval have "
-        console.print(cell(text + ", ".join(ranges)))
+        text += ", ".join(ranges)
+        console.print(cell(text, limit=len(text)))
     for doubt in answer["doubts"]:
         console.print(cell(doubt, "yellow"))

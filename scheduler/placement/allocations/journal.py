@@ -426,8 +426,16 @@ class Journal:
             self._orphans.add(entry.consumer_uuid, self.orphan_of(entry))
 
 
-def suspected_in(folder: Path) -> list[JournalEntry]:
+def suspected_in(
+    folder: Path, malformed: dict[Path, int] | None = None
+) -> list[JournalEntry]:
     """Return the entries of suspected orphans in the journals of a folder.
+
+    Parameters
+    ----------
+    malformed : dict of Path to int, optional
+        Receives the number of malformed lines of each file that has any, which
+        otherwise are logged.
 
     Raises
     ------
@@ -436,17 +444,21 @@ def suspected_in(folder: Path) -> list[JournalEntry]:
     """
     for _ in range(JOURNAL_MAX_READS - 1):
         with suppress(FileNotFoundError):  # a process has replaced its file
-            return _suspected_in(folder)
-    return _suspected_in(folder)
+            return _suspected_in(folder, malformed)
+    return _suspected_in(folder, malformed)
 
 
-def _suspected_in(folder: Path) -> list[JournalEntry]:
+def _suspected_in(
+    folder: Path, malformed_lines: dict[Path, int] | None
+) -> list[JournalEntry]:
     paths = [path for path in folder.iterdir() if JOURNAL_NAME.fullmatch(path.name)]
     entries = []
     for path in sorted(paths):
         unresolved, malformed = unresolved_in(path.read_bytes())
         entries += unresolved
-        if malformed:
+        if malformed and malformed_lines is not None:
+            malformed_lines[path] = len(malformed)
+        elif malformed:
             LOG.error("%s has %d malformed lines", path, len(malformed))
     return [entry for entry in entries if entry.is_suspected]
 

@@ -46,6 +46,21 @@ def test_suspected_orphan_is_listed_with_its_providers(
         journal.close()
 
 
+def test_malformed_lines_of_a_journal_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claims = tmp_path / "claims"
+    claims.mkdir()
+    (claims / "claims-1-killed").write_bytes(b"{damaged\n{also\n")
+    assert run(_config(tmp_path, f"claims_directory = {claims}")) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == (
+        f"moorage-status orphans: {claims}/claims-1-killed has 2 malformed lines: the "
+        "claims in them are unknown\n"
+    )
+
+
 @pytest.mark.parametrize("line", ["", "claims_directory = /nowhere"])
 def test_folder_that_cannot_be_read_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ..answering import json_option, print_answer, print_notes
 from ..client import read_options
@@ -98,5 +99,5 @@ def _table(changes: list[Answer]) -> Table:
             hosts.append(change["host"])
     table = make_table("", "change", "level", "place", "hosts")
     for key, hosts in hosts_of_change.items():
-        table.add_row(*map(cell, key), cell(names(hosts) if hosts else ""))
+        table.add_row(*map(cell, key), Text(names(hosts) if hosts else ""))
     return table

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import resource
 import stat
 import subprocess
 import sys
@@ -425,6 +426,25 @@ def test_a_page_is_its_owners_only(call: Call, tmp_path: Path, exists: bool) -> 
         page.touch(mode=0o644)
     call("explain", SELECTED, "--html", str(page))
     assert stat.S_IMODE(page.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("old_text", [None, "the old page"])
+def test_a_page_that_does_not_fit_on_the_disk_leaves_the_old_one(
+    call: Call, tmp_path: Path, old_text: str | None
+) -> None:
+    page = tmp_path / "page.html"
+    if old_text is not None:
+        page.write_text(old_text)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limit[1]))
+    try:
+        error = call("explain", SELECTED, "--html", str(page), status=1).stderr
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert error == f"Error: --html {page}: File too large\n"
+    assert [path.read_text() for path in tmp_path.iterdir()] == (
+        [] if old_text is None else [old_text]
+    )
 
 
 def test_the_console_script_follows_new_decisions(api: ExplainingAPI, url: str) -> None:

@@ -45,6 +45,15 @@ def test_volumes_and_ports_are_shown_with_places_or_cause() -> None:
     assert boot.endswith("rack r7 and 1 more")
 
 
+def test_extra_specs_are_whole() -> None:
+    specs = {f"hw:setting_{i:02}": "large" for i in range(40)}
+    request = {"flavor": {"name": "m1", "extra_specs": specs}}
+    console = Console(file=io.StringIO(), width=100_000)
+    show(console, {**_decision(), "request": request})
+    printed = console.file.getvalue()  # type: ignore[attr-defined] # StringIO
+    assert ", ".join(f"{name}=large" for name in specs) in printed
+
+
 def test_scores_say_which_multipliers_come_from_a_preset() -> None:
     top = WeighedHost("h1", "h1", -1.0, (WeigherPart("RAMWeigher", 5.0, 1.0, -1.0),))
     record = DecisionRecord("req-1", (VOLUME,), 1, 0.0)

@@ -20,12 +20,14 @@ from rich.console import Console
 from moorage.scheduler.cmd.cli.hosts import show_tree
 from moorage.scheduler.cmd.cli.main import cli
 from moorage.scheduler.conf import load
+from moorage.scheduler.decision_store import DecisionStore
 from moorage.scheduler.display import local_time
 from moorage.scheduler.explain import summarize
 from moorage.scheduler.sources.inventory import read_inventory
 from moorage.scheduler.web import Answers, make_app, make_web_server
 from moorage.testing.builders import NOW, table
 
+from ....fixtures.clouds import request
 from ....fixtures.explaining_api import INSTANCE, SELECTED, ExplainingAPI
 from ....fixtures.stored_decisions import decisions_in
 
@@ -110,6 +112,28 @@ def test_list_has_what_fits_and_what_is_stranded(url: str) -> None:
     assert row.split()[-2:] == ["0", "-"]  # it is disabled
 
 
+def test_long_names_of_flavors_are_whole_in_the_line_of_the_room(
+    api: ExplainingAPI, tmp_path: Path
+) -> None:
+    names = [letter * 200 for letter in "ab"]
+    [selected] = decisions_in(api.store, request_id=SELECTED)
+    store = DecisionStore(f"sqlite:///{tmp_path}/decisions.sqlite")
+    for name in names:
+        spec = request()
+        spec.flavor.name = spec.flavor.flavorid = name
+        store.add(dataclasses.replace(selected.record, request=spec))
+    store.flush()
+    conf = load([], config_files=[])
+    conf.set_override("port", 0, group="web")
+    app = make_app(Answers(api.scheduler.explainer, store))
+    with make_web_server(conf, app) as server:
+        text = _called(f"http://127.0.0.1:{server.port}", "hosts")
+    store.stop()
+    [line] = [line for line in text.splitlines() if line.startswith("Fits in all")]
+    assert all(name in line for name in names)
+    assert line.endswith("on hosts that are up.")
+
+
 def test_room_is_sorted_filtered_and_in_csv_and_json(url: str) -> None:
     stranded = {
         host["host"]: host["stranded"]
@@ -160,6 +184,15 @@ def test_one_host_is_shown_with_or_without_the_command(
     data = json.loads(_called(url, "hosts", host, "--json"))
     assert data["host"] == host
     assert "There is no host 'h11'" in _called(url, "hosts", "h11", status=1)
+
+
+def test_json_may_precede_the_host_and_other_options_may_not(url: str) -> None:
+    assert json.loads(_called(url, "hosts", "--json", "h1"))["host"] == "h1"
+    for args in (["--limit", "40", "h1"], ["--json", "enable", "h1"]):
+        command = "enable" if "enable" in args else "show"
+        assert (
+            f"Error: {args[0]} is an option of the list of hosts, not of `{command}`\n"
+        ) in _called(url, "hosts", *args, status=2)
 
 
 def test_capacity_names_hosts_and_what_was_asked(url: str) -> None:

@@ -161,6 +161,20 @@ def test_an_instance_that_fits_nowhere_is_listed_with_every_reason(
     assert "20,480 required" in cloud.call("plan", "drain", "a").stdout
 
 
+def test_each_reason_why_an_instance_stays_is_a_whole_line(
+    make_cloud: Callable[..., _Cloud],
+) -> None:
+    cloud = make_cloud(memory_mb=65536, vcpus=64)
+    instance = cloud.create("a", memory_mb=20480, vcpus=60, root_gb=0)
+    lines = cloud.call("plan", "drain", "a").stdout.splitlines()
+    [first] = [line for line in lines if instance in line]
+    assert first.endswith(
+        " MEMORY_MB (3 hosts): 20,480 required, at most 16,384 available"
+    )
+    second = lines[lines.index(first) + 1]
+    assert second.strip() == "VCPU (3 hosts): 60 required, at most 8 available"
+
+
 def test_an_instance_without_a_known_request_is_not_planned(
     make_cloud: Callable[..., _Cloud],
 ) -> None:

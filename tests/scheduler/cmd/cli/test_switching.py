@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def test_a_file_keeps_the_reason_while_a_host_is_disabled(tmp_path: Path) -> Non
     path = tmp_path / "hosts.yaml"
     path.write_text(BLOCK)
     config = _config(tmp_path, f"inventory_file = {path}")
-    reason = 'a\nhosts: [] # "é'
+    reason = 'a\nhosts: [] # "é😀\x7f'
     for name, given in (("h1", reason), ("h2", "old"), ("h2", "new"), ("h3", "a: b")):
         _call(config, "enable", name)
         _call(config, "disable", name, "--reason", given)
@@ -91,6 +92,52 @@ def test_a_file_keeps_the_reason_while_a_host_is_disabled(tmp_path: Path) -> Non
     assert reasons == [reason, "new", "a: b"]
     _call(config, "enable", "h2")
     assert read_inventory(path).hosts[1].record.disabled_reason is None
+
+
+NODE = "cell: cell1, vcpus: 2, memory_mb: 512, local_gb: 5"
+MERGED_NAME = f"""\
+templates: {{ironic: &ironic {{host: h1, {NODE}}}}}
+cells: [{{name: cell1}}]
+hosts:
+- {{<<: *ironic, node: n1}}
+- {{<<: *ironic, node: n2}}
+"""
+REPEATED_NAME = f"""\
+cells: [{{name: cell1}}]
+hosts:
+- {{host: &h h1, node: n1, {NODE}}}
+- {{host: *h, node: n2, {NODE}}}
+"""
+SHARED_STATE = f"""\
+cells: [{{name: cell1}}]
+hosts:
+- {{host: h1, disabled: &state false, {NODE}}}
+- {{host: h2, disabled: *state, {NODE}}}
+"""
+REDEFINED_STATE = f"""\
+templates: {{state: &state false}}
+cells: [{{name: cell1}}]
+hosts:
+- {{host: h1, disabled: *state, {NODE}}}
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [MERGED_NAME, REPEATED_NAME, SHARED_STATE, REDEFINED_STATE],
+    ids=["merged name", "repeated name", "shared state", "state of a template"],
+)
+def test_a_state_that_only_a_person_can_edit_is_one_line(
+    tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "hosts.yaml"
+    path.write_text(text)
+    config = _config(tmp_path, f"inventory_file = {path}")
+    assert _call(config, "disable", "h1", "--reason", "x", status=1) == (
+        f"Error: {path}: host 'h1' gets its name or state from an anchor or a merge "
+        "key: edit the file by hand\n"
+    )
+    assert path.read_text() == text
 
 
 def test_json_stays_json(tmp_path: Path) -> None:
@@ -110,6 +157,18 @@ def test_a_reload_applies_the_file(tmp_path: Path, conf: cfg.ConfigOpts) -> None
     _call(config, "disable", "h1", "--reason", "x")
     source.refresh(table)
     assert list(table.batch().disabled) == [True]
+
+
+def test_a_file_that_cannot_be_written_is_named_with_the_cause(tmp_path: Path) -> None:
+    path = write_inventory(tmp_path, host("h1"))
+    config = _config(tmp_path, f"inventory_file = {path}")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limit[1]))
+    try:
+        output = _call(config, "disable", "h1", "--reason", "x", status=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert output == f"Error: File too large: {path}\n"
 
 
 def test_a_host_that_the_file_lacks_is_one_line(tmp_path: Path) -> None:

@@ -134,6 +134,11 @@ def test_a_page_that_cannot_be_written_is_named(url: str, tmp_path: Path) -> Non
     assert error == f"Error: --html {path}: No such file or directory\n"
 
 
+def test_a_device_that_takes_no_page_is_named(url: str) -> None:
+    error = _error("--url", url, "explain", SELECTED, "--html", "/dev/full")
+    assert error == "Error: --html /dev/full: No space left on device\n"
+
+
 def test_a_snapshot_of_records_of_another_version_is_refused(tmp_path: Path) -> None:
     app = Flask(__name__)
     data = base64.b64encode(b"\xff of another version").decode()

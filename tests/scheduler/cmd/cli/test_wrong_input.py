@@ -53,6 +53,22 @@ def test_an_id_that_none_can_have_is_refused(
     assert len(text) < 250
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["hosts"], ["explain"], ["replay"], ["decisions", "--host"],
+     ["decisions", "--project"], ["hosts", "disable", "h1", "--reason"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_an_argument_that_is_not_utf_8_is_named(
+    call: Call, command: list[str], tmp_path: Path
+) -> None:
+    config = tmp_path / "moorage.conf"
+    config.touch()
+    argument = os.fsdecode(b"h\xff")
+    text = error(call("--config-file", str(config), *command, argument, status=2))
+    assert text == "'h\\udcff' is not UTF-8"
+
+
 @pytest.mark.parametrize("id_", [".", "..", "a/b", "nope", "a b?c#d%2f☃"])
 def test_an_unknown_id_is_named(call: Call, id_: str) -> None:
     assert error(call("explain", id_, status=1)).endswith(f"is stored for {id_!r}")
