@@ -280,20 +280,34 @@ def read_traces(
 
 
 def requested_flavors(traces: Sequence[Trace], n_flavors: int) -> list[str]:
-    """Return the most frequent flavors of requests, as `fragmentation_flavors`."""
+    """Return the most frequent flavors of requests, as `fragmentation_flavors`.
+
+    Raises
+    ------
+    click.ClickException
+        The option can name none of them.
+    """
     from ....weighers.fragmentation import mix_of
     from ...request import Request
 
     requests = []
     for trace in traces:
-        n_of_spec = Counter(trace.spec_of.tolist())
+        needs_room = trace.amounts().any(axis=1)  # unlike bare metal
+        n_of_spec = Counter(trace.spec_of[needs_room].tolist())
         requests += [(Request.of(trace.specs[i]), n) for i, n in n_of_spec.items()]
-    return mix_of(requests, n_flavors)
+    mix = mix_of(requests, n_flavors)
+    if not mix:
+        raise click.ClickException(
+            "No request needs CPUs of a host, so that fragmentation_flavors would be "
+            "empty"
+        )
+    return mix
 
 
 def _history(session: CommandSession, max_age_s: float) -> Trace:
     """Return the stored decisions that selected or refused hosts, as a trace."""
     from ....simulator.traces import history_trace
+    from ...drivers.record import Outcome
 
     since = max(0.0, session.api().now() - max_age_s)
     unreadable: list[str] = []
@@ -301,6 +315,8 @@ def _history(session: CommandSession, max_age_s: float) -> Trace:
     def decisions() -> Iterator[tuple[float, Sequence[str], RequestSpec]]:
         for answer in stored_records(session.api(), _MAX_HISTORY, since=since):
             stored = read_record(answer)
+            if stored.outcome is Outcome.FAILED:
+                continue
             try:
                 request = stored.request
             except InvalidRequest:  # such as one of another release
