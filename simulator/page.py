@@ -196,12 +196,14 @@ def _draw_refused(axes: Any, comparison: Comparison) -> float:  # noqa: ANN401 -
 
 def _draw_hosts(axes: Any, comparison: Comparison) -> float:  # noqa: ANN401 - matplotlib
     """Draw each host of the first run of each settings, the fullest first."""
-    n_hosts = max(runs[0].n_hosts for runs in comparison.runs.values())
+    firsts = [runs[0] for runs in comparison.runs.values()]
+    # Also with hosts that were added, or have failed.
+    n_hosts = max(max(run.n_hosts, len(run.used_at_end)) for run in firsts)
     n_columns = max(1, min(60, n_hosts))
     n_rows = math.ceil(n_hosts / n_columns)
     images = []
-    for runs in comparison.runs.values():
-        fills = np.sort(runs[0].used_at_end.max(axis=1))[::-1]
+    for run in firsts:
+        fills = np.sort(run.used_at_end.max(axis=1))[::-1]
         grid = np.full(n_rows * n_columns, np.nan)
         grid[: len(fills)] = fills
         images += [grid.reshape(n_rows, n_columns), np.full((1, n_columns), np.nan)]

@@ -216,6 +216,14 @@ def test_events_are_reported(call: Call, tmp_path: Path) -> None:
     assert "write number: N instead of host: NAME" in " ".join(text.split())
 
 
+def test_page_has_the_hosts_that_were_added(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "events.yaml"
+    path.write_text("- {at: 1m, kind: add, number: 5}")
+    args = ["--synthetic", "20", "--hosts", "2", "--events", str(path)]
+    call(*args, "--html", str(tmp_path / "page"))
+    assert (tmp_path / "page" / "hosts-at-the-end.svg").stat().st_size > 1000
+
+
 def test_devices_of_openb_are_counted(call: Call, tmp_path: Path) -> None:
     nodes, pods = tmp_path / "nodes.csv", tmp_path / "pods.csv"
     nodes.write_text("sn,cpu_milli,memory_mib,gpu\na,8000,16384,2\nb,8000,16384,1\n")
