@@ -55,6 +55,15 @@ def test_settings_that_are_printed_have_the_figures_that_are_printed(
     assert re.search(r"ram_weight_multiplier +1 +-", text)
 
 
+def test_option_without_a_present_value_is_searched() -> None:
+    option = "DEFAULT.cpu_allocation_ratio"
+    args = ["--trials", "1", "--seeds", "2", "--option", f"{option}=1..4", "--json"]
+    answer = json.loads(call("tune", *INPUT, *args).stdout)
+    assert answer["settings"]["present"] == {option: "None"}
+    [trial] = answer["trials"]
+    assert 1 <= float(trial["settings"][option]) <= 4
+
+
 @pytest.mark.deep
 def test_present_settings_may_be_the_best() -> None:
     answer = call(
