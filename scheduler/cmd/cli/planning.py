@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 from rich.console import Console
 
-from .answering import json_option, print_answer, print_notes
+from .answering import FiniteNumber, json_option, print_answer, print_notes
 from .session import CommandSession
 from .tables import Answer, make_table
 from .text import cell, names, safe
@@ -46,7 +46,7 @@ def _output_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 _seconds_option = click.option(
-    "--seconds", type=click.FloatRange(0, 600), default=60, show_default=True,
+    "--seconds", type=FiniteNumber(0, 600), default=60, show_default=True,
     metavar="S", help="End the search, and show the best plan so far.",
 )  # fmt: skip
 
@@ -140,7 +140,7 @@ def make_room(  # noqa: PLR0913 - one for each option
     metavar="N", help="The most moves.",
 )  # fmt: skip
 @click.option(
-    "--max-gib", type=click.FloatRange(0), metavar="G",
+    "--max-gib", type=FiniteNumber(0), metavar="G",
     help="The most memory that is moved, GiB.",
 )  # fmt: skip
 @_seconds_option

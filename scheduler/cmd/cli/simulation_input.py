@@ -18,7 +18,7 @@ from rich.progress import Progress, TimeRemainingColumn
 
 from ...display import listed
 from ...errors import InvalidRequest, SchedulerError
-from .answering import age_s
+from .answering import FiniteNumber, age_s
 from .replaying import Setting, read_options_with
 from .session import CommandSession
 from .stored_records import read_record, stored_records
@@ -59,11 +59,11 @@ _OPTIONS: Final = (
         help="Simulate N requests of a Poisson process instead of a trace.",
     ),
     click.option(
-        "--rate", type=click.FloatRange(min=0, min_open=True), default=100.0,
+        "--rate", type=FiniteNumber(min=0, min_open=True), default=100.0,
         show_default=True, help="With --synthetic: requests an hour.",
     ),
     click.option(
-        "--lifetime", type=click.FloatRange(min=0, min_open=True), default=24.0,
+        "--lifetime", type=FiniteNumber(min=0, min_open=True), default=24.0,
         show_default=True, help="With --synthetic: the mean lifetime, hours.",
     ),
     click.option(

@@ -326,8 +326,8 @@ def test_the_least_used_hosts_are_emptied(cloud: _Cloud) -> None:
     assert cloud.call("plan", "check", path, "--format", "openstack").stdout == commands
     text = cloud.call("plan", "defragment").stdout
     assert "3 empty host(s) after 2 move(s)" in text
-    args = ("plan", "defragment", "--max-gib", "1", "--json")
-    assert json.loads(cloud.call(*args).stdout)["steps"] == []
+    limited = cloud.call("plan", "defragment", "--max-gib", "1", "--json").stdout
+    assert json.loads(limited)["steps"] == []
 
 
 # -- check -----------------------------------------------------------------------------
