@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import re
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -335,6 +336,28 @@ def test_page_that_cannot_be_written_loses_no_result(
     result = call(*args, status=1)
     assert "cannot be written" in result.stderr
     assert result.stdout.startswith("20 instances on 3 hosts")
+
+
+def test_measures_that_cannot_be_written_leave_the_old_ones(
+    call: Call, tmp_path: Path
+) -> None:
+    args = ["--synthetic", "20", "--hosts", "3", "--csv"]
+    result = call(*args, "/dev/full", status=1)
+    assert result.stderr == (
+        "Error: --csv /dev/full cannot be written: No space left on device\n"
+    )
+    assert result.stdout.startswith("20 instances on 3 hosts")
+    path = tmp_path / "measures.csv"
+    path.write_text("old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
+    try:
+        result = call(*args, str(path), status=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert result.stderr == f"Error: --csv {path} cannot be written: File too large\n"
+    assert path.read_text() == "old"
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def test_left_out_lines_are_shown(call: Call, tmp_path: Path) -> None:
