@@ -267,6 +267,8 @@ def read_traces(
 ) -> list[Trace]:
     """Return the traces of files, or of the stored decisions of so many seconds.
 
+    Files of equal names in several directories are named by their paths.
+
     Raises
     ------
     TraceError, click.ClickException
@@ -276,7 +278,14 @@ def read_traces(
     if history_s is not None:
         return [_history(session, history_s)]
     names = None if columns is None else parse_columns(columns)
-    return [read_trace(path, names) for path in paths]
+    traces = [read_trace(path, names) for path in paths]
+    n_of_name = Counter(trace.name for trace in traces)
+    return [
+        dataclasses.replace(trace, name=safe(path, 4096))
+        if n_of_name[trace.name] > 1
+        else trace
+        for path, trace in zip(paths, traces, strict=True)
+    ]
 
 
 def requested_flavors(traces: Sequence[Trace], n_flavors: int) -> list[str]:

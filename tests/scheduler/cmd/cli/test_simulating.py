@@ -368,6 +368,21 @@ def test_left_out_lines_are_shown(call: Call, tmp_path: Path) -> None:
     assert "left out 1 (line 21) without CPUs or memory" in " ".join(text.split())
 
 
+def test_traces_of_one_file_name_are_told_apart(call: Call, tmp_path: Path) -> None:
+    paths = [tmp_path / name / "t.csv" for name in "ab"]
+    for number, path in enumerate(paths, start=1):
+        path.parent.mkdir()
+        rows = [f"{i},0,,8,512" for i in range(number)]
+        path.write_text("\n".join(["id,a,d,v,m", *rows, "wrong,0,,-1,512"]))
+    columns = "id=id,arrival_s=a,departure_s=d,vcpus=v,memory_mb=m"
+    args = [*map(str, paths), "--columns", columns, "--hosts", "9", "--shape", "8:16"]
+    answer = json.loads(call(*args, "--compact", "--json").stdout)
+    assert answer["fewest_hosts"]["defaults"] == {
+        str(path): {"hosts": n, "lower_bound": n} for n, path in enumerate(paths, 1)
+    }
+    assert [*answer["skipped"]] == [run["trace"] for run in answer["runs"]]
+
+
 def test_hosts_without_cpus_refuse_everything(call: Call) -> None:
     inventory = Path(__file__).parents[4] / "doc/examples/bare-metal.yaml"
     args = [str(TRACE), "--first", "20", "--inventory", str(inventory)]
