@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,12 +67,17 @@ class _Cloud:
 def make_cloud(tmp_path: Path) -> Iterator[Callable[..., _Cloud]]:
     with contextlib.ExitStack() as running:
 
-        def make(driver: str = "filter_scheduler", **of_a: Any) -> _Cloud:
+        def make(
+            driver: str = "filter_scheduler",
+            more_nodes_of_a: Sequence[str] = (),
+            **of_a: Any,
+        ) -> _Cloud:
             racks = {"a": "r1", "b": "r1", "c": "r2", "d": "r2"}
             hosts = [
                 host(name, places={"rack": rack}, **(of_a if name == "a" else {}))
                 for name, rack in racks.items()
             ]
+            hosts += [host("a", node=node) for node in more_nodes_of_a]
             options: dict[str, dict[str, object]] = {
                 "locality": {"levels": ["rack"]},
                 "moorage": {"random_seed": 1, "driver": driver},
@@ -190,6 +195,12 @@ def test_the_fullest_hosts_stay_up(cloud: _Cloud) -> None:
     plan = cloud.plan("a", "b", "--keep-up", "1")
     assert (plan["hosts"], plan["kept_up"]) == (["b"], ["a"])
     assert [step["instance"] for step in plan["steps"]] == [moved]
+
+
+def test_a_host_is_as_full_as_all_its_nodes(make_cloud: Callable[..., _Cloud]) -> None:
+    cloud = make_cloud(more_nodes_of_a=["a2"], memory_mb_used=8192)
+    cloud.create("b", memory_mb=2048)
+    assert cloud.plan("a", "b", "--keep-up", "1")["kept_up"] == ["a"]
 
 
 def test_the_room_for_one_more_failed_host_is_checked(cloud: _Cloud) -> None:
