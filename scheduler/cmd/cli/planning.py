@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 import shlex
 from collections import Counter
@@ -456,7 +457,9 @@ def _read(path: Path) -> dict[str, Any]:
             "reads version 1: plan again"
         )
     try:
-        float(document["made_at"])
+        made_at = document["made_at"]
+        if not isinstance(made_at, int | float) or not math.isfinite(made_at):
+            raise ValueError(f"made_at: {safe(repr(made_at), 40)} is no finite number")
         for kind in ("stuck", "unknown"):
             _ = [instance[name] for instance in document[kind] for name in _OF_LEFT]
         _ = [step[name] for step in document["steps"] for name in _CHECKED]

@@ -415,6 +415,14 @@ def test_what_has_changed_since_a_plan_is_shown(cloud: _Cloud) -> None:
             "is a damaged plan: int too large",
         ),
         (
+            '{"version": 1, "steps": [], "made_at": "1795854627"}',
+            "is a damaged plan: made_at: '1795854627' is no finite number",
+        ),
+        (
+            '{"version": 1, "steps": [], "made_at": NaN}',
+            "is a damaged plan: made_at: nan is no finite number",
+        ),
+        (
             '{"version": 1, "steps": [], "made_at": 1, "stuck": [], "unknown": [], '
             '"hosts": [], "n_waves": "1"}',
             "is a damaged plan: 'str' object cannot be interpreted as an integer",
