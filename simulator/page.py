@@ -137,6 +137,11 @@ def _figure(draw: Callable[..., float], *arguments: Any) -> str:  # noqa: ANN401
     return svg[svg.index("<svg") :]
 
 
+def _label(settings: str) -> str:
+    """Return the text of a legend; matplotlib leaves out those that begin with _."""
+    return f" {settings}"
+
+
 def _legend(axes: Any, n_columns: int) -> None:  # noqa: ANN401 - matplotlib
     axes.legend(frameon=False, labelcolor=_INK, fontsize=9, ncols=n_columns)
 
@@ -163,7 +168,8 @@ def _draw_series(
             values = np.array(run.series[measure]) * factor
             axes.plot(
                 times, values, color=_COLOURS[number % len(_COLOURS)], linewidth=1.2,
-                alpha=0.9 if len(runs) == 1 else 0.6, label=None if i else settings,
+                alpha=0.9 if len(runs) == 1 else 0.6,
+                label=None if i else _label(settings),
             )  # fmt: skip
     axes.set_xlabel(time_unit)
     axes.set_ylabel(unit)
@@ -185,7 +191,7 @@ def _draw_refused(axes: Any, comparison: Comparison) -> float:  # noqa: ANN401 -
             counts[flavor] / len(comparison.runs[settings]) for flavor in flavors
         ]
         color = _COLOURS[number % len(_COLOURS)]
-        axes.barh(places, amounts, height, color=color, label=settings)
+        axes.barh(places, amounts, height, color=color, label=_label(settings))
     names = [safe(flavor) for flavor in flavors]
     axes.set_yticks(np.arange(len(flavors)) + 0.4 - height / 2, names)
     axes.invert_yaxis()

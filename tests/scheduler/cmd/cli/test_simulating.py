@@ -217,6 +217,16 @@ def test_events_are_reported(call: Call, tmp_path: Path) -> None:
     assert "write number: N instead of host: NAME" in " ".join(text.split())
 
 
+def test_legend_has_any_name_of_settings(
+    call: Call, pack: Path, tmp_path: Path
+) -> None:
+    hidden, folder = pack.rename(tmp_path / "_pack.conf"), tmp_path / "page"
+    args = ["--synthetic", "20", "--hosts", "1", "--shape", "1:2"]
+    call(*args, "--compare", str(hidden), "--html", str(folder))
+    for plot in ("used-share-of-memory", "refused-instances-by-flavor"):
+        assert re.search(r">\s*_pack</text>", (folder / f"{plot}.svg").read_text())
+
+
 def test_page_has_the_hosts_that_were_added(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "events.yaml"
     path.write_text("- {at: 1m, kind: add, number: 5}")
