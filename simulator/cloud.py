@@ -576,7 +576,7 @@ def lower_bound(peak: Sequence[int], hosts: Hosts) -> int | None:
     """Return the fewest equal hosts that could hold a trace's peak.
 
     None: the hosts differ, have nothing of what the trace needs, or have instances
-    already.
+    already, or the trace needs nothing of them.
 
     Parameters
     ----------
@@ -599,4 +599,5 @@ def lower_bound(peak: Sequence[int], hosts: Hosts) -> int | None:
     needed = [(amount, total) for amount, total in zip(peak, capacity, strict=True)]
     if any(amount and not total for amount, total in needed):
         return None
-    return max(math.ceil(amount / total) if amount else 0 for amount, total in needed)
+    fewest = max(math.ceil(amount / total) if amount else 0 for amount, total in needed)
+    return fewest or None

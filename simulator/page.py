@@ -137,6 +137,11 @@ def _figure(draw: Callable[..., float], *arguments: Any) -> str:  # noqa: ANN401
     return svg[svg.index("<svg") :]
 
 
+def _label(settings: str) -> str:
+    """Return the text of a legend; matplotlib leaves out those that begin with _."""
+    return f" {settings}"
+
+
 def _legend(axes: Any, n_columns: int) -> None:  # noqa: ANN401 - matplotlib
     axes.legend(frameon=False, labelcolor=_INK, fontsize=9, ncols=n_columns)
 
@@ -163,7 +168,8 @@ def _draw_series(
             values = np.array(run.series[measure]) * factor
             axes.plot(
                 times, values, color=_COLOURS[number % len(_COLOURS)], linewidth=1.2,
-                alpha=0.9 if len(runs) == 1 else 0.6, label=None if i else settings,
+                alpha=0.9 if len(runs) == 1 else 0.6,
+                label=None if i else _label(settings),
             )  # fmt: skip
     axes.set_xlabel(time_unit)
     axes.set_ylabel(unit)
@@ -185,7 +191,7 @@ def _draw_refused(axes: Any, comparison: Comparison) -> float:  # noqa: ANN401 -
             counts[flavor] / len(comparison.runs[settings]) for flavor in flavors
         ]
         color = _COLOURS[number % len(_COLOURS)]
-        axes.barh(places, amounts, height, color=color, label=settings)
+        axes.barh(places, amounts, height, color=color, label=_label(settings))
     names = [safe(flavor) for flavor in flavors]
     axes.set_yticks(np.arange(len(flavors)) + 0.4 - height / 2, names)
     axes.invert_yaxis()
@@ -196,12 +202,14 @@ def _draw_refused(axes: Any, comparison: Comparison) -> float:  # noqa: ANN401 -
 
 def _draw_hosts(axes: Any, comparison: Comparison) -> float:  # noqa: ANN401 - matplotlib
     """Draw each host of the first run of each settings, the fullest first."""
-    n_hosts = max(runs[0].n_hosts for runs in comparison.runs.values())
+    firsts = [runs[0] for runs in comparison.runs.values()]
+    # Also with hosts that were added, or have failed.
+    n_hosts = max(max(run.n_hosts, len(run.used_at_end)) for run in firsts)
     n_columns = max(1, min(60, n_hosts))
     n_rows = math.ceil(n_hosts / n_columns)
     images = []
-    for runs in comparison.runs.values():
-        fills = np.sort(runs[0].used_at_end.max(axis=1))[::-1]
+    for run in firsts:
+        fills = np.sort(run.used_at_end.max(axis=1))[::-1]
         grid = np.full(n_rows * n_columns, np.nan)
         grid[: len(fills)] = fills
         images += [grid.reshape(n_rows, n_columns), np.full((1, n_columns), np.nan)]

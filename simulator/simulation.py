@@ -59,7 +59,8 @@ class Result:
     series : mapping
         The measures at these times, by name; see `MEASURES`.
     used_at_end : ndarray of shape (n_hosts, 2)
-        The used share of CPUs and memory at the end, of each host in service.
+        The used share of CPUs and memory at the end, of each host in service that has
+        any.
     happened : sequence of Happened
         What became of hosts that failed, were drained or added.
     n_moves, moved_gib : int, float
@@ -162,22 +163,32 @@ class _Meter:
     def __init__(self, cloud: SimulatedCloud, trace: Trace) -> None:
         self._cloud = cloud
         amounts = trace.amounts()
-        flavors, counts = np.unique(amounts[:, :2], axis=0, return_counts=True)
+        hosts = cloud.table.batch()
+        total = _total(hosts)
+        disk_gb = hosts.total_usable_disk_gb * hosts.disk_allocation_ratio
+        sizes, counts = np.unique(amounts, axis=0, return_counts=True)
+        holds = (np.column_stack([total, disk_gb])[:, None] >= sizes).all(axis=2)
+        self.n_too_large = int(counts[~holds.any(axis=0)].sum())
+        # Without those of bare metal, which need a whole node.
+        amounts = amounts[amounts.any(axis=1), :2]
+        flavors, counts = np.unique(amounts, axis=0, return_counts=True)
         frequent = np.argsort(-counts, kind="stable")[:_MAX_FLAVORS]
         self._flavors = flavors[frequent]
         self._shares = counts[frequent] / counts[frequent].sum()
-        total = _total(cloud.table.batch())
-        fits_none = ~(total[:, None] >= flavors).all(axis=2).any(axis=0)
-        self.n_too_large = int(counts[fits_none].sum())
         largest_host = np.maximum(total.max(axis=0), 1)
         shares_of_host = (flavors / largest_host).max(axis=1)
-        self._largest = flavors[int(np.argmax(shares_of_host))]
+        self._largest = (
+            flavors[int(np.argmax(shares_of_host))]
+            if len(flavors)
+            else np.full(2, np.inf)
+        )
 
     def used_shares(self) -> _Floats:
-        """Return each host's used shares of CPUs and memory, shape (n_hosts, 2)."""
+        """Return the used shares of CPUs and memory of hosts that have any, (n, 2)."""
         hosts = self._cloud.hosts_in_service()
-        shares: _Floats = _used(hosts) / np.maximum(_total(hosts), 1)
-        return shares
+        total = _total(hosts)
+        shares: _Floats = _used(hosts) / np.maximum(total, 1)
+        return shares[total.any(axis=1)]
 
     def measure(self) -> dict[str, float]:
         """Return the measures of hosts, by name."""
@@ -187,6 +198,7 @@ class _Meter:
         sums = np.maximum(total.sum(axis=0), 1)
         in_use = hosts.num_instances > 0
         fuller = (used / np.maximum(total, 1)).max(axis=1)
+        measured = in_use & total.any(axis=1)
         # What FGD (Weng et al., ATC 2023) calls fragmentation: the free amounts on the
         # hosts where a flavor does not fit, as the mean over the flavors' mix.
         vcpus, memory_mb = self._flavors.T[..., None]
@@ -197,7 +209,7 @@ class _Meter:
             "vcpus_used": float(used[:, 0].sum() / sums[0]),
             "memory_used": float(used[:, 1].sum() / sums[1]),
             "empty_hosts": float(1 - in_use.mean()) if len(hosts) else 0.0,
-            "density": float(fuller[in_use].mean()) if in_use.any() else 0.0,
+            "density": float(fuller[measured].mean()) if measured.any() else 0.0,
             "stranded_vcpus": float(stranded[0] / sums[0]),
             "stranded_memory": float(stranded[1] / sums[1]),
             "room_for_largest": float(fitting.sum()),
@@ -212,8 +224,14 @@ def _total(hosts: HostBatch) -> _Floats:
 
 
 def _used(hosts: HostBatch) -> _Floats:
+    """Return used CPUs and memory of each host, shape (n_hosts, 2).
+
+    0 of what a host has none of: a node of bare metal uses the sizes of its flavor.
+    """
     used_mb = hosts.total_usable_ram_mb - hosts.free_ram_mb
-    return np.stack([hosts.vcpus_used, used_mb], axis=1).astype(float)
+    used = np.stack([hosts.vcpus_used, used_mb], axis=1).astype(float)
+    used[_total(hosts) <= 0] = 0
+    return used
 
 
 def _defragment(

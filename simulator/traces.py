@@ -19,6 +19,7 @@ from typing import Final, TextIO
 
 import numpy as np
 import numpy.typing as npt
+import os_resource_classes as orc
 
 from ..objects import (
     Flavor,
@@ -38,6 +39,8 @@ _DAY_S: Final = 86400.0
 _MIB_PER_GIB: Final = 1024
 #: The resolution of traces that give CPUs, memory and disk as shares of a host.
 _SHARE: Final = 10_000
+#: The amounts of instances; of bare metal, a flavor requests 0 of each.
+_AMOUNTS: Final = (orc.VCPU, orc.MEMORY_MB, orc.DISK_GB)
 #: The largest amount of a resource; Placement's inventories have no larger one either.
 MAX_AMOUNT: Final = 2**31 - 1
 #: Seconds by which `Trace.jittered` moves an arrival at most.
@@ -107,10 +110,17 @@ class Trace:
         return len(self.uuids)
 
     def amounts(self) -> npt.NDArray[np.int64]:
-        """Return CPUs, memory and disk of each instance, shape (n, 3)."""
+        """Return CPUs, memory and disk of each instance, shape (n, 3).
+
+        0 of bare metal, for which the sizes of a flavor are nominal.
+        """
         of_spec = []
         for spec in self.specs:
             flavor = spec.flavor
+            extra_specs = get_field(flavor, "extra_specs") or {}
+            if all(extra_specs.get(f"resources:{name}") == "0" for name in _AMOUNTS):
+                of_spec.append((0, 0, 0))
+                continue
             # The root disk of a volume-backed instance is not on its host.
             root_gb = 0 if get_field(spec, "is_bfv") else flavor.root_gb
             disk_gb = root_gb + flavor.ephemeral_gb

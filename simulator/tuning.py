@@ -60,7 +60,10 @@ class SearchedOption:
         """Return a value for a trial that is to begin with it; None: it is outside."""
         if self.choices:
             return value if value in self.choices else None
-        number = float(value)
+        try:
+            number = float(value)
+        except ValueError:  # None, as an option's default
+            return None
         if not self.low <= number <= self.high:
             return None
         return int(number) if self.is_integer else number

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import re
 import time
 import zlib
@@ -83,6 +84,14 @@ class MixFlavor:
         return f"{self.vcpus}:{self.memory_mb}{cells}{devices}"
 
 
+def _match(element: str) -> re.Match[str] | None:
+    """Return the parts of an element of the option; None: it has another form."""
+    match = _FORM.fullmatch(element.strip())
+    if match is None or not float(match["share"]) or not int(match["vcpus"]):
+        return None
+    return match
+
+
 def read_mix(elements: Sequence[str]) -> tuple[tuple[MixFlavor, float], ...]:
     """Return the flavors of the option and their shares, which sum up to 1.
 
@@ -93,8 +102,8 @@ def read_mix(elements: Sequence[str]) -> tuple[tuple[MixFlavor, float], ...]:
     """
     mix = []
     for element in elements:
-        match = _FORM.fullmatch(element.strip())
-        if match is None or not float(match["share"]) or not int(match["vcpus"]):
+        match = _match(element)
+        if match is None:
             raise ConfigurationError(
                 f"{_OPTION}: {excerpt(element)} is no flavor with its share: write "
                 "VCPUS:MEMORY_MB=SHARE, such as 2:4096=0.3, or with two NUMA cells of "
@@ -302,10 +311,12 @@ def mix_of(requests: Sequence[tuple[Request, int]], n_flavors: int) -> list[str]
     requests : sequence of (Request, int)
         Requests, and how many instances each was for.
     n_flavors : int
-        The maximum number of flavors; rarer ones are left out.
+        The maximum number of flavors; rarer ones are left out, and those that the
+        option cannot name, such as one without CPUs.
     """
     counts: Counter[MixFlavor] = Counter()
     for request, n_instances in requests:
         counts[MixFlavor.of(request)] += n_instances
     most = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))
-    return [f"{flavor}={count}" for flavor, count in most[:n_flavors]]
+    elements = (f"{flavor}={count}" for flavor, count in most)
+    return [*itertools.islice(filter(_match, elements), n_flavors)]

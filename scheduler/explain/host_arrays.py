@@ -56,9 +56,11 @@ class ResourceFill:
 
     @property
     def share(self) -> float:
-        """The used share of the capacity of all hosts; NaN: they have none."""
-        capacity = float(self.capacity.sum())
-        return float(self.used.sum()) / capacity if capacity > 0 else math.nan
+        """The used share of the capacity of the hosts that have one; NaN: none has."""
+        # A node of bare metal has no vCPUs, and uses those of its instance's flavor.
+        has_some = self.capacity > 0
+        capacity = float(self.capacity[has_some].sum())
+        return float(self.used[has_some].sum()) / capacity if capacity else math.nan
 
 
 def host_conditions(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -262,10 +263,13 @@ class Attempt:
 
 
 def used_mb_of(cloud: PlannedCloud) -> dict[str, int]:
-    """Return the used memory of each service host."""
+    """Return the used memory of each service host, of all its nodes."""
     hosts = cloud.table.batch()
     used = hosts.total_usable_ram_mb - hosts.free_ram_mb
-    return dict(zip(hosts.host.tolist(), used.tolist(), strict=True))
+    used_mb: Counter[str] = Counter()
+    for host, of_node in zip(hosts.host.tolist(), used.tolist(), strict=True):
+        used_mb[host] += of_node
+    return used_mb
 
 
 def check_failure(

@@ -54,6 +54,7 @@ LIFETIMES = LifetimeModel.of(
     {(None, None, None, None): 1, (None, 4, 4096, None): 1},
 )
 
+STAYS = 1e6
 PACK = {"cpu_weight_multiplier": -1.0, "ram_weight_multiplier": -1.0}
 
 
@@ -320,6 +321,46 @@ def test_difference_has_an_interval_over_runs() -> None:
     alone = Comparison({name: one[:1] for name, one in runs.items()})
     assert np.isnan(alone.difference("pack", "density").margin)
     assert not alone.difference("pack", "density").is_certain
+
+
+BARE_METAL = {
+    "resources:CUSTOM_BAREMETAL": "1",
+    **{f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")},
+}
+
+
+def test_bare_metal_is_not_measured_in_cpus_and_memory(tmp_path: Path) -> None:
+    node = {
+        "vcpus": 0, "memory_mb": 0, "local_gb": 0, "hypervisor_type": "ironic",
+        "resources": {"CUSTOM_BAREMETAL": {"total": 1, "max_unit": 1}},
+    }  # fmt: skip
+    nodes = [host("ironic", node=f"metal{i}", **node) for i in range(2)]
+    path = write_inventory(tmp_path, host("a"), *nodes)
+    trace = trace_of((0, STAYS, 4, 4096), (1, STAYS, 32, 131072), (9, STAYS, 2, 4096))
+    trace.specs[1].flavor.extra_specs = BARE_METAL
+    result = simulate(options(), read_inventory(path), trace)
+    assert (result.n_refused, result.n_too_large) == (0, 0)
+    # Measured before the last instance comes.
+    last = {name: values[-1] for name, values in result.series.items()}
+    assert last["vcpus_used"] == last["density"] == 4 / 8
+    assert last["memory_used"] == 0.25
+    assert last["empty_hosts"] == pytest.approx(1 / 3)
+    assert last["room_for_largest"] == 1
+    assert result.used_at_end.tolist() == [[6 / 8, 0.5]]
+    alone = trace_of((0, STAYS, 32, 131072))
+    alone.specs[0].flavor.extra_specs = BARE_METAL
+    result = simulate(
+        options(), read_inventory(write_inventory(tmp_path, *nodes)), alone
+    )
+    assert (result.n_refused, result.n_too_large, result.lower_bound) == (0, 0, None)
+    assert result.series["room_for_largest"][-1] == 0
+
+
+def test_instance_whose_disk_no_host_has_is_larger_than_any() -> None:
+    trace = trace_of((0, STAYS, 1, 512), (1, STAYS, 1, 512))
+    trace.specs[1].flavor.root_gb = 11
+    result = simulate(options(), equal_hosts(2, Shape(8, 16, 10), Units()), trace)
+    assert (result.n_refused, result.n_too_large) == (1, 1)
 
 
 # -- moves that empty hosts ------------------------------------------------------------

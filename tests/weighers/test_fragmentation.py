@@ -239,3 +239,5 @@ def test_printed_mix_is_what_the_option_reads() -> None:
         MixFlavor(4, 4096, 2, is_pinned=True),
     ]
     assert mix_of(read, 1) == elements[:1]
+    unnamed = Request.of(request(0, 512))
+    assert mix_of([(unnamed, 9), *read], 1) == elements[:1]

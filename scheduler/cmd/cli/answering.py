@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 import shutil
 import sys
@@ -27,6 +28,19 @@ _MAX_TIME_S: Final = 1e11
 _WIDTH: Final = 100_000
 #: Columns of output that a pager scrolls: the first width at which no word is broken.
 _SCROLLED: Final = (120, 160, 240, _WIDTH)
+
+
+class FiniteNumber(click.FloatRange):
+    """The type of an option that is a number, neither infinite nor NaN."""
+
+    def convert(
+        self, value: float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number; fail if it is not finite, or outside the range."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
 
 
 def json_option(command: Callable[..., None]) -> Callable[..., None]:

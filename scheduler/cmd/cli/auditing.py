@@ -14,7 +14,7 @@ from rich.console import Console
 from ...display import age
 from ...errors import SchedulerError
 from ...failures import one_line
-from .answering import age_s, print_answer, print_notes
+from .answering import FiniteNumber, age_s, print_answer, print_notes
 from .client import read_options
 from .session import CommandSession
 from .tables import Answer, make_table
@@ -35,8 +35,8 @@ class _AuditFailed(click.ClickException):
 
 @click.command()
 @click.option(
-    "--pause", "pause_s", type=click.FloatRange(0), default=10.0, show_default=True,
-    metavar="SECONDS",
+    "--pause", "pause_s", type=FiniteNumber(0, 86400), default=10.0,
+    show_default=True, metavar="SECONDS",
     help="The time between two comparisons: what only one finds is not reported.",
 )  # fmt: skip
 @click.option(
@@ -45,7 +45,7 @@ class _AuditFailed(click.ClickException):
     help="Report only what began before that, where the time is known; 0s: report all.",
 )  # fmt: skip
 @click.option(
-    "--rate", type=click.FloatRange(0, min_open=True), default=20.0, show_default=True,
+    "--rate", type=FiniteNumber(0, min_open=True), default=20.0, show_default=True,
     metavar="N",
     help="GETs a second to Placement, if its database is not configured.",
 )  # fmt: skip

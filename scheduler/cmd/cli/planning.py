@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 import shlex
 from collections import Counter
@@ -15,7 +16,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from .answering import json_option, print_answer, print_notes
+from .answering import FiniteNumber, json_option, print_answer, print_notes
 from .session import CommandSession
 from .tables import Answer, make_table
 from .text import MAX_TEXT, cell, names, safe
@@ -47,7 +48,7 @@ def _output_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 _seconds_option = click.option(
-    "--seconds", type=click.FloatRange(0, 600), default=60, show_default=True,
+    "--seconds", type=FiniteNumber(0, 600), default=60, show_default=True,
     metavar="S", help="End the search, and show the best plan so far.",
 )  # fmt: skip
 
@@ -141,7 +142,7 @@ def make_room(  # noqa: PLR0913 - one for each option
     metavar="N", help="The most moves.",
 )  # fmt: skip
 @click.option(
-    "--max-gib", type=click.FloatRange(0), metavar="G",
+    "--max-gib", type=FiniteNumber(0), metavar="G",
     help="The most memory that is moved, GiB.",
 )  # fmt: skip
 @_seconds_option
@@ -457,7 +458,9 @@ def _read(path: Path) -> dict[str, Any]:
             "reads version 1: plan again"
         )
     try:
-        float(document["made_at"])
+        made_at = document["made_at"]
+        if not isinstance(made_at, int | float) or not math.isfinite(made_at):
+            raise ValueError(f"made_at: {safe(repr(made_at), 40)} is no finite number")
         for kind in ("stuck", "unknown"):
             _ = [instance[name] for instance in document[kind] for name in _OF_LEFT]
         _ = [step[name] for step in document["steps"] for name in _CHECKED]

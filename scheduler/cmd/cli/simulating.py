@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ...errors import SchedulerError
 from .answering import age_s, json_option, print_answer
+from .replacing import replace_file
 from .replaying import Setting, set_option
 from .session import CommandSession
 from .simulation_input import (
@@ -211,8 +212,8 @@ def _fewest(
 
     of_shape = Shape.parse(shape)
     one_host = equal_hosts(1, of_shape, trace.units)
-    bound = lower_bound(trace.peak().tolist(), one_host)
-    assert bound is not None  # one host is as large as itself
+    # Bare metal needs nothing of these hosts.
+    bound = lower_bound(trace.peak().tolist(), one_host) or 1
 
     def run_on(n_hosts: int) -> Result:
         hosts = equal_hosts(n_hosts, of_shape, trace.units)
@@ -249,9 +250,13 @@ def _write(comparison: Comparison, folder: Path | None, csv_file: Path | None) -
     click.ClickException
         One of them could not be written.
     """
+    option, path = "--csv", csv_file
     try:
-        if csv_file is not None:
-            csv_file.write_text(comparison.to_csv(), encoding="utf-8")
+        if csv_file is not None and csv_file.exists() and not csv_file.is_file():
+            csv_file.write_text(comparison.to_csv(), encoding="utf-8")  # to a pipe
+        elif csv_file is not None:
+            replace_file(csv_file, comparison.to_csv(), lambda _new: None)
+        option, path = "--html", folder
         if folder is not None:
             from ....simulator.page import write_page
 
@@ -264,7 +269,7 @@ def _write(comparison: Comparison, folder: Path | None, csv_file: Path | None) -
         ) from e
     except OSError as e:
         raise click.ClickException(
-            f"{e.filename} cannot be written: {e.strerror}"
+            f"{option} {safe(path)} cannot be written: {e.strerror}"
         ) from e
 
 

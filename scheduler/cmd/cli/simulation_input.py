@@ -18,7 +18,7 @@ from rich.progress import Progress, TimeRemainingColumn
 
 from ...display import listed
 from ...errors import InvalidRequest, SchedulerError
-from .answering import age_s
+from .answering import FiniteNumber, age_s
 from .replaying import Setting, read_options_with
 from .session import CommandSession
 from .stored_records import read_record, stored_records
@@ -59,11 +59,11 @@ _OPTIONS: Final = (
         help="Simulate N requests of a Poisson process instead of a trace.",
     ),
     click.option(
-        "--rate", type=click.FloatRange(min=0, min_open=True), default=100.0,
+        "--rate", type=FiniteNumber(min=0, min_open=True), default=100.0,
         show_default=True, help="With --synthetic: requests an hour.",
     ),
     click.option(
-        "--lifetime", type=click.FloatRange(min=0, min_open=True), default=24.0,
+        "--lifetime", type=FiniteNumber(min=0, min_open=True), default=24.0,
         show_default=True, help="With --synthetic: the mean lifetime, hours.",
     ),
     click.option(
@@ -267,6 +267,8 @@ def read_traces(
 ) -> list[Trace]:
     """Return the traces of files, or of the stored decisions of so many seconds.
 
+    Files of equal names in several directories are named by their paths.
+
     Raises
     ------
     TraceError, click.ClickException
@@ -276,24 +278,45 @@ def read_traces(
     if history_s is not None:
         return [_history(session, history_s)]
     names = None if columns is None else parse_columns(columns)
-    return [read_trace(path, names) for path in paths]
+    traces = [read_trace(path, names) for path in paths]
+    n_of_name = Counter(trace.name for trace in traces)
+    return [
+        dataclasses.replace(trace, name=safe(path, 4096))
+        if n_of_name[trace.name] > 1
+        else trace
+        for path, trace in zip(paths, traces, strict=True)
+    ]
 
 
 def requested_flavors(traces: Sequence[Trace], n_flavors: int) -> list[str]:
-    """Return the most frequent flavors of requests, as `fragmentation_flavors`."""
+    """Return the most frequent flavors of requests, as `fragmentation_flavors`.
+
+    Raises
+    ------
+    click.ClickException
+        The option can name none of them.
+    """
     from ....weighers.fragmentation import mix_of
     from ...request import Request
 
     requests = []
     for trace in traces:
-        n_of_spec = Counter(trace.spec_of.tolist())
+        needs_room = trace.amounts().any(axis=1)  # unlike bare metal
+        n_of_spec = Counter(trace.spec_of[needs_room].tolist())
         requests += [(Request.of(trace.specs[i]), n) for i, n in n_of_spec.items()]
-    return mix_of(requests, n_flavors)
+    mix = mix_of(requests, n_flavors)
+    if not mix:
+        raise click.ClickException(
+            "No request needs CPUs of a host, so that fragmentation_flavors would be "
+            "empty"
+        )
+    return mix
 
 
 def _history(session: CommandSession, max_age_s: float) -> Trace:
     """Return the stored decisions that selected or refused hosts, as a trace."""
     from ....simulator.traces import history_trace
+    from ...drivers.record import Outcome
 
     since = max(0.0, session.api().now() - max_age_s)
     unreadable: list[str] = []
@@ -301,6 +324,8 @@ def _history(session: CommandSession, max_age_s: float) -> Trace:
     def decisions() -> Iterator[tuple[float, Sequence[str], RequestSpec]]:
         for answer in stored_records(session.api(), _MAX_HISTORY, since=since):
             stored = read_record(answer)
+            if stored.outcome is Outcome.FAILED:
+                continue
             try:
                 request = stored.request
             except InvalidRequest:  # such as one of another release

@@ -78,6 +78,22 @@ def test_a_host_without_a_resource_has_no_share(conf: cfg.ConfigOpts) -> None:
     assert math.isnan(group.resources["vcpus"].share)
 
 
+def test_nodes_of_bare_metal_do_not_count_for_what_they_lack(
+    conf: cfg.ConfigOpts,
+) -> None:
+    nothing = {"total_usable_ram_mb": 0, "vcpus_total": 0, "total_usable_disk_gb": 0}
+    node = host(
+        host="ironic",
+        vcpus_used=32,
+        free_ram_mb=-131072,
+        free_disk_mb=-409600,
+        **nothing,
+    )
+    [group] = cloud_fill(table(host(host="a"), node), conf, NOW).groups
+    shares = {name: fill.share for name, fill in group.resources.items()}
+    assert shares == {"vcpus": 2 / 8, "memory_mb": 0.5, "disk_gb": 0.5}
+
+
 def test_conditions_are_those_of_the_list_of_hosts(conf: cfg.ConfigOpts) -> None:
     hosts = table(
         host(host="a", last_seen_up=NOW - 5),

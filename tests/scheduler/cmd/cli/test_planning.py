@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,12 +67,17 @@ class _Cloud:
 def make_cloud(tmp_path: Path) -> Iterator[Callable[..., _Cloud]]:
     with contextlib.ExitStack() as running:
 
-        def make(driver: str = "filter_scheduler", **of_a: Any) -> _Cloud:
+        def make(
+            driver: str = "filter_scheduler",
+            more_nodes_of_a: Sequence[str] = (),
+            **of_a: Any,
+        ) -> _Cloud:
             racks = {"a": "r1", "b": "r1", "c": "r2", "d": "r2"}
             hosts = [
                 host(name, places={"rack": rack}, **(of_a if name == "a" else {}))
                 for name, rack in racks.items()
             ]
+            hosts += [host("a", node=node) for node in more_nodes_of_a]
             options: dict[str, dict[str, object]] = {
                 "locality": {"levels": ["rack"]},
                 "moorage": {"random_seed": 1, "driver": driver},
@@ -204,6 +209,12 @@ def test_the_fullest_hosts_stay_up(cloud: _Cloud) -> None:
     plan = cloud.plan("a", "b", "--keep-up", "1")
     assert (plan["hosts"], plan["kept_up"]) == (["b"], ["a"])
     assert [step["instance"] for step in plan["steps"]] == [moved]
+
+
+def test_a_host_is_as_full_as_all_its_nodes(make_cloud: Callable[..., _Cloud]) -> None:
+    cloud = make_cloud(more_nodes_of_a=["a2"], memory_mb_used=8192)
+    cloud.create("b", memory_mb=2048)
+    assert cloud.plan("a", "b", "--keep-up", "1")["kept_up"] == ["a"]
 
 
 def test_the_room_for_one_more_failed_host_is_checked(cloud: _Cloud) -> None:
@@ -340,8 +351,8 @@ def test_the_least_used_hosts_are_emptied(cloud: _Cloud) -> None:
     assert cloud.call("plan", "check", path, "--format", "openstack").stdout == commands
     text = cloud.call("plan", "defragment").stdout
     assert "3 empty host(s) after 2 move(s)" in text
-    args = ("plan", "defragment", "--max-gib", "1", "--json")
-    assert json.loads(cloud.call(*args).stdout)["steps"] == []
+    limited = cloud.call("plan", "defragment", "--max-gib", "1", "--json").stdout
+    assert json.loads(limited)["steps"] == []
 
 
 # -- check -----------------------------------------------------------------------------
@@ -416,6 +427,14 @@ def test_what_has_changed_since_a_plan_is_shown(cloud: _Cloud) -> None:
         (
             f'{{"version": 1, "steps": [], "made_at": 1{"0" * 400}}}',
             "is a damaged plan: int too large",
+        ),
+        (
+            '{"version": 1, "steps": [], "made_at": "1795854627"}',
+            "is a damaged plan: made_at: '1795854627' is no finite number",
+        ),
+        (
+            '{"version": 1, "steps": [], "made_at": NaN}',
+            "is a damaged plan: made_at: nan is no finite number",
         ),
         (
             '{"version": 1, "steps": [], "made_at": 1, "stuck": [], "unknown": [], '

@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import re
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -216,6 +217,24 @@ def test_events_are_reported(call: Call, tmp_path: Path) -> None:
     assert "write number: N instead of host: NAME" in " ".join(text.split())
 
 
+def test_legend_has_any_name_of_settings(
+    call: Call, pack: Path, tmp_path: Path
+) -> None:
+    hidden, folder = pack.rename(tmp_path / "_pack.conf"), tmp_path / "page"
+    args = ["--synthetic", "20", "--hosts", "1", "--shape", "1:2"]
+    call(*args, "--compare", str(hidden), "--html", str(folder))
+    for plot in ("used-share-of-memory", "refused-instances-by-flavor"):
+        assert re.search(r">\s*_pack</text>", (folder / f"{plot}.svg").read_text())
+
+
+def test_page_has_the_hosts_that_were_added(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "events.yaml"
+    path.write_text("- {at: 1m, kind: add, number: 5}")
+    args = ["--synthetic", "20", "--hosts", "2", "--events", str(path)]
+    call(*args, "--html", str(tmp_path / "page"))
+    assert (tmp_path / "page" / "hosts-at-the-end.svg").stat().st_size > 1000
+
+
 def test_devices_of_openb_are_counted(call: Call, tmp_path: Path) -> None:
     nodes, pods = tmp_path / "nodes.csv", tmp_path / "pods.csv"
     nodes.write_text("sn,cpu_milli,memory_mib,gpu\na,8000,16384,2\nb,8000,16384,1\n")
@@ -329,12 +348,49 @@ def test_page_that_cannot_be_written_loses_no_result(
     assert result.stdout.startswith("20 instances on 3 hosts")
 
 
+def test_measures_that_cannot_be_written_leave_the_old_ones(
+    call: Call, tmp_path: Path
+) -> None:
+    args = ["--synthetic", "20", "--hosts", "3", "--csv"]
+    result = call(*args, "/dev/full", status=1)
+    assert result.stderr == (
+        "Error: --csv /dev/full cannot be written: No space left on device\n"
+    )
+    assert result.stdout.startswith("20 instances on 3 hosts")
+    path = tmp_path / "measures.csv"
+    path.write_text("old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
+    try:
+        result = call(*args, str(path), status=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert result.stderr == f"Error: --csv {path} cannot be written: File too large\n"
+    assert path.read_text() == "old"
+    assert [*tmp_path.iterdir()] == [path]
+
+
 def test_left_out_lines_are_shown(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     head, *lines = TRACE.read_text().splitlines()[:20]
     path.write_text("\n".join([head, *lines, "x,1,-5,1,0,0.1,0.2"]))
     text = call(str(path), "--hosts", "5").stdout
     assert "left out 1 (line 21) without CPUs or memory" in " ".join(text.split())
+
+
+def test_traces_of_one_file_name_are_told_apart(call: Call, tmp_path: Path) -> None:
+    paths = [tmp_path / name / "t.csv" for name in "ab"]
+    for number, path in enumerate(paths, start=1):
+        path.parent.mkdir()
+        rows = [f"{i},0,,8,512" for i in range(number)]
+        path.write_text("\n".join(["id,a,d,v,m", *rows, "wrong,0,,-1,512"]))
+    columns = "id=id,arrival_s=a,departure_s=d,vcpus=v,memory_mb=m"
+    args = [*map(str, paths), "--columns", columns, "--hosts", "9", "--shape", "8:16"]
+    answer = json.loads(call(*args, "--compact", "--json").stdout)
+    assert answer["fewest_hosts"]["defaults"] == {
+        str(path): {"hosts": n, "lower_bound": n} for n, path in enumerate(paths, 1)
+    }
+    assert [*answer["skipped"]] == [run["trace"] for run in answer["runs"]]
 
 
 def test_hosts_without_cpus_refuse_everything(call: Call) -> None:

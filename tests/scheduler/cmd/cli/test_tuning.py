@@ -11,6 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from moorage.scheduler.cmd.cli.main import cli
+from moorage.scheduler.conf import load
+from moorage.scheduler.errors import InvalidRequest
+from moorage.scheduler.web import make_web_server
+
+from ....fixtures.clouds import new_uuids
+from ....fixtures.explaining_api import decide, explaining_api
 
 TRACE = Path(__file__).parents[4] / "examples/data/traces/azure-packing-batched.csv"
 INPUT = [str(TRACE), "--first", "40", "--hosts", "5"]
@@ -49,6 +55,15 @@ def test_settings_that_are_printed_have_the_figures_that_are_printed(
     assert re.search(r"ram_weight_multiplier +1 +-", text)
 
 
+def test_option_without_a_present_value_is_searched() -> None:
+    option = "DEFAULT.cpu_allocation_ratio"
+    args = ["--trials", "1", "--seeds", "2", "--option", f"{option}=1..4", "--json"]
+    answer = json.loads(call("tune", *INPUT, *args).stdout)
+    assert answer["settings"]["present"] == {option: "None"}
+    [trial] = answer["trials"]
+    assert 1 <= float(trial["settings"][option]) <= 4
+
+
 @pytest.mark.deep
 def test_present_settings_may_be_the_best() -> None:
     answer = call(
@@ -70,6 +85,24 @@ def test_weigher_that_is_idle_with_the_present_settings_is_left_out_there() -> N
     name = "filter_scheduler.fragmentation_weight_multiplier"
     assert name not in answer["settings"]["present"]
     assert with_flavors["settings"]["present"][name] == "8"
+
+
+def test_history_has_the_flavors_that_the_option_can_name(tmp_path: Path) -> None:
+    none = {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
+    bare_metal = {"resources:CUSTOM_BAREMETAL": "1", **none}
+    conf = load([], config_files=[])
+    conf.set_override("port", 0, group="web")
+    with explaining_api(tmp_path) as api, make_web_server(conf, api.app) as server:
+        decide(api.scheduler, "metal", new_uuids(), vcpus=32, extra_specs=bare_metal)
+        with pytest.raises(InvalidRequest):
+            decide(api.scheduler, "invalid", new_uuids(), vcpus=0)
+        api.store.flush()
+        before = ["--url", f"http://127.0.0.1:{server.port}"]
+        mix = call(*before, "flavor-mix", "--history", "1d").stdout
+        args = ["tune", "--history", "1d", "--hosts", "2", "--trials", "1"]
+        answer = call(*before, *args, "--seeds", "2", "--json")
+    assert mix == ("[filter_scheduler]\nfragmentation_flavors = 1:128=2, 1:256=1\n")
+    assert json.loads(answer.stdout)["runs"][0]["requests"] == 4
 
 
 @pytest.mark.parametrize(

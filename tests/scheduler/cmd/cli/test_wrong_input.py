@@ -112,6 +112,24 @@ def test_a_pair_without_a_sign_is_named(call: Call) -> None:
     assert error(call(*args, status=2)).endswith("'group' is not KEY=VALUE")
 
 
+# -- numbers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", ["nan", "inf"])
+@pytest.mark.parametrize(
+    "command",
+    [["audit", "--pause"], ["audit", "--rate"],
+     ["plan", "defragment", "--seconds"], ["plan", "defragment", "--max-gib"],
+     ["simulate", "--synthetic", "5", "--hosts", "2", "--rate"],
+     ["simulate", "--synthetic", "5", "--hosts", "2", "--lifetime"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_number_is_finite(call: Call, command: list[str], number: str) -> None:
+    text = error(call(*command, number, status=2))
+    assert text.startswith(f"Invalid value for '{command[-1]}': ")
+    assert number in text
+
+
 # -- files of flavors ------------------------------------------------------------------
 
 _SIZES = "vcpus: 1, memory_mb: 512"
