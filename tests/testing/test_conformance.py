@@ -245,7 +245,6 @@ def _failure(plugin: type, **more: Any) -> str:
     return "\n".join(traceback.format_exception_only(caught.value))
 
 
-@pytest.mark.deep
 def test_failing_example_is_reported_as_the_builders_make_it() -> None:
     text = _failure(
         DependsOnAggregate,
@@ -266,7 +265,6 @@ def test_failing_example_is_reported_as_the_builders_make_it() -> None:
     assert made["spec_obj"].flavor.extra_specs == {"odd:key": "yes"}
 
 
-@pytest.mark.deep
 def test_failing_example_shows_what_differs_from_the_builders() -> None:
     class Picky(BaseHostFilter):
         def passing(self, hosts: Any, spec_obj: Any) -> Any:

@@ -255,7 +255,7 @@ def _write(comparison: Comparison, folder: Path | None, csv_file: Path | None) -
         if csv_file is not None and csv_file.exists() and not csv_file.is_file():
             csv_file.write_text(comparison.to_csv(), encoding="utf-8")  # to a pipe
         elif csv_file is not None:
-            replace_file(csv_file, comparison.to_csv(), lambda _new: None)
+            replace_file(csv_file, comparison.to_csv())
         option, path = "--html", folder
         if folder is not None:
             from ....simulator.page import write_page

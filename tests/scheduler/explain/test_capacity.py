@@ -61,7 +61,6 @@ def _capacity(scheduler: Scheduler, spec: RequestSpec) -> FlavorCapacity:
     return found
 
 
-@pytest.mark.deep
 @pytest.mark.parametrize("has_pool", [True, False])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_it_is_what_a_loop_of_claims_places(seed: int, has_pool: bool) -> None:

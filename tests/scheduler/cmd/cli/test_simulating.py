@@ -112,7 +112,6 @@ def test_flavor_mix_needs_requests() -> None:
         assert "Traceback" not in result.output
 
 
-@pytest.mark.deep
 def test_page_loads_nothing_else_and_is_the_same_again(
     call: Call, pack: Path, tmp_path: Path
 ) -> None:

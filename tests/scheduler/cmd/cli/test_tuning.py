@@ -27,7 +27,6 @@ def call(*args: str) -> Result:
     return CliRunner().invoke(cli, list(args))
 
 
-@pytest.mark.deep
 def test_settings_that_are_printed_have_the_figures_that_are_printed(
     tmp_path: Path,
 ) -> None:
