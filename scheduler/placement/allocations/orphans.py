@@ -361,7 +361,7 @@ class Orphans:
                     self._check(uuid, orphan)
                 except PlacementError as e:
                     LOG.debug("Consumer %s is not settled; retrying: %s", uuid, e)
-                    if isinstance(e, _UNAVAILABLE):
+                    if self._client.health.is_down:
                         return  # checking the others would fail, too
                 except Exception:  # the thread must survive; the others are checked
                     self._note_failed_check(uuid)

@@ -29,6 +29,7 @@ from moorage.scheduler.instances import InstanceLocation, InstanceState
 from moorage.scheduler.placement.adapter import Verb
 from moorage.scheduler.placement.allocations.claims import Claim
 from moorage.scheduler.placement.allocations.orphans import Orphan
+from moorage.scheduler.placement.answers import ConsumerAllocations
 from moorage.scheduler.placement.embedded import TOKEN
 from moorage.scheduler.waiting import ThreadSpawner
 
@@ -187,6 +188,22 @@ def test_claim_of_an_instance_on_another_host(
     scheduler.scheduler.orphans.add(uuid, Orphan(claim))
     cloud.settle()
     assert bool(cloud.held(uuid)) is is_held
+
+
+def test_consumer_that_cannot_be_read_delays_no_other(cloud_of: CloudOf) -> None:
+    cloud = cloud_of("h1")
+    time = HandTime()
+    threads = HandThreads(time)
+    scheduler = cloud.make(parts={"waiter": time, "spawner": threads})
+    unreadable, other = new_uuids(2)
+    scheduler.adapter.fault(FaultKind.UNAVAILABLE_BEFORE, reads(unreadable), times=None)
+    for uuid in (unreadable, other):
+        cloud.hold(uuid, "h1")
+        held = ConsumerAllocations(cloud.held(uuid))
+        scheduler.scheduler.orphans.add(uuid, Orphan(Claim(held.request)))
+    threads.run_for(60)
+    assert cloud.held(unreadable)
+    assert not cloud.held(other)
 
 
 def _is_group_check(call: Call) -> bool:
