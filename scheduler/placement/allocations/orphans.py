@@ -551,10 +551,11 @@ class Orphans:
             return location.state is InstanceState.ON_HOST and self._use_up_generation(
                 uuid, claim, held
             )
+        if claim.named_generation is not None:
+            return False
         state = self._location(uuid, orphan).state
         is_requested = state is InstanceState.PENDING and not orphan.is_watched
-        may_exist = state is InstanceState.GONE or is_requested
-        if claim.named_generation is not None or not may_exist:
+        if state is not InstanceState.GONE and not is_requested:
             return False
         body = {"allocations": {}, **orphan.owner, "consumer_generation": None}
         answer = self._client.put_allocations(uuid, body)
