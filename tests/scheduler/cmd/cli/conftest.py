@@ -10,7 +10,13 @@ import pytest
 from moorage.scheduler.conf import load
 from moorage.scheduler.web import make_web_server
 
-from ....fixtures.explaining_api import ExplainingAPI, explaining_api
+from ....fixtures.explaining_api import (
+    ExplainingAPI,
+    explaining_api,
+    wait_for_slow_stores,
+)
+
+__all__ = ["api", "url", "wait_for_slow_stores"]
 
 
 @pytest.fixture(scope="module")
