@@ -84,9 +84,7 @@ def plan_defragment(
     conditions = host_conditions(hosts, parts.clock(), down_time)
     is_down = np.isin(conditions, [HostCondition.DOWN, HostCondition.FORCED_DOWN])
     down = set(hosts.host[is_down].tolist())
-    # A report may count instances that it does not name.
-    counted = set(hosts.host[hosts.num_instances > 0].tolist())
-    empty = sorted(h for h in used_mb if not instances_of(h) and h not in counted)
+    empty = sorted(host for host in used_mb if not instances_of(host))
     with_instances = [h for h in used_mb if instances_of(h) and h not in down]
     n_on = {host: len(instances_of(host)) for host in with_instances}
     orders = (

@@ -355,15 +355,6 @@ def test_the_least_used_hosts_are_emptied(cloud: _Cloud) -> None:
     assert json.loads(limited)["steps"] == []
 
 
-def test_a_host_whose_instances_are_not_named_is_not_empty(cloud: _Cloud) -> None:
-    cloud.create("a")
-    table = cloud.scheduler.table
-    [node] = table.nodes_of("d")
-    table.change_many({node: {"num_instances": 1}})
-    goal = json.loads(cloud.call("plan", "defragment", "--json").stdout)["goal"]
-    assert goal["n_before"] == 2
-
-
 # -- check -----------------------------------------------------------------------------
 
 
