@@ -142,7 +142,6 @@ def test_measures_over_time_are_written(call: Call, tmp_path: Path) -> None:
     assert float(rows[-1]["empty_hosts"]) == run["series"]["empty_hosts"][-1]
 
 
-@pytest.mark.deep
 def test_fewest_hosts_are_searched(call: Call) -> None:
     args = [str(TRACE), "--first", "150", "--hosts", "20", "--compact"]
     text = call(*args).stdout

@@ -63,7 +63,6 @@ def test_option_without_a_present_value_is_searched() -> None:
     assert 1 <= float(trial["settings"][option]) <= 4
 
 
-@pytest.mark.deep
 def test_present_settings_may_be_the_best() -> None:
     answer = call(
         "tune", *INPUT, "--trials", "2", "--seeds", "2", "--set", "moorage.preset=pack",

@@ -175,7 +175,6 @@ def test_several_of_one_request_avoid_hosts_of_other_members(
     assert len(set(found)) == 6
 
 
-@pytest.mark.deep
 def test_group_that_has_no_host_left_is_refused_and_holds_nothing(
     make: MakeScheduler,
 ) -> None:
@@ -189,7 +188,6 @@ def test_group_that_has_no_host_left_is_refused_and_holds_nothing(
     assert last.placement.allocations(members[-1]).resources == {}
 
 
-@pytest.mark.deep
 def test_affinity_follows_a_member_that_another_scheduler_placed(
     make: MakeScheduler,
 ) -> None:
@@ -201,7 +199,6 @@ def test_affinity_follows_a_member_that_another_scheduler_placed(
     assert len(found) == 1
 
 
-@pytest.mark.deep
 @pytest.mark.parametrize("n_instances", [1, 2])
 @pytest.mark.parametrize("position", ["lowest", "highest"])
 def test_member_of_an_affinity_group_that_is_split_is_refused_soon(
@@ -398,7 +395,6 @@ def test_shared_storage_does_not_make_two_hosts_one(make: MakeScheduler) -> None
     assert not check.may_try(on_node)
 
 
-@pytest.mark.deep
 @pytest.mark.parametrize(
     ("policy", "n_hosts", "total"), [("anti-affinity", 4, 1), ("affinity", 1, 2)]
 )
