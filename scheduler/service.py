@@ -355,14 +355,13 @@ def _locate(
     """Return an instance's location, as evidence that it uses some providers.
 
     While the instance may move, its location on another host says nothing about
-    whether it uses these providers. Nor does any location about providers of which no
-    host is known: it may have come, or gone, since the table was read.
+    whether it uses these providers. If no host of theirs is in the table, as of one
+    that was added after the table was read, no location says anything about them.
     """
     location = source.locate_instance(instance_uuid)
     hosts = {table.host_of(node_uuid) for node_uuid in providers} - {None}
-    if location.state is not InstanceState.ON_HOST or not hosts.isdisjoint(
-        (location.host, *location.also_on)
-    ):
+    is_there = not hosts.isdisjoint((location.host, *location.also_on))
+    if location.state is not InstanceState.ON_HOST or is_there:
         return location
     is_elsewhere = bool(hosts) and location.is_settled
     state = InstanceState.ELSEWHERE if is_elsewhere else InstanceState.UNKNOWN

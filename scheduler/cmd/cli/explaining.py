@@ -15,7 +15,7 @@ from rich.text import Text
 from ...display import listed, rank_text
 from . import tables
 from .answering import json_option, print_answer, print_notes, stored_id
-from .replacing import replace_file
+from .replacing import write_output
 from .replaying import past_host
 from .session import CommandSession
 from .tables import Answer
@@ -58,11 +58,8 @@ def explain(
     if html is not None:
         text = page(id_, answer["decisions"])
         try:
-            if html.exists() and not html.is_file():  # such as /dev/stdout
-                html.write_text(text, "utf-8")
-            else:
-                # The page names hosts and requests: only its owner may read it.
-                replace_file(html, text, mode=0o600)
+            # The page names hosts and requests: only its owner may read it.
+            write_output(html, text, mode=0o600)
         except OSError as e:
             raise click.ClickException(f"--html {html}: {e.strerror}") from e
         click.echo(f"{html} written.", err=True)

@@ -32,7 +32,7 @@ NUMBERS: Final = (
 )
 #: What the name of the number of a flavor's instances that fit begins with.
 FITS: Final = "fits:"
-#: What the places of a level begin with that has the name of another value.
+#: The prefix of a level that has the name of another value.
 _PLACE: Final = "place:"
 #: What a formula of a spreadsheet begins with.
 _FORMULA: Final = ("=", "+", "-", "@")

@@ -72,3 +72,14 @@ def replace_file(
         if isinstance(e, OSError):
             raise OSError(e.errno, e.strerror, str(path)) from e
         raise
+
+
+def write_output(path: Path, text: str, *, mode: int | None = None) -> None:
+    """Write a text to the file of an option: to a pipe or a device, or as a whole.
+
+    Parameters are those of `replace_file`, and so are errors.
+    """
+    if path.exists() and not path.is_file():  # such as /dev/stdout
+        path.write_text(text, "utf-8")
+    else:
+        replace_file(path, text, mode=mode)

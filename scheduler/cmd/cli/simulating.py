@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ...errors import SchedulerError
 from .answering import age_s, json_option, print_answer
-from .replacing import replace_file
+from .replacing import write_output
 from .replaying import Setting, set_option
 from .session import CommandSession
 from .simulation_input import (
@@ -252,10 +252,8 @@ def _write(comparison: Comparison, folder: Path | None, csv_file: Path | None) -
     """
     option, path = "--csv", csv_file
     try:
-        if csv_file is not None and csv_file.exists() and not csv_file.is_file():
-            csv_file.write_text(comparison.to_csv(), encoding="utf-8")  # to a pipe
-        elif csv_file is not None:
-            replace_file(csv_file, comparison.to_csv())
+        if csv_file is not None:
+            write_output(csv_file, comparison.to_csv())
         option, path = "--html", folder
         if folder is not None:
             from ....simulator.page import write_page

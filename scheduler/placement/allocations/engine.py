@@ -452,7 +452,7 @@ class Rewrite:
             raise self._in_doubt() from e
 
     def _is_fenced(self) -> bool:
-        """Use up a generation if necessary; return False: try again."""
+        """Use up a generation if necessary; return False to read and try again."""
         # A write without allocations does not change an empty consumer that exists.
         uuid = max(self.unanswered, key=lambda u: bool(self.read[u].resources))
         held, unanswered = self.held[uuid], self.unanswered[uuid]
