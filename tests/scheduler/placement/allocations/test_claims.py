@@ -385,6 +385,17 @@ def test_generation_of_the_source_rejects_a_late_evacuation(client, server, n_la
     assert held.consumer_generation % 2 == 1, "what is in use"
 
 
+def test_evacuation_that_is_found_was_added_to_what_is_held_of_shared_storage(client):
+    """The storage is part of both: a release must not take it from the instance."""
+    consumer, disk = _consumer(), {SHARE: {"DISK_GB": 1}}
+    _claim(client, consumer, _request(HOSTS[0], **disk))
+    evacuated = {"evacuated_from": {HOSTS[0]}, "shared": {SHARE}}
+    for is_found in (False, True):
+        answer = _claim(client, consumer, _request(HOSTS[1], **disk), **evacuated)
+        assert answer.is_found is is_found
+        assert answer.claims[consumer].before.resources.keys() == {HOSTS[0], SHARE}
+
+
 def test_release_that_others_kept_from_ending_goes_on(client, server):
     consumer = _consumer()
     answer = _claim(client, consumer, _request(HOSTS[0]))
