@@ -322,15 +322,16 @@ def test_killed_worker_leaves_no_orphaned_claim(cloud: Cloud) -> None:
         Broker() as broker,
         # Delay each answer to a claim, so that many are executed and not answered.
         FlakyProxy(
-            cloud.server.url, share=0.5, delay_s=0.3, faults=[Fault.DELAY]
+            cloud.server.url, share=0.5, delay_s=1, faults=[Fault.DELAY]
         ) as proxy,
         SchedulerProcess(config(cloud, broker, proxy.url), n_workers=2) as scheduler,
         Load(broker.transport_url) as load,
     ):
         load.go_on()
-        for _ in range(N_KILLS):  # the other worker may have had all that are delayed
+        for number in range(N_KILLS):
+            # One worker may have all that are delayed; the other one is killed next.
             wait_until(lambda: proxy.n_delayed >= 3)
-            killed = scheduler.workers[0]
+            killed = scheduler.workers[number % 2]
             os.kill(killed, signal.SIGKILL)
             scheduler.wait_for(f"Process {killed} has ended with")
             if scheduler.count(FOUND):
