@@ -88,6 +88,8 @@ class Cloud:
         Hosts that exist.
     report : callable
         Called once a host has changed, so that schedulers read it later.
+    chosen_for_trait : Host or None
+        The host of the last answer to a request that requires `TRAIT`.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class Cloud:
     ) -> None:
         self.hosts: dict[str, Host] = {}
         self.report: Callable[[], object] = lambda: None
+        self.chosen_for_trait: Host | None = None
         self._direct = direct
         self._virtual = virtual
         self._rng = rng
@@ -175,7 +178,9 @@ class Cloud:
 
     def lose_trait(self) -> None:
         """Have a host not have a trait for a while."""
-        if (host := self._usable()) is None or TRAIT not in host.traits:
+        # Of the host that was chosen last, others with the same needs are likely next.
+        host = self.chosen_for_trait or self._usable()
+        if host is None or TRAIT not in host.traits or host not in self._all_usable():
             return
         self._log.add(f"{host.record.host} loses {TRAIT}", Kind.TRAIT_LOST)
         self._set_traits(host, host.traits - {TRAIT})
@@ -208,12 +213,15 @@ class Cloud:
         self._set_service(host)
 
     def _usable(self) -> Host | None:
-        usable = [
+        usable = self._all_usable()
+        return self._rng.choice(usable) if len(usable) > 1 else None
+
+    def _all_usable(self) -> list[Host]:
+        return [
             each
             for each in self.hosts.values()
             if each.unusable_since == _NEVER and each.n_vcpus == VCPUS_A_HOST
         ]
-        return self._rng.choice(usable) if len(usable) > 1 else None
 
     def _set_service(
         self, host: Host, *, disabled: bool = False, forced_down: bool = False

@@ -26,6 +26,8 @@ from .nova import Instance, Nova
 
 #: Longest time until a migration is confirmed or reverted, seconds.
 _DECIDED_S: Final = 30.0
+#: The share of migrations whose first write arrives late.
+_BEGINS_LATE: Final = 0.3
 #: Numbers of attempts, and seconds that a conductor waits for an answer.
 _ATTEMPTS: Final = (1, 2)
 _TIMEOUTS_S: Final = (1.0, 4.0, 30.0)
@@ -70,6 +72,8 @@ class Moves:
         built_at, computes = instance.built_at, self._nova.computes
         migration = str(UUID(int=self._rng.getrandbits(128), version=4))
         self._log.name(migration, f"migration-of-{instance.name}")
+        if self._rng.random() < _BEGINS_LATE:
+            self._nova.delay_write(migration)
         self._nova.insist(replace_with_migration, instance.uuid, migration)
         self.migrations[migration], instance.held = source, None
         self._keep(source_host, instance.uuid, migration)
