@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ..fixtures.failing_cloud import (
+    DOWN_S,
     FULL_ZONE,
     TRAIT,
     FailingCloud,
@@ -32,7 +33,10 @@ _EXPECTED = {
     ),
     FailureCause.DISABLED: (f"required {TRAIT}", "COMPUTE_STATUS_DISABLED"),
     FailureCause.FULL: (f"9,980 are not in zone {FULL_ZONE}, 20 lack CPUs", "VCPU"),
-    FailureCause.DOWN: ("ComputeFilter 20 0", "(last_seen_up) at most 60 s ago 36"),
+    FailureCause.DOWN: (
+        "ComputeFilter 20 0",
+        f"(last_seen_up) at most 60 s ago {DOWN_S // 10_000}",
+    ),
     FailureCause.HYPERVISOR: (
         "ImagePropertiesFilter 3,330 0",
         "hypervisor_version is missing or different >= 8000000 6002001",
