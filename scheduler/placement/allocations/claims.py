@@ -259,7 +259,7 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         final_above=final_above,
     )
     try:
-        rewrite.run()
+        result = claim_result(rewrite.run(), plan.failed())
     except AllocationsInDoubt as e:
         e.unresolved = plan.in_doubt(rewrite)
         raise
@@ -273,12 +273,11 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         }
         raise
     n_writes, last_answer = rewrite.n_writes, rewrite.answer
-    if not last_answer.is_done:
-        result = claim_result(rewrite, plan.failed())
+    if result is not ClaimResult.CLAIMED:
         unresolved = plan.unanswered_claims(rewrite)
         return ClaimAnswer(result, n_writes, last_answer, unresolved=unresolved)
     return ClaimAnswer(
-        ClaimResult.CLAIMED,
+        result,
         n_writes,
         last_answer,
         claims=plan.claims(rewrite),

@@ -400,7 +400,8 @@ class Orphans:
             state = self._location(uuid, orphan).state
             if state is InstanceState.ON_HOST:
                 LOG.info("Consumer %s is in use: its instance is on a host", uuid)
-                return True
+                orphan.is_watched = claim.is_in_flight
+                return not claim.is_in_flight or self._is_late_write_over(orphan)
             if not is_ours and state not in _NOT_IN_USE:
                 self._suspect_if_overdue(uuid, orphan)
                 return False
@@ -512,7 +513,10 @@ class Orphans:
         """
         generation = held.consumer_generation or 0
         newest = orphan.claim.late_write_generation + 1
-        may_be_late = generation <= newest and generation != orphan.claim.generation
+        # What was answered is final at an odd generation. At an even one, and at the
+        # one after the newest, we may have begun to release what has arrived late.
+        is_answered = generation == orphan.claim.generation and generation % 2 == 1
+        may_be_late = generation <= newest + newest % 2 and not is_answered
         if may_be_late and claim is not None:
             state = self._location(uuid, orphan).state
             if state is InstanceState.GONE:
