@@ -177,17 +177,21 @@ class Cloud:
         self._set_traits(host, host.traits - {_DISABLED})
 
     def lose_trait(self) -> None:
-        """Have a host not have a trait for a while."""
-        # Of the host that was chosen last, others with the same needs are likely next.
-        host = self.chosen_for_trait or self._usable()
-        if host is None or TRAIT not in host.traits or host not in self._all_usable():
-            return
-        self._log.add(f"{host.record.host} loses {TRAIT}", Kind.TRAIT_LOST)
-        self._set_traits(host, host.traits - {TRAIT})
-        host.lacks_trait_since = self._virtual.monotonic()
+        """Have up to half of the hosts not have a trait for a while."""
+        usable = [each for each in self._all_usable() if TRAIT in each.traits]
+        n_hosts = self._rng.randint(1, max(1, len(usable) // 2))
+        chosen = self._rng.sample(usable, min(n_hosts, len(usable)))
+        # The host that was chosen last is likely the next one, too.
+        if (last := self.chosen_for_trait) in usable and last not in chosen:
+            chosen.append(last)
+        for each in chosen:
+            self._log.add(f"{each.record.host} loses {TRAIT}", Kind.TRAIT_LOST)
+            self._set_traits(each, each.traits - {TRAIT})
+            each.lacks_trait_since = self._virtual.monotonic()
         self._virtual.sleep(self._rng.uniform(*_CHANGED_S))
-        host.lacks_trait_since = _NEVER
-        self._set_traits(host, host.traits | {TRAIT})
+        for each in chosen:
+            each.lacks_trait_since = _NEVER
+            self._set_traits(each, each.traits | {TRAIT})
 
     def shrink(self) -> None:
         """Have a host lose vCPUs, also those in use, for a while."""

@@ -33,7 +33,7 @@ _FOLDER: Final = Path(__file__).parent
 #: How long each share of the commit's own seeds runs; 0: the model's seeds are fixed,
 #: so that a commit does not fail for what it did not change.
 _SECONDS: Final = float(os.environ.get("MOORAGE_FAULTS_SECONDS", "0"))
-_FIXED: Final = 60
+_FIXED: Final = 40
 #: How many seeds a share runs at most, while something that can happen has not yet.
 _AT_MOST: Final = 120
 #: The number of shares, which workers run at once.
@@ -41,7 +41,7 @@ _SHARES: Final = os.cpu_count() or 1
 #: Seeds that are run on both; with none, those of the file and new ones.
 _CHOSEN: Final = [int(s) for s in os.environ.get("MOORAGE_FAULTS_SEEDS", "").split()]
 #: 18 found a defect that no seed of the model finds.
-_OF_REAL: Final = _CHOSEN or [*range(8), 18]
+_OF_REAL: Final = _CHOSEN or [*range(5), 18]
 
 pytestmark = pytest.mark.deep
 

@@ -28,9 +28,9 @@ import logging
 import os
 import re
 import tempfile
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -95,12 +95,6 @@ class PendingAnswer:
             self.journal.write(self.entries.values())
 
 
-class _ThreadState(threading.local):
-    """The answer that the claims of a thread belong to."""
-
-    answer: PendingAnswer | None = None
-
-
 class Journal:
     """Record the claims of this process; release those of killed processes.
 
@@ -126,7 +120,10 @@ class Journal:
         self._boot_id = ""
         with suppress(OSError):
             self._boot_id = _BOOT_ID.read_text().strip()
-        self._of_thread = _ThreadState()
+        #: The answer that the claims of a thread belong to.
+        self._answer: ContextVar[PendingAnswer | None] = ContextVar(
+            "answer", default=None
+        )
 
     @property
     def path(self) -> Path | None:
@@ -174,11 +171,12 @@ class Journal:
 
         At the end, claims whose answer certainly was not sent are released.
         """
-        answer = self._of_thread.answer = PendingAnswer(self)
+        answer = PendingAnswer(self)
+        self._answer.set(answer)
         try:
             yield answer
         finally:
-            self._of_thread.answer = None
+            self._answer.set(None)
             entries, answer.entries = answer.entries, {}
             if entries and not answer.is_sent:
                 LOG.warning(
@@ -191,7 +189,7 @@ class Journal:
     @contextmanager
     def answer_on_return(self) -> Iterator[None]:
         """Count claims as answered once the caller returns, where no reply is sent."""
-        if self._of_thread.answer is not None:
+        if self._answer.get() is not None:
             yield
             return
         with self.track_answer() as answer:
@@ -209,7 +207,7 @@ class Journal:
             for uuid, request in requests.items()
         }
         self.write(entries.values())
-        if (answer := self._of_thread.answer) is not None:
+        if (answer := self._answer.get()) is not None:
             answer.entries.update((entry.number, entry) for entry in entries.values())
         return entries
 
@@ -278,7 +276,7 @@ class Journal:
         claim : Claim, optional
             What is known of the claim; None: what the entry says.
         """
-        if (answer := self._of_thread.answer) is not None:
+        if (answer := self._answer.get()) is not None:
             answer.entries.pop(entry.number, None)
         self._orphans.add(entry.consumer_uuid, self.orphan_of(entry, claim))
 
@@ -330,7 +328,7 @@ class Journal:
         again if it is not sent.
         """
         numbers = [entry.number for entry in entries]
-        if not keep_in_answer and (answer := self._of_thread.answer) is not None:
+        if not keep_in_answer and (answer := self._answer.get()) is not None:
             for number in numbers:
                 answer.entries.pop(number, None)
         if not numbers or self._file is None:
