@@ -437,7 +437,9 @@ class Orphans:
             orphan.claim = dataclasses.replace(
                 orphan.claim, generation=claim.generation, is_ours=claim.is_ours
             )
-            orphan.on_removal()
+            # Else it was forgotten meanwhile, and its record resolved.
+            if orphan in self._orphans_of(uuid):
+                orphan.on_removal()
 
         was_held = release(
             self._client,
@@ -492,7 +494,8 @@ class Orphans:
             # What names a generation of the released consumer is refused until the
             # consumer is claimed again.
             orphan.is_watched = bool(orphan.claim.named_generation)
-            orphan.on_released()
+            if orphan in self._orphans_of(uuid):
+                orphan.on_released()
         if self._refuse_late(uuid, orphan, held):
             orphan.is_watched = True
         return self._is_late_write_over(orphan)
