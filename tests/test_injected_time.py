@@ -35,7 +35,6 @@ ALLOWED = {
     # Held while a share is updated; no one waits under it.
     "drivers/claims/contention.py": {"threading.Lock"},
     # Which claims belong to the answer that this thread makes.
-    "placement/allocations/journal.py": {"threading.local"},
     # Defaults of a client that is made without a scheduler; the time in a message.
     "placement/health.py": {"time.monotonic", "random.Random", "datetime.now"},
     # The name of this process among the schedulers of a cloud.
