@@ -34,7 +34,6 @@ DIRECT = {
 ALLOWED = {
     # Held while a share is updated; no one waits under it.
     "drivers/claims/contention.py": {"threading.Lock"},
-    # Which claims belong to the answer that this thread makes.
     # Defaults of a client that is made without a scheduler; the time in a message.
     "placement/health.py": {"time.monotonic", "random.Random", "datetime.now"},
     # The name of this process among the schedulers of a cloud.

@@ -258,8 +258,10 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         before_write=note_write,
         final_above=final_above,
     )
+    result = ClaimResult.CLAIMED
     try:
-        result = claim_result(rewrite.run(), plan.failed())
+        if not rewrite.run().answer.is_done:
+            result = claim_result(rewrite, plan.failed())
     except AllocationsInDoubt as e:
         e.unresolved = plan.in_doubt(rewrite)
         raise

@@ -15,9 +15,10 @@ orphan until it is resolved:
   has taken it over, which may have answered it. Only evidence that the claim is not in
   use releases it: the source knows that the instance is gone, or stays elsewhere. If
   another scheduler published a claim of this instance, or the source reports the
-  instance on its host, the claim is in use: forget the orphan. If there is no evidence
-  within ``[moorage] orphan_evidence_timeout``, report a suspected orphan, and leave it
-  to the operator. An instance that is still to be built proves nothing.
+  instance on its host, the claim is in use: forget the orphan, once no late write of it
+  can arrive any more. If there is no evidence within ``[moorage]
+  orphan_evidence_timeout``, report a suspected orphan, and leave it to the operator. An
+  instance that is still to be built proves nothing.
 """
 
 from __future__ import annotations
@@ -423,6 +424,8 @@ class Orphans:
                 self._orphans.pop(uuid, None)
                 self._failing.discard(uuid)
         if is_unresolved:
+            # A check in another thread may go on: it must not write the record again.
+            orphan.on_removal = orphan.on_released = orphan.on_suspected = _do_nothing
             orphan.on_resolved()
 
     def _release(
@@ -437,9 +440,7 @@ class Orphans:
             orphan.claim = dataclasses.replace(
                 orphan.claim, generation=claim.generation, is_ours=claim.is_ours
             )
-            # Else it was forgotten meanwhile, and its record resolved.
-            if orphan in self._orphans_of(uuid):
-                orphan.on_removal()
+            orphan.on_removal()
 
         was_held = release(
             self._client,
@@ -494,8 +495,7 @@ class Orphans:
             # What names a generation of the released consumer is refused until the
             # consumer is claimed again.
             orphan.is_watched = bool(orphan.claim.named_generation)
-            if orphan in self._orphans_of(uuid):
-                orphan.on_released()
+            orphan.on_released()
         if self._refuse_late(uuid, orphan, held):
             orphan.is_watched = True
         return self._is_late_write_over(orphan)
