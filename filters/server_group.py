@@ -64,9 +64,9 @@ def _group_hosts(hosts: HostBatch, spec_obj: RequestSpec) -> frozenset[str]:
 class ServerGroupAntiAffinityFilter(BaseHostFilter):
     """Pass hosts with fewer members of the group than ``max_server_per_host``.
 
-    The rule's default is 1. The host that an existing instance is on passes, so that
-    the instance can be resized there. Instances that this request has already placed
-    count.
+    The rule's default is 1. The host that has reported an existing instance passes, so
+    that the instance can be resized there. The instance itself does not count, other
+    instances that this request has already placed do.
     """
 
     REASON = "already has as many members of the server group as anti-affinity allows"
@@ -77,11 +77,10 @@ class ServerGroupAntiAffinityFilter(BaseHostFilter):
         group = _group_with(ANTI_AFFINITY, spec_obj)
         if group is None:
             return all_hosts(hosts)
-        n_members = hosts.count_instances(group.members.union(hosts.placed))
-        passing: Mask = n_members < group.max_per_host
-        if "instance_uuid" in spec_obj:
-            passing |= hosts.count_instances({spec_obj.instance_uuid}) > 0
-        return passing
+        instance = _instance_of(spec_obj)
+        others = group.members.union(hosts.placed) - {instance}
+        is_below: Mask = hosts.count_instances(others) < group.max_per_host
+        return is_below | hosts.has_reported(instance)
 
     def joint_rules(self, hosts: HostBatch, spec_obj: RequestSpec) -> list[JointRule]:
         """Return how many further members each service host may have."""
@@ -100,6 +99,7 @@ class ServerGroupAntiAffinityFilter(BaseHostFilter):
         if group is None:
             return None
         members = group.members.union(host_state.as_batch().placed)
+        members -= {_instance_of(spec_obj)}
         required = f"fewer than {group.max_per_host} of the group"
         return "instances", required, host_state.instances.keys() & members
 
@@ -114,6 +114,11 @@ class ServerGroupAntiAffinityFilter(BaseHostFilter):
             f"max_server_per_host than {limit}"
         )
         yield Remedy(rejected, text, is_of_group=True)
+
+
+def _instance_of(spec_obj: RequestSpec) -> str:
+    """Return the UUID of the request's instance; empty if it has none."""
+    return spec_obj.instance_uuid if "instance_uuid" in spec_obj else ""
 
 
 def _group_with(policy: str, spec_obj: RequestSpec) -> ServerGroup | None:

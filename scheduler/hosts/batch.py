@@ -380,6 +380,15 @@ class HostBatch:
             counts.flags.writeable = False
         return counts
 
+    def has_reported(self, instance_uuid: str) -> Mask:
+        """Return which rows' service hosts have reported an instance, shape (n,).
+
+        A claim does not count: it may be that of a request whose answer was lost, so
+        that the instance has never been there.
+        """
+        hosts = self._view.instances.reported_hosts_of(instance_uuid)
+        return self.matches("host", hosts)
+
     def count_by_host(self, uuids: Collection[str]) -> Mapping[str, int]:
         """Return how many of these instances each service host has, if it has any.
 

@@ -180,7 +180,8 @@ class PendingClaims:
             self._pending.setdefault(node_uuid, {})[instance_uuid] = claim
             self._apply(row, claim)
             host = self._arrays.read("host", row)
-            self._instances.add(host, instance_uuid, consumption.image_properties)
+            properties = consumption.image_properties
+            self._instances.add(host, instance_uuid, properties, is_claimed=True)
 
     def fits(self, node_uuid: str, consumption: Consumption, since: int) -> bool:
         """Return whether a compute node still has the cells and devices for a claim.
@@ -348,7 +349,8 @@ class PendingClaims:
         row = self._arrays.row_of[node_uuid]
         for uuid, claim in self._claims_on(node_uuid).items():
             self._apply(row, claim)
-            self._instances.add(host, uuid, claim.consumption.image_properties)
+            properties = claim.consumption.image_properties
+            self._instances.add(host, uuid, properties, is_claimed=True)
 
     def end_builds(self, host: str, uuids: Collection[str]) -> None:
         """Subtract the I/O operations of these instances' builds."""
@@ -367,8 +369,9 @@ class PendingClaims:
         return instances
 
     def drop(self, node_uuid: str) -> None:
-        """Drop the claims on a node whose row is removed."""
-        self._pending.pop(node_uuid, None)
+        """Drop the claims on a node whose row is about to be removed."""
+        for uuid in [*self._claims_on(node_uuid)]:
+            self._pop(node_uuid, uuid)
 
     def __contains__(self, node_uuid: object) -> bool:
         """Return whether a node has claims."""
@@ -388,6 +391,8 @@ class PendingClaims:
     def _pop(self, node_uuid: str, instance_uuid: str) -> PendingClaim | None:
         claims = self._pending.get(node_uuid, {})
         claim = claims.pop(instance_uuid, None)
+        if claim is not None:
+            self._instances.end_claim(self._host_of(node_uuid), instance_uuid)
         if not claims:
             self._pending.pop(node_uuid, None)
         return claim

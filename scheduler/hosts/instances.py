@@ -91,6 +91,8 @@ class InstanceMap:
         #: Hosts that an instance has left since `take_freed`.
         self._freed: set[str] = set()
         self._hosts_of: dict[str, tuple[str, ...]] = {}
+        #: Hosts where instances are only claimed, by instance.
+        self._claimed_on: dict[str, frozenset[str]] = {}
         self._properties: dict[str, ImageProperties] = {}
         self._index_of: dict[str, int] = {}
         #: Numbers of instances, by property and by host index; zeros are left out.
@@ -108,6 +110,7 @@ class InstanceMap:
                 host: uuids.copy() for host, uuids in self._of_host.items()
             }
             copied._hosts_of = self._hosts_of.copy()
+            copied._claimed_on = self._claimed_on.copy()
             copied._properties = self._properties.copy()
             copied._index_of = self._index_of.copy()
             copied._counts = {
@@ -141,12 +144,19 @@ class InstanceMap:
                     on_host.add(uuid)
 
     def add(
-        self, host: str, uuid: str, properties: ImageProperties = NO_PROPERTIES
+        self,
+        host: str,
+        uuid: str,
+        properties: ImageProperties = NO_PROPERTIES,
+        *,
+        is_claimed: bool = False,
     ) -> None:
         """Add an instance to a host; other hosts that it is on stay as they are.
 
         Parameters
         ----------
+        is_claimed : bool
+            Whether the instance was claimed there, and the host has not reported it.
         properties : frozenset of (property, text)
             The instance's image properties; empty: they are unknown or unchanged.
         """
@@ -157,8 +167,19 @@ class InstanceMap:
                 self._of_host.setdefault(host, set()).add(uuid)
                 known_properties = self._properties.get(uuid, NO_PROPERTIES)
                 self._record_change(host, known_properties, 1)
+                if is_claimed:
+                    claimed_on = self._claimed_on.get(uuid, frozenset())
+                    self._claimed_on[uuid] = claimed_on | {host}
+            if not is_claimed:
+                self.end_claim(host, uuid)
             if properties:
                 self.set_image_properties(uuid, properties)
+
+    def end_claim(self, host: str, uuid: str) -> None:
+        """Record that a host has reported an instance that was claimed there."""
+        with self._lock:
+            if claimed_on := self._claimed_on.pop(uuid, frozenset()) - {host}:
+                self._claimed_on[uuid] = claimed_on
 
     def remove(self, host: str, uuid: str) -> None:
         """Remove an instance from a host; do nothing if it is not on that host."""
@@ -166,6 +187,7 @@ class InstanceMap:
             hosts = self._hosts_of.get(uuid, ())
             if host not in hosts:
                 return
+            self.end_claim(host, uuid)
             self._of_host[host].discard(uuid)
             self._freed.add(host)
             known_properties = self._properties.get(uuid, NO_PROPERTIES)
@@ -233,6 +255,16 @@ class InstanceMap:
         """Return the hosts that an instance is on."""
         with self._lock:
             return self._hosts_of.get(uuid, ())
+
+    def reported_hosts_of(self, uuid: str) -> frozenset[str]:
+        """Return the hosts that an instance is on, without those it is claimed on.
+
+        A claim that no host has reported may be that of a request whose answer was
+        lost, and its allocation may be deleted.
+        """
+        with self._lock:
+            claimed_on = self._claimed_on.get(uuid, frozenset())
+            return frozenset(self._hosts_of.get(uuid, ())) - claimed_on
 
     def is_known(self, uuid: str) -> bool:
         """Return whether an instance is on a host."""

@@ -396,10 +396,10 @@ class HostTable:
         """Remove compute nodes, as `drop` does."""
         with self._lock:
             for node_uuid in node_uuids:
+                # Without a row, `release` could not find these claims.
+                self.claims.drop(node_uuid)
                 if self._arrays.remove(node_uuid):
                     self._arrays.revision += 1
-                    # Without a row, `release` could not find these claims.
-                    self.claims.drop(node_uuid)
 
     def set_instances(self, host: str, uuids: Collection[str]) -> None:
         """Replace the instances of a service host; those with pending claims stay."""

@@ -49,8 +49,8 @@ class Masks:
     hosts : HostBatch
         The hosts that pass the other filters.
     instance : str or None
-        The UUID of the instance that needs a host. Limits allow the host that it is
-        on.
+        The UUID of the instance that needs a host. Limits allow a host that has
+        reported it.
     located : mapping, optional
         The compute nodes of instances, instead of those that the table knows; empty:
         the instance is on none.
@@ -169,13 +169,13 @@ class Masks:
         return (int(compared.min()) if len(compared) else 0) + rule.max_skew
 
     def _is_on(self) -> Mask:
-        """Return on which hosts the instance is already, shape (n_hosts,).
+        """Return which hosts have reported the instance, shape (n_hosts,).
 
         The host that the decision has chosen for the instance does not count.
         """
         if self._instance in self._hosts.placed:
             return np.zeros(len(self._hosts), np.bool_)
-        return self._hosts.count_instances({self._instance or ""}) > 0
+        return self._hosts.has_reported(self._instance or "")
 
     def knows(self, rule: WithInstances) -> bool:
         """Return whether the place of an instance is known, or none is needed."""

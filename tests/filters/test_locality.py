@@ -22,7 +22,17 @@ from moorage.scheduler.locality.hints import locality_rules
 from moorage.scheduler.request import Request
 from moorage.scheduler.request.locality import AtMost, Spread
 
-from ..conftest import aggregate, batch, group, host, instance_uuid, options, spec
+from ..conftest import (
+    aggregate,
+    batch,
+    group,
+    host,
+    instance_uuid,
+    node_uuid,
+    options,
+    spec,
+    table,
+)
 from ..fixtures.property_tests import examples
 
 LEVELS = ("rack", "row")
@@ -222,6 +232,22 @@ def test_instance_may_stay_on_its_host_and_does_not_count_itself() -> None:
     assert _passing(rows, **changes) == "aef"
     alone = _cloud({"a": [MINE], "c": [TWO]})
     assert _passing(alone, **changes) == "abef"
+
+
+def test_host_that_an_instance_is_only_claimed_on_is_not_its_host() -> None:
+    made = table(
+        *(host(host=name, places=_places(rack)) for name, rack in RACKS.items()),
+        instances={"b": [ONE]},
+    )
+    changes = {
+        "instance_group": _group("anti-affinity", MINE, ONE),
+        "instance_uuid": MINE,
+        "scheduler_hints": {"group_level": ["rack"]},
+    }
+    made.claims.consume(node_uuid("a"), MINE, SMALL)
+    assert _passing(made.batch(), **changes) == "cdef"
+    made.claims.mark_reported(node_uuid("a"), [MINE])
+    assert _passing(made.batch(), **changes) == "acdef"
 
 
 def test_members_outside_of_the_batch_count() -> None:

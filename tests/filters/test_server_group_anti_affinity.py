@@ -12,7 +12,7 @@ from moorage.filters.server_group import ServerGroupAntiAffinityFilter
 from moorage.objects import InstanceGroup
 from moorage.scheduler.hosts import Consumption
 
-from ..conftest import batch, group, hosts, instance_uuid, spec
+from ..conftest import batch, group, hosts, instance_uuid, spec, table
 
 ONE, TWO, OTHER, MINE = (instance_uuid(n) for n in ("one", "two", "other", "mine"))
 SMALL = Consumption(memory_mb=1, disk_mb=1, vcpus=1)
@@ -60,6 +60,24 @@ def test_host_that_the_instance_is_on_passes(conf: cfg.ConfigOpts) -> None:
     spec_obj = spec(instance_group=_group(members=[ONE, TWO, MINE]), instance_uuid=MINE)
     mask = ServerGroupAntiAffinityFilter(conf).passing(rows, spec_obj)
     assert mask.tolist() == [True, False, True]
+
+
+def test_host_that_it_is_only_claimed_on_passes_as_if_it_was_not(
+    conf: cfg.ConfigOpts,
+) -> None:
+    made = table(*THREE, instances={"a": [ONE], "b": [TWO]})
+    spec_obj = spec(instance_group=_group(members=[ONE, TWO, MINE]), instance_uuid=MINE)
+
+    def passing() -> list[bool]:
+        mask = ServerGroupAntiAffinityFilter(conf).passing(made.batch(), spec_obj)
+        return list(mask)
+
+    node_of = {row.host: row.uuid for row in made.batch()}
+    for name in "ac":
+        made.claims.consume(node_of[name], MINE, SMALL)
+    assert passing() == [False, False, True]
+    made.claims.mark_reported(node_of["a"], [MINE])
+    assert passing() == [True, False, True]
 
 
 def test_instances_of_this_request_count(conf: cfg.ConfigOpts) -> None:

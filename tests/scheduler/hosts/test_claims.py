@@ -104,6 +104,44 @@ def test_instance_without_a_report_stays_consumed() -> None:
     assert free(made) == ([4, 0], [1, 1])
 
 
+def test_instance_is_reported_once_its_claim_has_ended() -> None:
+    made = table(record())
+
+    def reported() -> bool:
+        [is_reported] = made.batch().has_reported(ONE)
+        return bool(is_reported)
+
+    made.claims.consume(NODE, ONE, consumption())
+    assert not reported()
+    made.put(record(), [TWO])  # a report without it
+    assert made.instances.hosts_of(ONE) == ("h",)
+    assert not reported()
+    assert [*made.copied().batch().has_reported(ONE)] == [False]
+    made.put(record(), [ONE])
+    assert reported()
+    made.claims.consume(NODE, ONE, consumption())  # a resize in place
+    assert reported()
+    made.claims.release("h", ONE)
+    assert not reported()
+
+    for end_claim in (
+        lambda: made.claims.mark_reported(NODE, [ONE]),
+        lambda: made.add_instances("h", [ONE]),
+        lambda: made.put(record(), [ONE]),
+    ):
+        made.claims.release("h", ONE)
+        made.claims.consume(NODE, ONE, consumption())
+        assert not reported()
+        end_claim()
+        assert reported()
+
+    made.claims.release("h", ONE)
+    made.claims.consume(NODE, ONE, consumption())
+    made.drop(NODE)  # with its claims
+    made.put(record(), [ONE])
+    assert reported()
+
+
 @pytest.mark.parametrize("field", ["numa_topology", "pci_stats"])
 def test_what_does_not_fit_any_more_is_left_to_the_host(field: str) -> None:
     full = numa_topology(numa_cell(0, pinned_cpus={0, 1, 2, 3}))

@@ -157,6 +157,9 @@ def test_hosts_are_read_as_they_were() -> None:
     for name in "abcd":
         mine, its = after.instances.of_host(name), before.instances.of_host(name)
         assert mine == its
+    for uuid in map(instance_uuid, (1, 2)):
+        mine, its = (made.instances.reported_hosts_of(uuid) for made in (after, before))
+        assert mine == its
 
 
 def _described(view: ProviderView) -> list[object]:

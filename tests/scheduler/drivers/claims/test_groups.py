@@ -271,10 +271,26 @@ def test_members_known_to_the_filters_are_no_violation(
     group = _group(members, "anti-affinity")
     [held] = _selected(scheduler, [resized], group)
     there = Destination(host=held.service_host)
+    scheduler.table.claims.mark_reported(held.compute_node_uuid, [resized])
     _selected(scheduler, [other], None, force_hosts=[held.service_host])
     scheduler.placement.delete_allocations(resized)  # it goes to the migration
     [again] = _selected(scheduler, [resized], group, requested_destination=there)
     assert again.service_host == held.service_host
+
+
+def test_claim_of_a_lost_answer_does_not_open_its_host(make: MakeScheduler) -> None:
+    """Its allocation was deleted, and its scheduler still counts it."""
+    retried, other = members = new_uuids(2)
+    scheduler = make(1)
+    group = _group(members, "anti-affinity")
+    [lost] = _selected(scheduler, [retried], group)
+    scheduler.placement.delete_allocations(retried)
+    _selected(scheduler, [other], None, force_hosts=[lost.service_host])
+    there = Destination(host=lost.service_host)
+    with pytest.raises(NoValidHost, match="as anti-affinity allows"):
+        _selected(scheduler, [retried], group, requested_destination=there)
+    [again] = _selected(scheduler, [retried], group)
+    assert again.service_host != lost.service_host
 
 
 @pytest.mark.parametrize("policy", ["anti-affinity", "affinity"])
