@@ -264,6 +264,8 @@ class Attempt(DecisionSteps):
                 placed = self._place(hosts, uuids, accept, may_retry=True)
             except AllocationUpdateFailed:
                 assert claims is not None
+                if claims.has_refused_earlier:
+                    raise
                 placed = self._adopt_earlier_claim(claims, hosts, uuids)
                 if placed is None:
                     raise

@@ -243,13 +243,6 @@ MUTATIONS: Final = (
         "return generation <= (self.generation or 0) or is_next",
     ),
     Mutation(
-        "rewritten-claims-are-others",
-        "a claim that our unconfirmed write may have made is never another request's",
-        f"{_ALLOCATIONS}.engine",
-        "self.was_reached or not self.n_writes",
-        "True",
-    ),
-    Mutation(
         "partial-writes-not-noticed",
         "a journal on a full disk is emptied, and written anew later",
         f"{_ALLOCATIONS}.journal_file",

@@ -257,17 +257,19 @@ class FitCheck(ClaimCheck):
     def before(self, assignment: Assignment) -> Refusal | None:
         """Reserve what a guest needs; return a refusal if the host lacks it now.
 
-        Nothing is reserved for a guest that is on that host already.
+        Nothing is reserved for a guest that is on that host already, or that an earlier
+        request has claimed there.
         """
         parts, uuid = self._prepared.parts, assignment.instance_uuid
         table, host = parts.table, assignment.value("host")
-        if host in table.instances.hosts_of(uuid):
-            return None
         node_uuid, now = assignment.value("uuid"), parts.clock()
+        refusal = Refusal(OUTDATED, [DEVICES_CLAIMED_FIRST], Excluded.CANDIDATE)
+        if host in table.instances.hosts_of(uuid):
+            return None if table.claims.has_place(node_uuid, uuid) else refusal
         if not table.claims.consume_if_fits(
             node_uuid, uuid, assignment.consumption, now, self._since
         ):
-            return Refusal(OUTDATED, [DEVICES_CLAIMED_FIRST], Excluded.CANDIDATE)
+            return refusal
         spec_obj = self._prepared.request.spec_obj
         claim = PeerClaim.of(
             assignment, self._offer, spec_obj, now, ClaimState.RESERVED

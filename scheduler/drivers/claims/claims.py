@@ -95,6 +95,8 @@ class Claims:
         Whether filters run again before a further round; see `ClaimCheck`.
     may_add : bool
         Whether a claim may add allocations to those that an evacuated instance holds.
+    has_refused_earlier : bool
+        Whether a check has refused a claim that an earlier request made.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class Claims:
         self._checks = checks
         self.is_counting = any(check.is_counting for check in checks)
         self.may_add = bool(backend.evacuated_from)
+        self.has_refused_earlier = False
         self._contentions = contentions
         self._may_give_up = may_give_up
         self._n_refused = 0
@@ -273,6 +276,7 @@ class Claims:
             return None
         uuid = assignment.instance_uuid
         if answer.is_found:
+            self.has_refused_earlier = True
             raise AllocationUpdateFailed(
                 f"Consumer {uuid} holds what an earlier request claimed on host "
                 f"{assignment.value('host')}, where the policy of its server group "
@@ -364,9 +368,20 @@ class Claims:
         """Rewrite an earlier request's claim; return whether the instance keeps it.
 
         After that, the earlier request cannot release the claim.
+
+        Raises
+        ------
+        AllocationUpdateFailed
+            The host has changed since the decision read it, and is not suitable now.
         """
         for check in self._checks:
             check.undo(assignment.instance_uuid)  # for hosts that were tried before
+        if (refusal := self._check_before(assignment)) is not None:
+            raise AllocationUpdateFailed(
+                f"Consumer {assignment.instance_uuid} holds what an earlier request "
+                f"claimed on host {assignment.value('host')}, which is not suitable "
+                f"any more: {'; '.join(refusal.details)}"
+            )
         return not self._claim([assignment], eligible, is_held=True)
 
     # -- the end -----------------------------------------------------------------------

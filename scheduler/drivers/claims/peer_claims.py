@@ -137,7 +137,7 @@ class PeerClaim:
         if self.state is ClaimState.GRANTED:
             age_s = max(0.0, now - self.claimed_at)
             candidates.count_claim([self.allocation_request], age_s=age_s)
-            orphans.forget_claimed([uuid])
+            orphans.doubt(uuid, self.resources)
         table.claims.consume(
             node_uuid,
             uuid,

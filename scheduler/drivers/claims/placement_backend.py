@@ -327,13 +327,12 @@ class PlacementBackend:
         unreleased = list(self._claimed)
         for uuid in unreleased:
             self._hand_to_orphans(uuid, self._claimed.pop(uuid))
-        # A claim that another request made belongs to that request. Other claims that
-        # were taken over may have been made by an unanswered write of this request:
-        # `Orphans` finds out whether they are in use.
+        # A write of this request may have made a claim that it took over: the first
+        # one, if it got no answer, or the one that takes over, if the consumer was
+        # deleted and has reached the same generation again. `Orphans` finds out
+        # whether the claim is in use.
         for uuid, claimed in self._taken_over.items():
-            if not claimed.is_foreign:
-                self._hand_to_orphans(uuid, claimed)
-        self._remove_from_journal(self._taken_over)
+            self._hand_to_orphans(uuid, claimed)
         self._taken_over.clear()
         # The amounts of claims in doubt are added back, too: if they are not free,
         # Placement refuses the next claim of them.

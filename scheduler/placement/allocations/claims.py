@@ -77,8 +77,6 @@ class Claim:
         The highest generation that a write of ours can have given the consumer.
     is_in_flight : bool
         Whether an unanswered write may still arrive.
-    is_foreign : bool
-        Whether another request made the claim: no write of ours can have made it.
     """
 
     request: AllocationRequest
@@ -88,7 +86,6 @@ class Claim:
     named_generation: int | None = None
     written_generation: int | None = None
     is_in_flight: bool = False
-    is_foreign: bool = False
 
     @property
     def combined_request(self) -> AllocationRequest:
@@ -267,11 +264,14 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         raise
     except AllocationUpdateFailed as e:
         # The allocations of other requests are not ours to resolve. Of claims that were
-        # granted, another writer may have removed some since, and left the others.
+        # granted, perhaps without an answer, another writer may have removed some
+        # since, and left the others.
         e.unresolved = plan.unanswered_claims(rewrite) | {
             uuid: claimed
             for uuid, claimed in plan.in_doubt(rewrite).items()
-            if uuid in plan.before or rewrite.was_done
+            if uuid in plan.before
+            or rewrite.was_done
+            or rewrite.held[uuid].matches(claimed.request)
         }
         raise
     n_writes, last_answer = rewrite.n_writes, rewrite.answer
@@ -296,8 +296,17 @@ class _ClaimPlan:
     evacuated_from: AbstractSet[str]
     shared: AbstractSet[str]
     before: dict[str, ConsumerAllocations] = field(default_factory=dict)
+    #: Consumers that were read without allocations of the evacuated host: the instance
+    #: is resized or migrated, and a conductor that reverts that gives them back.
+    moved: set[str] = field(default_factory=set)
 
     def __call__(self, held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
+        self.moved.update(
+            uuid
+            for uuid, consumer in held.items()
+            if consumer is not NOTHING  # which was assumed, not read
+            and self.evacuated_from.isdisjoint(consumer.resources)
+        )
         if not any(consumer.resources for consumer in held.values()):
             self.before.clear()
             return {
@@ -337,7 +346,8 @@ class _ClaimPlan:
         if not consumer.resources:
             self.before.pop(uuid, None)
             return DesiredAllocations(request, self.owner)
-        if not self.evacuated_from & consumer.resources.keys():
+        is_evacuated = self.evacuated_from & consumer.resources.keys()
+        if not is_evacuated or uuid in self.moved:
             raise AllocationUpdateFailed(
                 f"Failed to update allocations for consumer {uuid}. Error: it holds "
                 "allocations that this request did not make, of the resource providers "
@@ -354,7 +364,6 @@ class _ClaimPlan:
                 unanswered.get(uuid) or Claim(request, self.before.get(uuid)),
                 generation=rewrite.held[uuid].consumer_generation,
                 is_ours=not rewrite.is_found,
-                is_foreign=rewrite.was_reached and uuid not in unanswered,
             )
             for uuid, request in self.requests.items()
         }

@@ -137,8 +137,6 @@ class Rewrite:
     #: Whether another request may have reached the goal: it was reached by a write that
     #: Placement did not confirm to us.
     is_found: bool = field(init=False, default=False)
-    #: Whether another request has reached the goal: it was before the first write.
-    was_reached: bool = field(init=False, default=False)
     #: Placement's last answer; 200 where the goal was reached already.
     answer: WriteAnswer = field(init=False, default=WriteAnswer(503))
     error: PlacementError | None = field(init=False, default=None)
@@ -247,13 +245,8 @@ class Rewrite:
             return WriteAnswer(409, detail="the generation of one of them is hidden")
 
         is_reached = self.is_reached = not self.wanted
-        if not is_reached:
-            self.was_reached = False
-        elif not self.n_done:
+        if is_reached and not self.n_done:
             self.is_found = True
-            # A high generation says nothing: another request may have rewritten what
-            # our unconfirmed write has claimed.
-            self.was_reached = self.was_reached or not self.n_writes
         if is_reached and self.ends_final:
             self.wanted = self._not_final()
 

@@ -12,11 +12,11 @@ orphan until it is resolved:
 - The consumer holds exactly this claim, and Placement had granted it to us: release it,
   unless the host source reports the instance on its host.
 - The consumer holds exactly this claim, and its claimer is unknown, or another request
-  has taken it over, which may have answered it. Only evidence that the claim is not in
-  use releases it: the source knows that the instance is gone, or stays elsewhere. If
-  another scheduler published a claim of this instance, or the source reports the
-  instance on its host, the claim is in use: forget the orphan, once no late write of it
-  can arrive any more. If there is no evidence within ``[moorage]
+  has taken it over, which may have answered it, or another scheduler has published the
+  same claim. Only evidence that the claim is not in use releases it: the source knows
+  that the instance is gone, or stays elsewhere. If the source reports the instance on
+  its host, the claim is in use: forget the orphan, once no late write of it can arrive
+  any more. If there is no evidence within ``[moorage]
   orphan_evidence_timeout``, report a suspected orphan, and leave it to the operator. An
   instance that is still to be built proves nothing.
 """
@@ -30,6 +30,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
+from ...candidates import resources_of
 from ...errors import (
     PlacementError,
     PlacementIncompatible,
@@ -222,10 +223,9 @@ class Orphans:
                 self._start_outage.end()
 
     def forget_claimed(self, consumer_uuids: Iterable[str]) -> None:
-        """Forget orphans of instances that a request was granted a claim for.
+        """Forget orphans of instances that a request of this process is answered with.
 
-        The request ran in this process, or in another scheduler that published the
-        claim: what the consumer holds now is in use. Late writes stay watched.
+        What the consumer holds now is in use. Late writes stay watched.
         """
         for uuid in consumer_uuids:
             if uuid in self._orphans:
@@ -234,6 +234,23 @@ class Orphans:
                         orphan.is_watched = True
                     else:
                         self._resolve(uuid, orphan)
+
+    def doubt(
+        self, consumer_uuid: str, resources: Mapping[str, Mapping[str, int]]
+    ) -> None:
+        """Doubt that a claim is an orphan: another scheduler has published the same.
+
+        If the other claim is the later one, it is in use, and may be at the generation
+        of the orphan. But an announcement may also arrive long after its claim was
+        released. Therefore the orphan is released on evidence only.
+        """
+        for orphan in self._orphans_of(consumer_uuid):
+            claim = orphan.claim
+            if claim.is_ours and resources_of(claim.request) == resources:
+                orphan.claim = dataclasses.replace(
+                    claim, generation=None, is_ours=False
+                )
+                orphan.on_released()
 
     def release_before_new_claim(
         self,
@@ -529,7 +546,7 @@ class Orphans:
                 orphan.is_watched = False
                 return False
             return self._is_late_write_over(orphan)
-        if generation < newest:
+        if generation < newest or generation % 2 == 0:
             self._refuse_late(uuid, orphan, held)
         return self._is_late_write_over(orphan)
 
@@ -550,7 +567,10 @@ class Orphans:
         if claim.before is not None and held.matches(claim.base_request):
             return self._use_up_generation(uuid, claim, held)
         if held.resources:
-            if (held.consumer_generation or 0) > claim.late_write_generation:
+            generation = held.consumer_generation or 0
+            # At an even one, a write of ours that used up the last one was late, and a
+            # late release would match.
+            if generation > claim.late_write_generation and generation % 2:
                 return True
             # A later claim, of a request that may not have answered yet: only that
             # request may raise its generation, until the instance is on its host.

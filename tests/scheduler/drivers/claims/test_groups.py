@@ -293,6 +293,23 @@ def test_claim_of_a_lost_answer_does_not_open_its_host(make: MakeScheduler) -> N
     assert again.service_host != lost.service_host
 
 
+def test_claim_that_was_taken_over_and_may_not_stay_is_in_doubt(
+    make: MakeScheduler,
+) -> None:
+    """The earlier request leaves it to this one, and may have been answered."""
+    other, claimed_before = members = sorted(new_uuids(2))  # the last one has to leave
+    first, second = make(1), make(1)
+    [found] = _selected(first, [claimed_before], None)
+    _selected(first, [other], None, force_hosts=[found.service_host])
+    refused = pytest.raises(PlacementError, match="what an earlier request claimed")
+    with second.journal.track_answer() as answer:
+        with refused:
+            _selected(second, [claimed_before], _group(members, "anti-affinity"))
+        answer.mark_sending()  # the error
+    assert (first.status.n_orphans, second.status.n_orphans) == (0, 1)
+    assert second.placement.allocations(claimed_before).resources
+
+
 @pytest.mark.parametrize("policy", ["anti-affinity", "affinity"])
 def test_members_that_come_at_the_same_time(make: MakeScheduler, policy: str) -> None:
     members = new_uuids(6)

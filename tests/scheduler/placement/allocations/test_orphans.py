@@ -639,7 +639,6 @@ def test_suspected_orphan_is_released_once_there_is_evidence(
 def test_orphan_of_an_instance_that_was_claimed_for_since_is_forgotten(
     placement: EmbeddedPlacementFixture, watched: Watched, is_ours: bool
 ) -> None:
-    """Another scheduler announced it, or this process was granted it."""
     consumer, claim = _claimed(placement, HOST)
     watched.add(consumer, claim if is_ours else _doubted(claim))
     watched.orphans.forget_claimed([_consumer(), consumer])
@@ -647,6 +646,24 @@ def test_orphan_of_an_instance_that_was_claimed_for_since_is_forgotten(
     watched.state = InstanceState.GONE
     watched.run_for(2)
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
+
+
+@pytest.mark.parametrize("provider", [HOST, OTHER])
+def test_orphan_of_which_another_scheduler_published_the_same_needs_evidence(
+    placement: EmbeddedPlacementFixture, watched: Watched, provider: str
+) -> None:
+    """The other claim is in use, or was released before the orphan was claimed."""
+    consumer, claim = _claimed(placement, HOST)
+    watched.state = InstanceState.PENDING
+    watched.add(consumer, claim)
+    watched.orphans.doubt(_consumer(), {provider: {"VCPU": 1}})
+    watched.orphans.doubt(consumer, {provider: {"VCPU": 1}})
+    watched.run_for(TIMEOUT_S / 2)
+    assert bool(_held(placement, consumer)) is (provider == HOST)
+    watched.state = InstanceState.GONE
+    watched.run_for(TIMEOUT_S)
+    assert _held(placement, consumer) == {}
+    assert watched.resolved == [consumer]
 
 
 # -- what is in use, of which a write may be late --------------------------------------
@@ -727,6 +744,21 @@ def test_late_write_does_not_replace_a_later_claim_that_is_in_use(
     assert held.consumer_generation == (3 if is_in_use else 1)
     arrived = placement.client.put_allocations(consumer, late)
     assert arrived.is_done is not is_in_use
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_what_is_in_use_is_written_on_to_an_odd_generation(
+    placement: EmbeddedPlacementFixture, watched: Watched, is_watched: bool
+) -> None:
+    """A write to use up a generation was late, and a late release matches even ones."""
+    consumer, _ = _claimed(placement, OTHER)
+    _write_again(placement.client, consumer)
+    late_release = {"allocations": {}, "consumer_generation": 2, **OWNER}
+    watched.add(consumer, _unanswered(None), is_watched=is_watched)
+    watched.state = InstanceState.ON_HOST
+    watched.run_for(2)
+    assert not placement.client.put_allocations(consumer, late_release).is_done
+    assert _held(placement, consumer) == {OTHER: {"VCPU": 1}}
 
 
 def test_rewrite_after_a_lost_claim_may_arrive_late_too(
