@@ -197,6 +197,11 @@ class Orphans:
                 "released once it is certain that the allocation is not in use",
                 consumer_uuid,
             )
+            written_generation = orphan.claim.written_generation or 0
+            for earlier in self._orphans_of(consumer_uuid):
+                claim = earlier.claim
+                if claim.is_ours and written_generation > (claim.generation or 0):
+                    _doubt(earlier)  # if it is at that generation again
         orphan.since = self._waiter.monotonic()
         orphan.lock = self._spawner.lock()
         with self._lock:
@@ -247,10 +252,7 @@ class Orphans:
         for orphan in self._orphans_of(consumer_uuid):
             claim = orphan.claim
             if claim.is_ours and resources_of(claim.request) == resources:
-                orphan.claim = dataclasses.replace(
-                    claim, generation=None, is_ours=False
-                )
-                orphan.on_released()
+                _doubt(orphan)
 
     def release_before_new_claim(
         self,
@@ -599,6 +601,12 @@ class Orphans:
                 return False
             generation += 1
         return True
+
+
+def _doubt(orphan: Orphan) -> None:
+    """Release an orphan on evidence only: its claim may be another request's by now."""
+    orphan.claim = dataclasses.replace(orphan.claim, generation=None, is_ours=False)
+    orphan.on_released()
 
 
 def advice(consumer_uuid: str, claim: Claim) -> str:

@@ -666,6 +666,19 @@ def test_orphan_of_which_another_scheduler_published_the_same_needs_evidence(
     assert watched.resolved == [consumer]
 
 
+@pytest.mark.parametrize("written", [1, 2])
+def test_orphan_that_another_request_wrote_since_needs_evidence(
+    placement: EmbeddedPlacementFixture, watched: Watched, written: int
+) -> None:
+    """Its generation may be that of a third claim, once the consumer was deleted."""
+    consumer, claim = _claimed(placement, HOST)
+    watched.state = InstanceState.PENDING
+    watched.add(consumer, claim)
+    watched.add(consumer, replace(_doubted(claim), written_generation=written))
+    watched.run_for(TIMEOUT_S / 2)
+    assert bool(_held(placement, consumer)) is (written > 1)
+
+
 # -- what is in use, of which a write may be late --------------------------------------
 @pytest.fixture
 def in_use(placement: EmbeddedPlacementFixture, watched: Watched) -> Any:
