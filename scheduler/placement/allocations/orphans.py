@@ -16,9 +16,9 @@ orphan until it is resolved:
   same claim. Only evidence that the claim is not in use releases it: the source knows
   that the instance is gone, or stays elsewhere. If the source reports the instance on
   its host, the claim is in use: forget the orphan, once no late write of it can arrive
-  any more. If there is no evidence within ``[moorage]
-  orphan_evidence_timeout``, report a suspected orphan, and leave it to the operator. An
-  instance that is still to be built proves nothing.
+  any more. If there is no evidence within ``[moorage] orphan_evidence_timeout``, report
+  a suspected orphan, and leave it to the operator. An instance that is still to be
+  built proves nothing.
 """
 
 from __future__ import annotations
@@ -197,11 +197,13 @@ class Orphans:
                 "released once it is certain that the allocation is not in use",
                 consumer_uuid,
             )
+            # This process may have raised the generation of an earlier orphan. If the
+            # consumer is at that generation again, another request has claimed since.
             written_generation = orphan.claim.written_generation or 0
             for earlier in self._orphans_of(consumer_uuid):
                 claim = earlier.claim
                 if claim.is_ours and written_generation > (claim.generation or 0):
-                    _doubt(earlier)  # if it is at that generation again
+                    _doubt(earlier)
         orphan.since = self._waiter.monotonic()
         orphan.lock = self._spawner.lock()
         with self._lock:
@@ -508,13 +510,10 @@ class Orphans:
         if not orphan.claim.is_in_flight:
             return True
         if orphan.claim.is_ours:
-            orphan.claim = dataclasses.replace(
-                orphan.claim, generation=None, is_ours=False
-            )
             # What names a generation of the released consumer is refused until the
             # consumer is claimed again.
             orphan.is_watched = bool(orphan.claim.named_generation)
-            orphan.on_released()
+            _doubt(orphan)
         if self._refuse_late(uuid, orphan, held):
             orphan.is_watched = True
         return self._is_late_write_over(orphan)
@@ -604,7 +603,7 @@ class Orphans:
 
 
 def _doubt(orphan: Orphan) -> None:
-    """Release an orphan on evidence only: its claim may be another request's by now."""
+    """Release on evidence only what a consumer holds: it may be another request's."""
     orphan.claim = dataclasses.replace(orphan.claim, generation=None, is_ours=False)
     orphan.on_released()
 
