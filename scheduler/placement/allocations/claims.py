@@ -106,9 +106,11 @@ class Claim:
         0: it can succeed only while the consumer does not exist. A claim that is added
         for an evacuation names the generation that the consumer had before.
         """
-        if self.before is not None:
-            return self.before.consumer_generation or 0
-        return max(self.named_generation or 0, (self.written_generation or 0) - 1)
+        return max(
+            (self.before or NOTHING).consumer_generation or 0,
+            self.named_generation or 0,
+            (self.written_generation or 0) - 1,
+        )
 
     def as_held(self, held: ConsumerAllocations) -> Claim | None:
         """Return the claim with that part of `before` that the consumer still holds.
@@ -133,6 +135,14 @@ class Claim:
             written_generation=held.consumer_generation,
         )
         return claim if held.matches(claim.combined_request) else None
+
+    def as_whole(self) -> Claim:
+        """Return the claim together with what the consumer held before.
+
+        A late write of it can make both for an instance that is gone: what the consumer
+        held before is in use no more either.
+        """
+        return replace(self, request=self.combined_request, before=None)
 
     def being_removed(self, generation: int) -> Claim:
         """Return the claim as it is once a write that removes it has been sent.

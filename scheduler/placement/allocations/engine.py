@@ -92,6 +92,9 @@ class Rewrite:
     ends_final : bool
         Whether what is held must be final in the end; otherwise `plan` is called again
         after each write.
+    continues_in_doubt : bool
+        Whether to go on after a write without an answer; otherwise AllocationsInDoubt
+        is raised, so that the caller can check first whether it may.
     before_write : callable, optional
         Called before each write.
     final_above : mapping
@@ -109,6 +112,7 @@ class Rewrite:
     is_known: bool = False
     takes_over: bool = False
     ends_final: bool = True
+    continues_in_doubt: bool = True
     before_write: BeforeWrite | None = None
     final_above: Mapping[str, int] = field(default_factory=dict)
     #: The allocations as they were last read.
@@ -165,6 +169,8 @@ class Rewrite:
                 if e.is_in_flight:
                     self._note_unanswered()
                 self._mark_in_doubt()
+                if e.is_in_flight and not self.continues_in_doubt:
+                    break
                 continue
             except PlacementError as e:
                 is_held = self.takes_over and self.is_reached

@@ -303,6 +303,9 @@ class Journal:
                 entry, is_watched=orphan.is_watched
             ),
             on_suspected=lambda: self.record_suspicion(entry),
+            on_rewrite=lambda generation: self.record_rewrite(
+                entry, generation, entry.before
+            ),
             on_removal=lambda: self.record_removal(entry, orphan.claim),
             watch=lambda unanswered: self.watch(
                 entry.consumer_uuid, unanswered, entry.owner

@@ -74,6 +74,10 @@ def _do_nothing() -> None:
     """Do nothing: the claim has no journal entry to update."""
 
 
+def _do_nothing_before(_generation: int) -> None:
+    """Do nothing: the claim has no journal entry to update."""
+
+
 def _watch_unrecorded(claim: Claim) -> Orphan:
     """Return an orphan to watch for a late write, which no journal records."""
     return Orphan(claim, is_watched=True)
@@ -95,6 +99,9 @@ class Orphan:
     on_resolved, on_released, on_suspected : callable
         Called once nothing remains to be done about the claim; once it is not held and
         only a late write remains to be watched for; and once it is reported.
+    on_rewrite : callable
+        Called before the write with which a release of a claim begins that may be
+        another request's, with the generation that it names.
     on_removal : callable
         Called before the write that removes the claim, once `claim` says what certainly
         is ours from then on.
@@ -116,6 +123,7 @@ class Orphan:
     on_resolved: Callable[[], None] = _do_nothing
     on_released: Callable[[], None] = _do_nothing
     on_suspected: Callable[[], None] = _do_nothing
+    on_rewrite: Callable[[int], None] = _do_nothing_before
     on_removal: Callable[[], None] = _do_nothing
     watch: Callable[[Claim], Orphan] = _watch_unrecorded
     since: float = 0.0
@@ -229,14 +237,18 @@ class Orphans:
             else:
                 self._start_outage.end()
 
-    def forget_claimed(self, consumer_uuids: Iterable[str]) -> None:
-        """Forget orphans of instances that a request of this process is answered with.
+    def forget_claimed(self, claims: Mapping[str, Claim]) -> None:
+        """Forget the orphans that equal what a request of this process is answered with.
 
-        What the consumer holds now is in use. Late writes stay watched.
+        What the consumer holds is in use then. Late writes stay watched. Another claim
+        of the same instance stays: the consumer may hold that one by now.
         """
-        for uuid in consumer_uuids:
+        for uuid, claimed in claims.items():
             if uuid in self._orphans:
+                resources = resources_of(claimed.request)
                 for orphan in self._orphans_of(uuid):
+                    if resources_of(orphan.claim.request) != resources:
+                        continue
                     if orphan.claim.is_in_flight:
                         orphan.is_watched = True
                     else:
@@ -420,6 +432,8 @@ class Orphans:
             # Generations restart with a new consumer: even a claim that was granted to
             # us may be a later request's by now.
             state = self._location(uuid, orphan).state
+            if state is InstanceState.GONE:
+                claim = claim.as_whole()
             if state is InstanceState.ON_HOST:
                 LOG.info("Consumer %s is in use: its instance is on a host", uuid)
                 orphan.is_watched = claim.is_in_flight
@@ -447,6 +461,7 @@ class Orphans:
         if is_unresolved:
             # A check in another thread may go on: it must not write the record again.
             orphan.on_removal = orphan.on_released = orphan.on_suspected = _do_nothing
+            orphan.on_rewrite = _do_nothing_before
             orphan.on_resolved()
 
     def _release(
@@ -457,21 +472,39 @@ class Orphans:
         Return whether it was held and is released.
         """
 
+        def before_rewrite(generation: int) -> None:
+            # One that Placement granted is restored from its record as if its release
+            # had begun; see `JournalEntry.survive`.
+            if not orphan.claim.is_ours:
+                written = max(orphan.claim.written_generation or 0, generation + 1)
+                orphan.claim = dataclasses.replace(
+                    orphan.claim, written_generation=written, is_in_flight=True
+                )
+                orphan.on_rewrite(generation)
+
         def before_removal(claim: Claim) -> None:
             orphan.claim = dataclasses.replace(
                 orphan.claim, generation=claim.generation, is_ours=claim.is_ours
             )
             orphan.on_removal()
 
-        was_held = release(
-            self._client,
-            uuid,
-            dataclasses.replace(claim, generation=generation),
-            rng=self._rng,
-            before_removal=before_removal,
-            watch=lambda claim: self.add(uuid, orphan.watch(claim)),
-            waiter=self._waiter,
-        )
+        was_in_flight = orphan.claim.is_in_flight
+        try:
+            was_held = release(
+                self._client,
+                uuid,
+                dataclasses.replace(claim, generation=generation),
+                rng=self._rng,
+                before_rewrite=before_rewrite,
+                before_removal=before_removal,
+                watch=lambda claim: self.add(uuid, orphan.watch(claim)),
+                waiter=self._waiter,
+            )
+        finally:
+            # What is in flight yet is watched for by an orphan of its own.
+            orphan.claim = dataclasses.replace(
+                orphan.claim, is_in_flight=was_in_flight
+            )
         if was_held:
             LOG.info("Released the allocation of consumer %s", uuid)
         return was_held
@@ -541,10 +574,12 @@ class Orphans:
         if may_be_late and claim is not None:
             state = self._location(uuid, orphan).state
             if state is InstanceState.GONE:
-                self._release(uuid, orphan, claim, generation)
+                self._release(uuid, orphan, claim.as_whole(), generation)
             elif state is not InstanceState.ON_HOST and orphan.claim.generation:
-                # Not the claim that was answered, but one that has arrived late since.
+                # Not the claim that was answered, but one that has arrived late since,
+                # or that of another request, which may come to the same generation.
                 orphan.is_watched = False
+                _doubt(orphan)
                 return False
             return self._is_late_write_over(orphan)
         if generation < newest or generation % 2 == 0:

@@ -21,6 +21,7 @@ def release(  # noqa: PLR0913 - a release says what, how to wait, and what to no
     rng: Rng,
     watch: Callable[[Claim], None],
     before_removal: Callable[[Claim], None],
+    before_rewrite: Callable[[int], None] | None = None,
     waiter: Waiter | None = None,
     global_request_id: str | None = None,
 ) -> bool:
@@ -36,6 +37,8 @@ def release(  # noqa: PLR0913 - a release says what, how to wait, and what to no
     before_removal : callable
         Called before the write that removes the claim, with the claim as
         `Claim.being_removed` returns it: what certainly is ours from then on.
+    before_rewrite : callable, optional
+        Called before the write that raises the generation, with the one that it names.
 
     Returns
     -------
@@ -57,8 +60,12 @@ def release(  # noqa: PLR0913 - a release says what, how to wait, and what to no
         generations: Mapping[str, int | None], _held: AllocationsByConsumer
     ) -> None:
         generation = generations[consumer_uuid]
-        if plan.removes and generation is not None:
+        if generation is None:
+            return
+        if plan.removes:
             before_removal(claimed.being_removed(generation))
+        elif before_rewrite is not None:
+            before_rewrite(generation)
 
     rewrite = Rewrite(
         client,
@@ -68,6 +75,8 @@ def release(  # noqa: PLR0913 - a release says what, how to wait, and what to no
         rng=rng,
         global_request_id=global_request_id,
         ends_final=False,
+        # The evidence that the claim is not in use was there before the write.
+        continues_in_doubt=claimed.is_ours,
         before_write=before_write,
     )
     try:
