@@ -261,19 +261,26 @@ class Masks:
     ) -> Resolution:
         """Return the resolution by a rule that places all members in one place."""
         if self._is_with_known(rule):
-            return Resolution.KEEP if self.of(rule)[index] else Resolution.MOVE
+            code = int(self.places.at(rule.level)[index])
+            is_with_known = self._counts_of_known(rule)[code] > 0
+            return Resolution.KEEP if is_with_known else Resolution.MOVE
         elsewhere = (rule.instances & self._located.keys()).difference(here)
         return _resolution(uuid, elsewhere, len(elsewhere))
 
     def _is_with_known(self, rule: WithInstances) -> bool:
         """Return whether a rule follows instances that do not move for it."""
-        located = rule.instances & self._located.keys()
-        # None of the request's own instances is followed before it may keep its host.
+        return not rule.is_group or bool(self._counts_of_known(rule).any())
+
+    def _counts_of_known(self, rule: WithInstances) -> Counts:
+        """Return how many instances each place has that do not move for a rule.
+
+        None of the request's own instances is followed before it may keep its host.
+        """
+        if not rule.is_group:
+            return self._counts(rule)
         own_instances = {self._instance or "", *self._hosts.placed}
-        known_instances = rule.instances - located - own_instances
-        return not rule.is_group or bool(
-            self.places.count(rule.level, known_instances).any()
-        )
+        known_instances = rule.instances - self._located.keys() - own_instances
+        return self.places.count(rule.level, known_instances)
 
     def is_split(self, rule: WithInstances) -> bool:
         """Return whether the located instances of a rule have no place in common."""

@@ -14,11 +14,12 @@ orphan until it is resolved:
 - The consumer holds exactly this claim, and its claimer is unknown, or another request
   has taken it over, which may have answered it, or another scheduler has published the
   same claim. Only evidence that the claim is not in use releases it: the source knows
-  that the instance is gone, or stays elsewhere. If the source reports the instance on
-  its host, the claim is in use: forget the orphan, once no late write of it can arrive
-  any more. If there is no evidence within ``[moorage] orphan_evidence_timeout``, report
-  a suspected orphan, and leave it to the operator. An instance that is still to be
-  built proves nothing.
+  that the instance is gone, or stays elsewhere. A release that gets no answer needs new
+  evidence: the instance may be requested again meanwhile. If the source reports the
+  instance on its host, the claim is in use: forget the orphan, once no late write of it
+  can arrive any more. If there is no evidence within ``[moorage]
+  orphan_evidence_timeout``, report a suspected orphan, and leave it to the operator. An
+  instance that is still to be built proves nothing.
 """
 
 from __future__ import annotations
@@ -238,7 +239,7 @@ class Orphans:
                 self._start_outage.end()
 
     def forget_claimed(self, claims: Mapping[str, Claim]) -> None:
-        """Forget the orphans that equal what a request of this process is answered with.
+        """Forget orphans that equal what a request of this process is answered with.
 
         What the consumer holds is in use then. Late writes stay watched. Another claim
         of the same instance stays: the consumer may hold that one by now.
@@ -502,9 +503,7 @@ class Orphans:
             )
         finally:
             # What is in flight yet is watched for by an orphan of its own.
-            orphan.claim = dataclasses.replace(
-                orphan.claim, is_in_flight=was_in_flight
-            )
+            orphan.claim = dataclasses.replace(orphan.claim, is_in_flight=was_in_flight)
         if was_held:
             LOG.info("Released the allocation of consumer %s", uuid)
         return was_held

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from moorage.scheduler.hosts import Consumption
 from moorage.scheduler.locality import Masks, Resolution
 from moorage.scheduler.request.locality import AtMost, Rule, Spread, WithInstances
 
@@ -31,6 +32,17 @@ def _resolution(
     [index] = [i for i, each in enumerate(hosts) if each.host == "a"]
     masks = Masks([rule], hosts, ["rack"], MINE, nodes)
     return masks.resolution([rule], index, MINE)
+
+
+def test_instance_does_not_follow_one_of_its_own_request_that_was_released() -> None:
+    hosts = batch(
+        *(host(host=name, places=(("rack", rack),)) for name, rack in RACKS.items()),
+        instances={"b": [HIGH]},
+    )
+    names = [each.host for each in hosts]
+    placed = hosts.with_instance(names.index("a"), LOW, Consumption(1, 1, 1))
+    masks = Masks([SAME], placed, ["rack"], MINE, {})
+    assert masks.resolution([SAME], names.index("a"), MINE) is Resolution.MOVE
 
 
 def _at_most(limit: int) -> AtMost:

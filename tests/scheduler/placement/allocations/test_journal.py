@@ -179,6 +179,33 @@ def test_claim_of_another_request_after_a_release_that_a_kill_cut_off_needs_evid
     assert bool(after.held(consumer)) is not is_gone
 
 
+def test_first_write_of_a_release_on_evidence_is_watched_for_after_a_kill(
+    placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    consumer = _consumer()
+    killed = Process(placement, tmp_path, InstanceState.GONE)
+    entry = killed.claim(consumer, is_answered=False)
+    for _ in range(2):  # two requests take it over: it is at generation 5
+        claim_one(placement.client, consumer, request_of(HOST))
+    content: list[bytes] = []
+    put = killed.client.write
+
+    def and_note(*args: Any, **more: Any) -> Any:
+        content.append(killed.path.read_bytes())
+        return put(*args, **more)
+
+    killed.client.write = and_note
+    killed.journal.hand_to_orphans(entry)
+    wait_until(lambda: not killed.held(consumer))
+    killed.orphans.stop()
+    killed.client.write = put
+    killed.path.unlink()
+    (tmp_path / "claims-1-killed").write_bytes(content[0])
+    after = Process(placement, tmp_path, InstanceState.PENDING)
+    assert after.orphans.late_generations([consumer]) == {consumer: 5}
+    after.orphans.stop()
+
+
 @pytest.mark.parametrize("state", InstanceState, ids=lambda state: state.name)
 def test_claim_that_was_not_known_to_be_granted_needs_evidence(
     placement: EmbeddedPlacementFixture, tmp_path: Path, state: InstanceState

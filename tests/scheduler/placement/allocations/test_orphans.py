@@ -289,6 +289,34 @@ def test_release_whose_answer_is_lost_spares_a_later_claim(
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
 
+def test_release_without_an_answer_goes_on_with_new_evidence_only(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    """The instance was gone, and is requested again before the answer is missed."""
+    consumer, claim = _claimed(placement, HOST)
+    with MisbehavingServer(placement.placement.wsgi_app) as server:
+        client = server.client()
+        watched = Watched(client)
+        write, n_writes = client.write, itertools.count(1)
+
+        def and_claim_anew(*args: Any, **more: Any) -> Any:
+            number = next(n_writes)
+            try:
+                return write(*args, **more)
+            finally:
+                if number == 1:
+                    assert placement.client.delete_allocations(consumer)
+                    claim_one(placement.client, consumer, request_of(HOST))
+                    watched.state = InstanceState.PENDING
+
+        client.write = and_claim_anew
+        server.misbehave(Misbehaviour.LOST, verb="PUT")
+        watched.state = InstanceState.GONE
+        watched.add(consumer, _doubted(claim))
+        watched.run_for(TIMEOUT_S / 2)
+    assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
+
+
 def test_write_of_a_release_that_arrives_late_replaces_no_later_claim(
     placement: EmbeddedPlacementFixture,
 ) -> None:
@@ -652,6 +680,21 @@ def test_orphan_of_an_instance_that_was_claimed_for_since_is_forgotten(
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
 
+def test_orphan_of_another_claim_of_an_answered_instance_is_not_forgotten(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    """What was answered may have been replaced meanwhile, for another request."""
+    consumer, claim = _claimed(placement, HOST)
+    watched.add(consumer, _doubted(claim))
+    watched.orphans.forget_claimed(
+        {consumer: replace(claim, request=request_of(OTHER))}
+    )
+    watched.state = InstanceState.GONE
+    watched.run_for(TIMEOUT_S)
+    assert watched.resolved == [consumer]
+    assert _held(placement, consumer) == {}
+
+
 @pytest.mark.parametrize("provider", [HOST, OTHER])
 def test_orphan_of_which_another_scheduler_published_the_same_needs_evidence(
     placement: EmbeddedPlacementFixture, watched: Watched, provider: str
@@ -811,6 +854,33 @@ def test_new_claim_ends_above_the_generation_of_a_late_write(
     assert _held(placement, consumer) == {OTHER: {"VCPU": 1}}
     release_all(client, answer.claims)
     assert _held(placement, consumer) == {}
+
+
+def test_late_write_of_an_evacuation_names_each_generation_up_to_its_last_write(
+    watched: Watched,
+) -> None:
+    consumer = _consumer()
+    before = ConsumerAllocations({OTHER: {"VCPU": 1}}, 1, **OWNER)
+    claim = replace(_unanswered(2), before=before, written_generation=4)
+    watched.add(consumer, claim)
+    assert watched.orphans.late_generations([consumer]) == {consumer: 3}
+
+
+def test_claim_like_an_answered_one_needs_evidence_at_whichever_generation(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    watched.add(
+        consumer,
+        replace(claim, generation=3, named_generation=1, is_in_flight=True),
+        is_watched=True,
+    )
+    watched.state = InstanceState.PENDING  # it was deleted, and requested again
+    watched.run_for(2)
+    for _ in range(2):
+        _write_again(placement.client, consumer)
+    watched.run_for(TIMEOUT_S / 2)
+    assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
 
 def test_orphan_with_a_late_write_is_watched_once_its_claim_is_in_use(
