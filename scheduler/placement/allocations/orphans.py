@@ -446,7 +446,7 @@ class Orphans:
         held = self._client.allocations(uuid)
         if not is_released and held.matches(claim.combined_request):
             # Another request took the claim over first: a release needs evidence now.
-            orphan.claim = dataclasses.replace(orphan.claim, is_ours=False)
+            _doubt(orphan)
             return False
         return self._finish_released(uuid, orphan, held)
 
