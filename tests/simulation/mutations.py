@@ -109,8 +109,8 @@ MUTATIONS: Final = (
         "lost-answer-is-a-refusal",
         "a write without an answer is in doubt until the consumer is read",
         f"{_ALLOCATIONS}.engine",
-        "                self._mark_in_doubt()\n                continue\n",
-        "                raise\n",
+        "                self._mark_in_doubt()\n                if",
+        "                raise\n                if",
     ),
     Mutation(
         "no-fence",
@@ -125,6 +125,27 @@ MUTATIONS: Final = (
         f"{_ALLOCATIONS}.orphans",
         "if not is_ours and state not in _NOT_IN_USE:",
         "if False:",
+    ),
+    Mutation(
+        "evidence-outlives-a-lost-answer",
+        "a release by evidence that gets no answer is begun again with new evidence",
+        f"{_ALLOCATIONS}.releases",
+        "continues_in_doubt=claimed.is_ours",
+        "continues_in_doubt=True",
+    ),
+    Mutation(
+        "answers-settle-other-claims",
+        "an answer leaves orphans of other claims of its instance alone",
+        f"{_ALLOCATIONS}.orphans",
+        "if resources_of(orphan.claim.request) != resources:",
+        "if False:",
+    ),
+    Mutation(
+        "beginnings-of-releases-not-recorded",
+        "a record says that a release by evidence has begun",
+        f"{_ALLOCATIONS}.orphans",
+        "                orphan.on_rewrite(generation)\n",
+        "",
     ),
     Mutation(
         "late-writes-not-watched",
