@@ -442,6 +442,7 @@ class Orphans:
             if not is_ours and state not in _NOT_IN_USE:
                 self._suspect_if_overdue(uuid, orphan)
                 return False
+        claim = dataclasses.replace(claim, is_ours=is_ours)
         is_released = self._release(uuid, orphan, claim, generation)
         held = self._client.allocations(uuid)
         if not is_released and held.matches(claim.combined_request):
@@ -470,22 +471,23 @@ class Orphans:
     ) -> bool:
         """Release a claim, unless the consumer was written after that generation.
 
-        Return whether it was held and is released.
+        Return whether it was held and is released. A claim that is not ours is released
+        by evidence.
         """
 
         def before_rewrite(generation: int) -> None:
             # One that Placement granted is restored from its record as if its release
             # had begun; see `JournalEntry.survive`.
-            if not orphan.claim.is_ours:
+            if not claim.is_ours:
                 written = max(orphan.claim.written_generation or 0, generation + 1)
                 orphan.claim = dataclasses.replace(
                     orphan.claim, written_generation=written, is_in_flight=True
                 )
                 orphan.on_rewrite(generation)
 
-        def before_removal(claim: Claim) -> None:
+        def before_removal(removed: Claim) -> None:
             orphan.claim = dataclasses.replace(
-                orphan.claim, generation=claim.generation, is_ours=claim.is_ours
+                orphan.claim, generation=removed.generation, is_ours=removed.is_ours
             )
             orphan.on_removal()
 
@@ -573,7 +575,8 @@ class Orphans:
         if may_be_late and claim is not None:
             state = self._location(uuid, orphan).state
             if state is InstanceState.GONE:
-                self._release(uuid, orphan, claim.as_whole(), generation)
+                late_claim = dataclasses.replace(claim.as_whole(), is_ours=False)
+                self._release(uuid, orphan, late_claim, generation)
             elif state is not InstanceState.ON_HOST and orphan.claim.generation:
                 # Not the claim that was answered, but one that has arrived late since,
                 # or that of another request, which may come to the same generation.
