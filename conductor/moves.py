@@ -14,11 +14,6 @@ generation again. Therefore the same write also creates the *marker* of the migr
 consumer that never holds anything. Placement keeps it, and refuses each later copy of
 the write, which says that there is no marker yet.
 
-A build request that is delivered twice can claim for an instance that migrates already:
-its consumer is empty then, as before the build. Where such a claim equals what the
-migration holds, `replace_with_migration` removes it, as no scheduler will: the instance
-is on that host. A scheduler releases its own on another host.
-
 This holds for a cold migration, a live migration and a resize (on the same host, both
 flavors count until it is confirmed or reverted, as in nova). An evacuation has no
 migration consumer: the instance holds both until the source's tree is removed.
@@ -65,9 +60,6 @@ def replace_with_migration(
         A new one for each migration: under that of one that was reverted, a late copy
         of this write is not refused.
 
-    Repeat it only before the scheduler is asked for the destination: where both hold
-    the same, the instance's allocations are removed.
-
     Returns
     -------
     mapping
@@ -76,7 +68,9 @@ def replace_with_migration(
     Raises
     ------
     AllocationUpdateFailed
-        Instance and migration hold different allocations, or both hold nothing.
+        Instance and migration both hold allocations, or neither does. Both do if a
+        build request that was delivered twice has claimed since the instance's were
+        moved; `revert` ends the move then, and that claim.
     PlacementError
         Placement failed; see `ConductorClient.rewrite`.
     """
@@ -85,11 +79,6 @@ def replace_with_migration(
         instance, migration = held[instance_uuid], held[migration_uuid]
         if migration.resources and not instance.resources:
             return {}
-        if migration.resources and instance.resources == migration.resources:
-            return {
-                instance_uuid: DesiredAllocations.empty(instance, _INSTANCE),
-                migration_uuid: DesiredAllocations.unchanged(migration, _MIGRATION),
-            }
         if migration.resources or not instance.resources:
             raise _unexpected("replaced", instance_uuid, migration_uuid, held)
         return {

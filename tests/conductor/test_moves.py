@@ -111,14 +111,17 @@ def test_migration_that_holds_the_source_is_not_overwritten(
     assert _of(other, instance, migration) == [vcpus(DEST), vcpus(SOURCE)]
 
 
-def test_claim_of_a_build_request_delivered_again_is_removed(
-    client: ConductorClient, other: PlacementClient
+@pytest.mark.parametrize("host", [SOURCE, DEST])
+def test_move_that_a_build_request_delivered_again_stops_is_reverted(
+    client: ConductorClient, other: PlacementClient, host: str
 ) -> None:
     instance, migration = claimed(other, vcpus(SOURCE)), new_uuid()
-    source = replace_with_migration(client, instance, migration)
-    change(other, instance, vcpus(SOURCE))
-    assert replace_with_migration(client, instance, migration) == source
-    assert _of(other, instance, migration) == [{}, source]
+    replace_with_migration(client, instance, migration)
+    change(other, instance, vcpus(host))
+    with pytest.raises(AllocationUpdateFailed, match="cannot be replaced"):
+        replace_with_migration(client, instance, migration)
+    revert(client, instance, migration)
+    assert _of(other, instance, migration) == [vcpus(SOURCE), {}]
 
 
 def test_claim_made_between_read_and_write_is_moved_too(
@@ -572,8 +575,7 @@ def _expected(call: str, instance: Any, migration: Any) -> tuple[Any, Any] | Non
     match call:
         case "replace":
             moved: tuple[Any, Any] = ({}, migration or instance)
-            is_refused = neither or (both and instance != migration)
-            return None if is_refused else moved
+            return None if both or neither else moved
         case "move" | "resize":
             wanted = vcpus(DEST if call == "move" else SOURCE)
             if neither or (both and instance != wanted):

@@ -74,7 +74,17 @@ class Moves:
         self._log.name(migration, f"migration-of-{instance.name}")
         if self._rng.random() < _BEGINS_LATE:
             self._nova.delay_write(migration)
-        self._nova.insist(replace_with_migration, instance.uuid, migration)
+        is_begun = True
+        try:
+            self._nova.insist(
+                replace_with_migration,
+                instance.uuid,
+                migration,
+                final=(AllocationUpdateFailed,),
+            )
+        except AllocationUpdateFailed as e:
+            self._log.add(f"{instance.name} is claimed for by a build request: {e}")
+            is_begun = False
         self.migrations[migration], instance.held = source, None
         self._keep(source_host, instance.uuid, migration)
         changes: dict[str, Any] = {}
@@ -86,7 +96,7 @@ class Moves:
         is_elsewhere = not instance.guest.is_plain or kind == "live migration"
         if is_elsewhere or self._rng.random() < 0.5:
             changes["ignore_hosts"] = [source_host]
-        is_placed = self._place(instance, changes)
+        is_placed = is_begun and self._place(instance, changes)
         if is_placed:
             self._count(instance)
             self._log.n_of[Kind.MIGRATED] += 1
