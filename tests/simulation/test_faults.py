@@ -27,7 +27,7 @@ from ..fixtures.placement_model import PlacementModel
 from ..fixtures.placement_servers import EmbeddedPlacementFixture
 from .events import Kind
 from .nemesis import RATES
-from .simulation import Outcome, simulate
+from .simulation import Outcome, failed_seeds, simulate
 
 _FOLDER: Final = Path(__file__).parent
 #: How long each share of the commit's own seeds runs; 0: the model's seeds are fixed,
@@ -60,12 +60,6 @@ def _check(outcome: Outcome) -> None:
     assert outcome.counts.accepted
 
 
-def _failed_seeds() -> list[int]:
-    """Return the seeds of the file, one a line before what it found."""
-    lines = (_FOLDER / "failed_seeds.txt").read_text().splitlines()
-    return [int(line.split()[0]) for line in lines if not line.startswith("#")]
-
-
 def _first_new_seed() -> int:
     """Return a number that follows from the commit."""
     head = subprocess.run(
@@ -85,7 +79,7 @@ def test_answered_instances_hold_their_answers_and_nothing_else_is_held(
     _check(simulate(seed, placement.placement, tmp_path))
 
 
-@pytest.mark.parametrize("seed", _CHOSEN or _failed_seeds(), ids="seed{}".format)
+@pytest.mark.parametrize("seed", _CHOSEN or failed_seeds(), ids="seed{}".format)
 def test_seed_that_failed_before_holds(seed: int, tmp_path: Path) -> None:
     _check(simulate(seed, PlacementModel(), tmp_path))
 
