@@ -80,7 +80,7 @@ class Moves:
                 replace_with_migration,
                 instance.uuid,
                 migration,
-                final=(AllocationUpdateFailed,),
+                gives_up_on=AllocationUpdateFailed,
             )
         except AllocationUpdateFailed as e:
             self._log.add(f"{instance.name} is claimed for by a build request: {e}")

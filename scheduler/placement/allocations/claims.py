@@ -139,8 +139,8 @@ class Claim:
     def as_whole(self) -> Claim:
         """Return the claim together with what the consumer held before.
 
-        A late write of it can make both for an instance that is gone: what the consumer
-        held before is in use no more either.
+        A late write of the claim allocates both, also for an instance that is gone:
+        neither is in use then.
         """
         return replace(self, request=self.combined_request, before=None)
 

@@ -15,7 +15,7 @@ orphan until it is resolved:
   has taken it over, which may have answered it, or another scheduler has published the
   same claim. Only evidence that the claim is not in use releases it: the source knows
   that the instance is gone, or stays elsewhere. A release that gets no answer needs new
-  evidence: the instance may be requested again meanwhile. If the source reports the
+  evidence, as the instance may have been requested again. If the source reports the
   instance on its host, the claim is in use: forget the orphan, once no late write of it
   can arrive any more. If there is no evidence within ``[moorage]
   orphan_evidence_timeout``, report a suspected orphan, and leave it to the operator. An
@@ -71,11 +71,7 @@ def locate_unknown(
     return _UNKNOWN
 
 
-def _do_nothing() -> None:
-    """Do nothing: the claim has no journal entry to update."""
-
-
-def _do_nothing_before(_generation: int) -> None:
+def _do_nothing(*_arguments: object) -> None:
     """Do nothing: the claim has no journal entry to update."""
 
 
@@ -124,7 +120,7 @@ class Orphan:
     on_resolved: Callable[[], None] = _do_nothing
     on_released: Callable[[], None] = _do_nothing
     on_suspected: Callable[[], None] = _do_nothing
-    on_rewrite: Callable[[int], None] = _do_nothing_before
+    on_rewrite: Callable[[int], None] = _do_nothing
     on_removal: Callable[[], None] = _do_nothing
     watch: Callable[[Claim], Orphan] = _watch_unrecorded
     since: float = 0.0
@@ -462,8 +458,8 @@ class Orphans:
                 self._failing.discard(uuid)
         if is_unresolved:
             # A check in another thread may go on: it must not write the record again.
-            orphan.on_removal = orphan.on_released = orphan.on_suspected = _do_nothing
-            orphan.on_rewrite = _do_nothing_before
+            orphan.on_rewrite = orphan.on_removal = _do_nothing
+            orphan.on_released = orphan.on_suspected = _do_nothing
             orphan.on_resolved()
 
     def _release(
@@ -504,7 +500,7 @@ class Orphans:
                 waiter=self._waiter,
             )
         finally:
-            # What is in flight yet is watched for by an orphan of its own.
+            # An orphan of its own watches for a write that is still in flight.
             orphan.claim = dataclasses.replace(orphan.claim, is_in_flight=was_in_flight)
         if was_held:
             LOG.info("Released the allocation of consumer %s", uuid)

@@ -7,7 +7,7 @@ import itertools
 import random
 import threading
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -107,6 +107,21 @@ def _write_again(client: PlacementClient, consumer: str) -> None:
         **OWNER,
     }
     assert client.put_allocations(consumer, body).is_done
+
+
+def _after_write(client: Any, number: int, run: Callable[[], object]) -> None:
+    """Run something after a write of a client, by number, whatever its answer."""
+    write, n_writes = client.write, itertools.count(1)
+
+    def write_and_run(*args: Any, **more: Any) -> Any:
+        is_it = next(n_writes) == number
+        try:
+            return write(*args, **more)
+        finally:
+            if is_it:
+                run()
+
+    client.write = write_and_run
 
 
 class Watched:
@@ -270,17 +285,8 @@ def test_release_whose_answer_is_lost_spares_a_later_claim(
     consumer, claim = _claimed(placement, HOST)
     with MisbehavingServer(placement.placement.wsgi_app) as server:
         client = server.client()
-        write, n_writes = client.write, itertools.count(1)
-
-        def and_claim_anew(*args: Any, **more: Any) -> Any:
-            number = next(n_writes)
-            try:
-                return write(*args, **more)
-            finally:
-                if number == 2:
-                    claim_one(placement.client, consumer, request_of(HOST))
-
-        client.write = and_claim_anew
+        other, request = placement.client, request_of(HOST)
+        _after_write(client, 2, lambda: claim_one(other, consumer, request))
         server.misbehave_second(Misbehaviour.LOST, verb="PUT")
         orphans = _orphans(client, waiter=HandTime())
         orphans.add(consumer, _orphaned(claim))
@@ -297,19 +303,13 @@ def test_release_without_an_answer_goes_on_with_new_evidence_only(
     with MisbehavingServer(placement.placement.wsgi_app) as server:
         client = server.client()
         watched = Watched(client)
-        write, n_writes = client.write, itertools.count(1)
 
-        def and_claim_anew(*args: Any, **more: Any) -> Any:
-            number = next(n_writes)
-            try:
-                return write(*args, **more)
-            finally:
-                if number == 1:
-                    assert placement.client.delete_allocations(consumer)
-                    claim_one(placement.client, consumer, request_of(HOST))
-                    watched.state = InstanceState.PENDING
+        def claim_anew() -> None:
+            assert placement.client.delete_allocations(consumer)
+            claim_one(placement.client, consumer, request_of(HOST))
+            watched.state = InstanceState.PENDING
 
-        client.write = and_claim_anew
+        _after_write(client, 1, claim_anew)
         server.misbehave(Misbehaviour.LOST, verb="PUT")
         watched.state = InstanceState.GONE
         watched.add(consumer, _doubted(claim))
@@ -683,7 +683,7 @@ def test_orphan_of_an_instance_that_was_claimed_for_since_is_forgotten(
 def test_orphan_of_another_claim_of_an_answered_instance_is_not_forgotten(
     placement: EmbeddedPlacementFixture, watched: Watched
 ) -> None:
-    """What was answered may have been replaced meanwhile, for another request."""
+    """A later claim of another request may have replaced what was answered."""
     consumer, claim = _claimed(placement, HOST)
     watched.add(consumer, _doubted(claim))
     watched.orphans.forget_claimed(
