@@ -83,8 +83,8 @@ MUTATIONS: Final = (
         "release-at-any-generation",
         "a release is sent at an even generation only",
         f"{_ALLOCATIONS}.releases",
-        "self.removes = generation % 2 == 0 or not self.may_bump",
-        "self.removes = True",
+        "is_last = generation % 2 == 0 or not self.may_bump",
+        "is_last = True",
     ),
     Mutation(
         "found-claim-not-rewritten",
@@ -134,6 +134,13 @@ MUTATIONS: Final = (
         f"{_ALLOCATIONS}.releases",
         "continues_in_doubt=claimed.is_ours",
         "continues_in_doubt=True",
+    ),
+    Mutation(
+        "evidence-outlives-a-slow-write",
+        "a release by evidence reads it again once the generation is even",
+        f"{_ALLOCATIONS}.orphans",
+        "return claim.is_ours or self._location(uuid, orphan).state is evidence",
+        "return True",
     ),
     Mutation(
         "answers-settle-other-claims",

@@ -80,14 +80,15 @@ class JournalEntry:
             self.doubt_grant()
         elif (
             self.granted_generation is not None
+            # An even one: the second write of the release was about to be sent. What is
+            # in use is at an odd one, so that write need not be watched for.
+            and self.granted_generation % 2
             and self.before is None  # else the generations do not restart
             and not self.is_watched
         ):
-            # An even generation is that of the second write of a release.
-            first_of_release = (self.granted_generation - 1) | 1
             if not self.is_in_flight:
-                self.named_generation = first_of_release
-            self.written_generation = first_of_release + 1
+                self.named_generation = self.granted_generation
+            self.written_generation = self.granted_generation + 1
             self.is_in_flight = True
         self.boot_id = boot_id
 

@@ -15,7 +15,8 @@ orphan until it is resolved:
   has taken it over, which may have answered it, or another scheduler has published the
   same claim. Only evidence that the claim is not in use releases it: the source knows
   that the instance is gone, or stays elsewhere. A release that gets no answer needs new
-  evidence, as the instance may have been requested again. If the source reports the
+  evidence, as the instance may have been requested again; so does the write that
+  removes the claim, once the generation is even. If the source reports the
   instance on its host, the claim is in use: forget the orphan, once no late write of it
   can arrive any more. If there is no evidence within ``[moorage]
   orphan_evidence_timeout``, report a suspected orphan, and leave it to the operator. An
@@ -425,6 +426,7 @@ class Orphans:
         generation = held.consumer_generation or 0
         # A request that has taken the claim over since may have answered it.
         is_ours = claim.is_ours and claim.is_still_ours(generation)
+        state = None
         if not (is_ours and has_new_request):
             # Generations restart with a new consumer: even a claim that was granted to
             # us may be a later request's by now.
@@ -432,6 +434,10 @@ class Orphans:
             if state is InstanceState.GONE:
                 claim = claim.as_whole()
             if state is InstanceState.ON_HOST:
+                if generation % 2 == 0 and not self._use_up_generation(
+                    uuid, claim, held
+                ):
+                    return False
                 LOG.info("Consumer %s is in use: its instance is on a host", uuid)
                 orphan.is_watched = claim.is_in_flight
                 return not claim.is_in_flight or self._is_late_write_over(orphan)
@@ -439,7 +445,7 @@ class Orphans:
                 self._suspect_if_overdue(uuid, orphan)
                 return False
         claim = dataclasses.replace(claim, is_ours=is_ours)
-        is_released = self._release(uuid, orphan, claim, generation)
+        is_released = self._release(uuid, orphan, claim, generation, state)
         held = self._client.allocations(uuid)
         if not is_released and held.matches(claim.combined_request):
             # Another request took the claim over first: a release needs evidence now.
@@ -463,12 +469,18 @@ class Orphans:
             orphan.on_resolved()
 
     def _release(
-        self, uuid: str, orphan: Orphan, claim: Claim, generation: int
+        self,
+        uuid: str,
+        orphan: Orphan,
+        claim: Claim,
+        generation: int,
+        evidence: InstanceState | None,
     ) -> bool:
         """Release a claim, unless the consumer was written after that generation.
 
         Return whether it was held and is released. A claim that is not ours is released
-        by evidence.
+        by evidence, which has to hold still once the generation is even: the write that
+        made it even may have been slow, and the instance requested again meanwhile.
         """
 
         def before_rewrite(generation: int) -> None:
@@ -487,6 +499,9 @@ class Orphans:
             )
             orphan.on_removal()
 
+        def is_unused() -> bool:
+            return claim.is_ours or self._location(uuid, orphan).state is evidence
+
         was_in_flight = orphan.claim.is_in_flight
         try:
             was_held = release(
@@ -496,6 +511,7 @@ class Orphans:
                 rng=self._rng,
                 before_rewrite=before_rewrite,
                 before_removal=before_removal,
+                is_unused=is_unused,
                 watch=lambda claim: self.add(uuid, orphan.watch(claim)),
                 waiter=self._waiter,
             )
@@ -572,7 +588,7 @@ class Orphans:
             state = self._location(uuid, orphan).state
             if state is InstanceState.GONE:
                 late_claim = dataclasses.replace(claim.as_whole(), is_ours=False)
-                self._release(uuid, orphan, late_claim, generation)
+                self._release(uuid, orphan, late_claim, generation, state)
             elif state is not InstanceState.ON_HOST and orphan.claim.generation:
                 # Not the claim that was answered, but one that has arrived late since,
                 # or that of another request, which may come to the same generation.

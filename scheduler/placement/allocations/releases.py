@@ -22,6 +22,7 @@ def release(  # noqa: PLR0913 - a release says what, how to wait, and what to no
     watch: Callable[[Claim], None],
     before_removal: Callable[[Claim], None],
     before_rewrite: Callable[[int], None] | None = None,
+    is_unused: Callable[[], bool] = lambda: True,
     waiter: Waiter | None = None,
     global_request_id: str | None = None,
 ) -> bool:
@@ -39,6 +40,10 @@ def release(  # noqa: PLR0913 - a release says what, how to wait, and what to no
         `Claim.being_removed` returns it: what certainly is ours from then on.
     before_rewrite : callable, optional
         Called before the write that raises the generation, with the one that it names.
+    is_unused : callable, optional
+        Called once the generation is even, before the claim is removed: whether it is
+        still certain that the claim is not in use. Otherwise the claim is kept. A
+        request that was answered with it until then left it at an odd generation.
 
     Returns
     -------
@@ -54,7 +59,18 @@ def release(  # noqa: PLR0913 - a release says what, how to wait, and what to no
     PlacementError
         Placement could not be used.
     """
-    plan = _ReleasePlan(consumer_uuid, claimed)
+    plan = _ReleasePlan(consumer_uuid, claimed, is_unused)
+
+    watched: set[int | None] = set()
+
+    def watch_for_rewrites() -> None:
+        unanswered = set(rewrite.unanswered.get(consumer_uuid, ())) - watched
+        watched.update(unanswered)
+        bumps = [g for g in unanswered if g is not None and g % 2]
+        # The generations of a consumer that keeps what it held before do not restart.
+        if bumps and claimed.before is None:
+            bump = max(bumps)
+            watch(Claim(claimed.request, named_generation=bump, is_in_flight=True))
 
     def before_write(
         generations: Mapping[str, int | None], _held: AllocationsByConsumer
@@ -63,6 +79,7 @@ def release(  # noqa: PLR0913 - a release says what, how to wait, and what to no
         if generation is None:
             return
         if plan.removes:
+            watch_for_rewrites()
             before_removal(claimed.being_removed(generation))
         elif before_rewrite is not None:
             before_rewrite(generation)
@@ -87,17 +104,7 @@ def release(  # noqa: PLR0913 - a release says what, how to wait, and what to no
             plan.may_bump = False
             rewrite.run()
     finally:
-        # The generations of a consumer that keeps what it held before do not restart.
-        if claimed.before is None:
-            unanswered = rewrite.unanswered.get(consumer_uuid, [])
-            bumps = [
-                generation
-                for generation in unanswered
-                if generation is not None and generation % 2
-            ]
-            if bumps:
-                bump = max(bumps)
-                watch(Claim(claimed.request, named_generation=bump, is_in_flight=True))
+        watch_for_rewrites()
     rewrite.raise_unless_done(f"Consumer {consumer_uuid} was not released")
     return plan.was_held
 
@@ -108,6 +115,7 @@ class _ReleasePlan:
 
     uuid: str
     claimed: Claim
+    is_unused: Callable[[], bool]
     was_held: bool = False
     may_bump: bool = True
     #: Whether the next write removes the claim.
@@ -127,8 +135,12 @@ class _ReleasePlan:
         if not self.claimed.is_still_ours(generation):
             self.was_held = False
             return {}  # another request has taken the claim over
-        self.was_held = True
-        self.removes = generation % 2 == 0 or not self.may_bump
+        is_last = generation % 2 == 0 or not self.may_bump
+        # What may be in use after all is left at an odd generation.
+        self.was_held = not is_last or self.is_unused()
+        self.removes = is_last and self.was_held
         if self.removes:
             return {self.uuid: DesiredAllocations(self.claimed.base_request, consumer)}
+        if generation % 2 and is_last:
+            return {}
         return {self.uuid: DesiredAllocations.unchanged(consumer)}

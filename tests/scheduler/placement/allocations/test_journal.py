@@ -33,7 +33,12 @@ from moorage.scheduler.placement.allocations.releases import release
 from moorage.scheduler.placement.answers import ConsumerAllocations
 
 from ....fixtures.allocations import OWNER, claim_one, request_of
-from ....fixtures.placement_servers import EmbeddedPlacementFixture
+from ....fixtures.hand_time import HandTime
+from ....fixtures.placement_servers import (
+    EmbeddedPlacementFixture,
+    MisbehavingServer,
+    Misbehaviour,
+)
 from ....fixtures.waiting import wait_until
 from ..two_hosts import HOST, OTHER
 
@@ -174,9 +179,32 @@ def test_claim_of_another_request_after_a_release_that_a_kill_cut_off_needs_evid
     killed.kill()
     claim_one(placement.client, consumer, request_of(HOST))
     after = Process(placement, tmp_path, state)
+    # The write before that was answered: the generation of this claim need not rise.
+    assert after.orphans.late_generations([consumer]) == {}
     after.orphans.stop()
     is_gone = state in (InstanceState.GONE, InstanceState.ELSEWHERE)
     assert bool(after.held(consumer)) is not is_gone
+
+
+def test_unanswered_first_write_of_a_release_is_recorded_before_the_removal(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    """A kill after the removal must not leave a late one of it without a watch."""
+    consumer = _consumer()
+    claimed = claim_one(placement.client, consumer, request_of(HOST)).claims[consumer]
+    steps: list[tuple[str, int | None]] = []
+    with MisbehavingServer(placement.placement.wsgi_app) as server:
+        server.misbehave(Misbehaviour.LOST, verb="PUT")
+        assert release(
+            server.client(),
+            consumer,
+            claimed,
+            rng=random.Random(1),
+            waiter=HandTime(),
+            watch=lambda late: steps.append(("watch", late.named_generation)),
+            before_removal=lambda claim: steps.append(("remove", claim.generation)),
+        )
+    assert steps == [("watch", 1), ("remove", 2)]
 
 
 def test_first_write_of_a_release_on_evidence_is_watched_for_after_a_kill(

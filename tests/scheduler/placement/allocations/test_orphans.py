@@ -317,6 +317,43 @@ def test_release_without_an_answer_goes_on_with_new_evidence_only(
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
 
+@pytest.mark.parametrize(
+    "state", [InstanceState.PENDING, InstanceState.ON_HOST, InstanceState.UNKNOWN]
+)
+def test_release_whose_first_write_was_slow_goes_on_with_new_evidence_only(
+    placement: EmbeddedPlacementFixture, state: InstanceState
+) -> None:
+    """The instance was gone, and is requested again while that write is on its way."""
+    consumer, claim = _claimed(placement, HOST)
+    client = PlacementClient(placement.adapter)
+    watched = Watched(client)
+    _after_write(client, 1, lambda: setattr(watched, "state", state))
+    watched.state = InstanceState.GONE
+    watched.add(consumer, _doubted(claim))
+    watched.run_for(TIMEOUT_S)
+    held = placement.client.allocations(consumer)
+    assert held.resources == {HOST: {"VCPU": 1}}
+    assert (held.consumer_generation or 0) % 2 == 1
+    assert watched.orphans.suspected == (
+        [] if state is InstanceState.ON_HOST else [consumer]
+    )
+
+
+def test_what_is_in_use_is_left_at_an_odd_generation(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    """A release that was not finished has left it at an even one."""
+    consumer, claim = _claimed(placement, HOST)
+    _write_again(placement.client, consumer)
+    watched.state = InstanceState.ON_HOST
+    watched.add(consumer, _doubted(claim))
+    watched.run_for(TIMEOUT_S)
+    assert watched.resolved == [consumer]
+    held = placement.client.allocations(consumer)
+    assert held.resources == {HOST: {"VCPU": 1}}
+    assert (held.consumer_generation or 0) % 2 == 1
+
+
 def test_write_of_a_release_that_arrives_late_replaces_no_later_claim(
     placement: EmbeddedPlacementFixture,
 ) -> None:
