@@ -47,12 +47,12 @@ _LOAD_PER_S = 5_000
 _LOAD_PARTS_PER_S = 100
 #: Until the first of them are applied: an unknown time on a busy machine.
 _START_S = 300.0
-_CATCH_UP_S = 30.0
 #: Instances in each of these reports.
 _N_INSTANCES = 8
 _REVISION = b'"revision":1'
 _INCARNATION = "6d1dbd0f-9f5c-4d3c-8a14-3c1c5d7a9d52"
-_N_DECISIONS = 300
+#: Decisions of each kind, for each run of the plan: the p99 needs many.
+_N_DECISIONS = 20
 #: Between two decisions: a scheduler that has no pause follows nothing.
 _PAUSE_S = 0.01
 
@@ -155,7 +155,7 @@ class _KafkaCloud:
         source.stop()
         return times[_N_TIMED // 10 :]  # without the connections of the first ones
 
-    def decision_times(self) -> DecisionTimes:
+    def decision_times(self, plan: Plan) -> DecisionTimes:
         """Return the times of decisions alone, and under a load of reports."""
         cloud = Cloud(self._hosts, {}, [])
         request = plain(cloud)
@@ -165,22 +165,24 @@ class _KafkaCloud:
         scheduler.start()
         try:
             with daemon_gc_thresholds():
-                alone = _decisions(scheduler, request)
-                with self._load(source) as n_sent:
+                alone = _decisions(scheduler, request, plan)
+                with self._load(source, plan.budget_s) as n_sent:
                     sent_before, applied_before = n_sent.value, _n_applied(source)
                     began = time.perf_counter()
-                    following = _decisions(scheduler, request)
+                    following = _decisions(scheduler, request, plan)
                     elapsed_s = time.perf_counter() - began
                     sent_per_s = (n_sent.value - sent_before) / elapsed_s
                     followed_per_s = (_n_applied(source) - applied_before) / elapsed_s
                     source.stop()
-                    beside_load = _decisions(scheduler, request)
+                    beside_load = _decisions(scheduler, request, plan)
         finally:
             scheduler.stop()
         return DecisionTimes(alone, beside_load, following, sent_per_s, followed_per_s)
 
     @contextmanager
-    def _load(self, source: KafkaSource) -> Iterator[Synchronized[int]]:
+    def _load(
+        self, source: KafkaSource, catch_up_s: float
+    ) -> Iterator[Synchronized[int]]:
         """Have another process report, from the second report of each host on.
 
         Yields the number of reports that the broker has.
@@ -195,7 +197,7 @@ class _KafkaCloud:
             n_wanted = n_before + len(self._hosts)
             wait_until(lambda: _n_applied(source) > n_wanted, timeout_s=_START_S)
             # The first report of each host takes longer: let it catch up, if it can.
-            ends_at = time.monotonic() + _CATCH_UP_S
+            ends_at = time.monotonic() + catch_up_s
             while n_sent.value > _n_applied(source) - n_before + _LOAD_PER_S // 10:
                 if time.monotonic() > ends_at:
                     break
@@ -222,12 +224,14 @@ def _n_applied(source: KafkaSource) -> int:
     return source.report_counts()["whole"]
 
 
-def _decisions(scheduler: Scheduler, request: BenchRequest) -> Percentiles:
+def _decisions(scheduler: Scheduler, request: BenchRequest, plan: Plan) -> Percentiles:
+    n_decisions = _N_DECISIONS * plan.runs
+
     def run() -> DecisionRecord:
         time.sleep(_PAUSE_S)
         return decide(scheduler, request)
 
-    return times(repeated(Plan(_N_DECISIONS, budget_s=60, warm_ups=20), run)).own
+    return times(repeated(Plan(n_decisions, budget_s=60, warm_ups=20), run)).own
 
 
 def report_steadily(
@@ -300,14 +304,15 @@ def kafka_times(plan: Plan, n_hosts: int) -> KafkaTimes:
     """Measure a start, following, and the way of single reports."""
     with _cloud(n_hosts) as cloud:
         cloud.report_all()
-        start_ms = repeated(plan, lambda: elapsed_ms(cloud.started))
-        followed_per_s = repeated(plan, cloud.followed_per_s)
+        starts = dataclasses.replace(plan, runs=min(plan.runs, 5))
+        start_ms = repeated(starts, lambda: elapsed_ms(cloud.started))
+        followed_per_s = repeated(starts, cloud.followed_per_s)
         return KafkaTimes(
             n_hosts=n_hosts,
             start_ms=Percentiles.of(start_ms),
             followed_per_s=Percentiles.of(followed_per_s),
             visible_ms=Percentiles.of(cloud.visible_ms()),
-            decisions=cloud.decision_times(),
+            decisions=cloud.decision_times(plan),
         )
 
 

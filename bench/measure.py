@@ -273,7 +273,7 @@ class Bench:
         n_hosts = self._sizes.ingest_hosts
         self._say(f"{n_hosts:,} hosts report to the source kafka")
         try:
-            found = kafka_times(replace(self._sizes.moorage, runs=5), n_hosts)
+            found = kafka_times(self._sizes.moorage, n_hosts)
         except pytest.skip.Exception as e:
             self._console.print(f"[bold]kafka not measured[/]: {e}")
             return

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+from click.testing import CliRunner
+
+from moorage.scheduler.cmd.cli.main import cli
 
 from ..fixtures.failing_cloud import (
     DOWN_S,
@@ -57,15 +58,10 @@ def run(cloud: FailingCloud) -> Run:
     """Run the command moorage; return what it prints, which fits a screen."""
 
     def run(*args: str) -> str:
-        command = [sys.executable, "-m", "moorage.scheduler.cmd.cli"]
-        done = subprocess.run(
-            [*command, "--url", cloud.url, *args],
-            capture_output=True,
-            check=True,
-            text=True,
-        )
-        assert "--json" in args or len(done.stdout.splitlines()) <= _N_LINES
-        return done.stdout
+        result = CliRunner().invoke(cli, ["--url", cloud.url, *args])
+        assert result.exit_code == 0, result.output
+        assert "--json" in args or len(result.stdout.splitlines()) <= _N_LINES
+        return result.stdout
 
     return run
 

@@ -46,22 +46,16 @@ CHOSEN = (
     f"{PCI}.test_resize_vanilla_to_pci "
     "test_aggregates.AggregateMultiTenancyIsolationColdMigrateTest "
     f"{ISOLATE}.test_filter_with_traits_on_image_and_flavor "
-    f"{ISOLATE}.test_filter_with_no_valid_host "
     f"{TENANT}.test_filter_with_multiple_aggregates_for_tenant "
     f"{TENANT}.test_tenant_id_required_fails_if_no_aggregate",
     f"{ROUTED}.test_boot_with_deferred_port "
-    f"{ROUTED}.test_boot_with_immediate_port "
     f"{ROUTED}.test_boot_with_two_nics "
     f"{ROUTED}.test_evacuate "
     f"{ROUTED}.test_live_migrate "
-    f"{ROUTED}.test_migrate "
     f"{ROUTED}.test_unshelve_after_shelve "
     f"{IMAGE_PROPERTIES}.test_filter_passes_with_prefix "
-    f"{IMAGE_PROPERTIES}.test_filter_rejects_with_prefix "
-    f"{EXTRA_SPECS}.test_filter_passes_with_prefix "
     f"{EXTRA_SPECS}.test_filter_rejects_with_prefix "
     "test_scheduler.MultiCellSchedulerTestCase "
-    f"{GROUP}.test_boot_servers_with_affinity_no_valid_host "
     f"{GROUP}.test_evacuate_with_anti_affinity "
     f"{GROUP}.test_rebuild_with_anti_affinity",
 )

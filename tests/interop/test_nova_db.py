@@ -19,7 +19,7 @@ N_HOSTS = 170
 SHARES = (0.52, 0.41, 0.05, 0.02)
 #: So that those of two cells are too many to be read whole.
 INSTANCES_PER_HOST = 6
-N_ROUNDS = {Kind.SQLITE: 15, Kind.MARIADB: 50, Kind.POSTGRESQL: 50}
+N_ROUNDS = {Kind.SQLITE: 15, Kind.MARIADB: 30, Kind.POSTGRESQL: 30}
 MANY_HOSTS = 3_000
 
 pytestmark = [

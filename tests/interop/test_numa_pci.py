@@ -27,7 +27,7 @@ from .reference_fit import devices_fit, numa_fits
 pytestmark = [pytest.mark.deep, pytest.mark.peer, pytest.mark.usefixtures("quiet")]
 
 #: Hosts, requests and candidates that are drawn at a time make some 12 cases.
-N_CASES = 3000
+N_CASES = 2000
 N_DRAWS = N_CASES // 12
 
 JUDGES = {"numa": numa_fits, "pci": devices_fit}

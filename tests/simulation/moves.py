@@ -154,9 +154,14 @@ class Moves:
         """Have a host be down, evacuate what is on it, and have it be up again."""
         if (host := self._nova.cloud.fail()) is None:
             return
-        evacuated = []
+        evacuated: list[Instance] = []
         for instance in self._nova.accepted:
-            if instance.host == host.record.host and self._may_move(instance):
+            # The first one of a group closes it until the host is up again.
+            is_waiting = instance.group is not None and any(
+                each.group is instance.group for each in evacuated
+            )
+            is_there = instance.host == host.record.host
+            if is_there and not is_waiting and self._may_move(instance):
                 evacuated.append(instance)
                 instance.is_moving = instance.has_moved = True
         tasks = [
