@@ -434,10 +434,10 @@ class Orphans:
             if state is InstanceState.GONE:
                 claim = claim.as_whole()
             if state is InstanceState.ON_HOST:
-                if generation % 2 == 0 and not self._use_up_generation(
-                    uuid, claim, held
-                ):
-                    return False
+                is_final = generation % 2 == 1
+                if not is_final and not self._use_up_generation(uuid, claim, held):
+                    # Of a provider that has changed, Placement may refuse the amounts.
+                    return self._is_late_write_over(orphan)
                 LOG.info("Consumer %s is in use: its instance is on a host", uuid)
                 orphan.is_watched = claim.is_in_flight
                 return not claim.is_in_flight or self._is_late_write_over(orphan)

@@ -113,7 +113,7 @@ def _execute(cloud: DrainedCloud, plan: Plan) -> None:
 def test_every_step_can_be_done_in_the_order_of_waves(seed: int) -> None:
     with drained_cloud(seed) as cloud:
 
-        @examples(0.1)
+        @examples(0.06)
         @given(
             rng=st.randoms(use_true_random=False),
             specs=st.lists(packed_requests(), max_size=4),

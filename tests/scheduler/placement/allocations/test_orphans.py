@@ -109,6 +109,20 @@ def _write_again(client: PlacementClient, consumer: str) -> None:
     assert client.put_allocations(consumer, body).is_done
 
 
+def _refuse_one_vcpu(placement: EmbeddedPlacementFixture, host: str) -> None:
+    """Have a host be for instances with more vCPUs."""
+    path = f"/resource_providers/{host}"
+    version = {"OpenStack-API-Version": "placement 1.39"}
+    body = {
+        "resource_provider_generation": placement.adapter.get(
+            path, headers=version
+        ).json()["generation"],
+        "inventories": {"VCPU": {"total": 8, "min_unit": 2}},
+    }
+    answer = placement.adapter.put(f"{path}/inventories", json=body, headers=version)
+    assert answer.status_code == 200, answer.text
+
+
 def _after_write(client: Any, number: int, run: Callable[[], object]) -> None:
     """Run something after a write of a client, by number, whatever its answer."""
     write, n_writes = client.write, itertools.count(1)
@@ -352,6 +366,22 @@ def test_what_is_in_use_is_left_at_an_odd_generation(
     held = placement.client.allocations(consumer)
     assert held.resources == {HOST: {"VCPU": 1}}
     assert (held.consumer_generation or 0) % 2 == 1
+
+
+def test_what_is_in_use_and_cannot_be_written_again_is_in_doubt_for_a_while(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    """Its generation stays even."""
+    consumer, claim = _claimed(placement, HOST)
+    _write_again(placement.client, consumer)
+    _refuse_one_vcpu(placement, HOST)
+    watched.state = InstanceState.ON_HOST
+    watched.add(consumer, _doubted(claim))
+    watched.run_for(LATE_WRITE_S / 2)
+    assert watched.resolved == []
+    watched.run_for(LATE_WRITE_S)
+    assert watched.resolved == [consumer]
+    assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
 
 def test_write_of_a_release_that_arrives_late_replaces_no_later_claim(
