@@ -304,9 +304,9 @@ def kafka_times(plan: Plan, n_hosts: int) -> KafkaTimes:
     """Measure a start, following, and the way of single reports."""
     with _cloud(n_hosts) as cloud:
         cloud.report_all()
-        starts = dataclasses.replace(plan, runs=min(plan.runs, 5))
-        start_ms = repeated(starts, lambda: elapsed_ms(cloud.started))
-        followed_per_s = repeated(starts, cloud.followed_per_s)
+        few_runs = dataclasses.replace(plan, runs=min(plan.runs, 5))
+        start_ms = repeated(few_runs, lambda: elapsed_ms(cloud.started))
+        followed_per_s = repeated(few_runs, cloud.followed_per_s)
         return KafkaTimes(
             n_hosts=n_hosts,
             start_ms=Percentiles.of(start_ms),

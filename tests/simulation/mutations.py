@@ -83,8 +83,8 @@ MUTATIONS: Final = (
         "release-at-any-generation",
         "a release is sent at an even generation only",
         f"{_ALLOCATIONS}.releases",
-        "is_last = generation % 2 == 0 or not self.may_bump",
-        "is_last = True",
+        "self.removes = is_even or not self.may_bump",
+        "self.removes = True",
     ),
     Mutation(
         "found-claim-not-rewritten",

@@ -436,7 +436,7 @@ class Orphans:
             if state is InstanceState.ON_HOST:
                 is_final = generation % 2 == 1
                 if not is_final and not self._use_up_generation(uuid, claim, held):
-                    # Of a provider that has changed, Placement may refuse the amounts.
+                    # Placement refuses these amounts if the inventory has changed.
                     return self._is_late_write_over(orphan)
                 LOG.info("Consumer %s is in use: its instance is on a host", uuid)
                 orphan.is_watched = claim.is_in_flight
@@ -448,7 +448,7 @@ class Orphans:
         is_released = self._release(uuid, orphan, claim, generation, state)
         held = self._client.allocations(uuid)
         if not is_released and held.matches(claim.combined_request):
-            # Another request took the claim over first: a release needs evidence now.
+            # Another request has taken the claim over, or the evidence has changed.
             _doubt(orphan)
             return False
         return self._finish_released(uuid, orphan, held)
@@ -479,8 +479,9 @@ class Orphans:
         """Release a claim, unless the consumer was written after that generation.
 
         Return whether it was held and is released. A claim that is not ours is released
-        by evidence, which has to hold still once the generation is even: the write that
-        made it even may have been slow, and the instance requested again meanwhile.
+        by evidence: the state of its instance. The state is read again before the claim
+        is removed, because the instance may have been requested again and answered
+        before the first write of the release arrived.
         """
 
         def before_rewrite(generation: int) -> None:

@@ -41,9 +41,8 @@ def release(  # noqa: PLR0913 - a release says what, how to wait, and what to no
     before_rewrite : callable, optional
         Called before the write that raises the generation, with the one that it names.
     is_unused : callable, optional
-        Called once the generation is even, before the claim is removed: whether it is
-        still certain that the claim is not in use. Otherwise the claim is kept. A
-        request that was answered with it until then left it at an odd generation.
+        Called before the write that removes the claim: whether it is still certain
+        that the claim is not in use. Otherwise the claim is kept.
 
     Returns
     -------
@@ -60,15 +59,14 @@ def release(  # noqa: PLR0913 - a release says what, how to wait, and what to no
         Placement could not be used.
     """
     plan = _ReleasePlan(consumer_uuid, claimed, is_unused)
-
-    watched: set[int | None] = set()
+    watched: set[int] = set()
 
     def watch_for_rewrites() -> None:
-        unanswered = set(rewrite.unanswered.get(consumer_uuid, ())) - watched
-        watched.update(unanswered)
-        bumps = [g for g in unanswered if g is not None and g % 2]
+        unanswered = rewrite.unanswered.get(consumer_uuid, ())
+        bumps = {g for g in unanswered if g is not None and g % 2} - watched
         # The generations of a consumer that keeps what it held before do not restart.
         if bumps and claimed.before is None:
+            watched.update(bumps)
             bump = max(bumps)
             watch(Claim(claimed.request, named_generation=bump, is_in_flight=True))
 
@@ -135,12 +133,14 @@ class _ReleasePlan:
         if not self.claimed.is_still_ours(generation):
             self.was_held = False
             return {}  # another request has taken the claim over
-        is_last = generation % 2 == 0 or not self.may_bump
-        # What may be in use after all is left at an odd generation.
-        self.was_held = not is_last or self.is_unused()
-        self.removes = is_last and self.was_held
+        is_even = generation % 2 == 0
+        unchanged = {self.uuid: DesiredAllocations.unchanged(consumer)}
+        self.removes = is_even or not self.may_bump
+        if self.removes and not self.is_unused():
+            # What may be in use after all is left at an odd generation.
+            self.was_held = self.removes = False
+            return unchanged if is_even else {}
+        self.was_held = True
         if self.removes:
             return {self.uuid: DesiredAllocations(self.claimed.base_request, consumer)}
-        if generation % 2 and is_last:
-            return {}
-        return {self.uuid: DesiredAllocations.unchanged(consumer)}
+        return unchanged

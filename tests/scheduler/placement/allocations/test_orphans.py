@@ -26,6 +26,7 @@ from moorage.scheduler.placement.allocations.orphans import Orphan, Orphans
 from moorage.scheduler.placement.answers import ConsumerAllocations
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.health import PlacementHealth
+from moorage.scheduler.placement.seed import Provider, seed
 
 from ....fixtures.allocations import OWNER, claim_one, release_all, request_of
 from ....fixtures.hand_time import HandThreads, HandTime
@@ -107,20 +108,6 @@ def _write_again(client: PlacementClient, consumer: str) -> None:
         **OWNER,
     }
     assert client.put_allocations(consumer, body).is_done
-
-
-def _refuse_one_vcpu(placement: EmbeddedPlacementFixture, host: str) -> None:
-    """Have a host be for instances with more vCPUs."""
-    path = f"/resource_providers/{host}"
-    version = {"OpenStack-API-Version": "placement 1.39"}
-    body = {
-        "resource_provider_generation": placement.adapter.get(
-            path, headers=version
-        ).json()["generation"],
-        "inventories": {"VCPU": {"total": 8, "min_unit": 2}},
-    }
-    answer = placement.adapter.put(f"{path}/inventories", json=body, headers=version)
-    assert answer.status_code == 200, answer.text
 
 
 def _after_write(client: Any, number: int, run: Callable[[], object]) -> None:
@@ -374,7 +361,8 @@ def test_what_is_in_use_and_cannot_be_written_again_is_in_doubt_for_a_while(
     """Its generation stays even."""
     consumer, claim = _claimed(placement, HOST)
     _write_again(placement.client, consumer)
-    _refuse_one_vcpu(placement, HOST)
+    larger_only = {"VCPU": {"total": 8, "min_unit": 2}}
+    seed(placement.client, [Provider(HOST, HOST, larger_only)])
     watched.state = InstanceState.ON_HOST
     watched.add(consumer, _doubted(claim))
     watched.run_for(LATE_WRITE_S / 2)
