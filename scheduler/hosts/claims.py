@@ -224,11 +224,18 @@ class PendingClaims:
             )
             return True
 
-    def has_place(self, node_uuid: str, instance_uuid: str) -> bool:
+    def has_place(
+        self, node_uuid: str, instance_uuid: str, *, beside_all: bool = False
+    ) -> bool:
         """Return whether a claim has the cells and devices that it needs.
 
         Claims that no report includes yet get cells and devices in the order of their
         times.
+
+        Parameters
+        ----------
+        beside_all : bool
+            Whether it also has them after those that were claimed later.
         """
         with self._lock:
             claims = self._claims_on(node_uuid)
@@ -237,7 +244,15 @@ class PendingClaims:
             by_time = sorted(claims.items(), key=lambda c: (c[1].claimed_at, c[0]))
             if by_time != list(claims.items()):
                 self._fit_again(node_uuid, dict(by_time))
-            return self._claims_on(node_uuid)[instance_uuid].is_complete
+            claim = self._claims_on(node_uuid)[instance_uuid]
+            if beside_all and claim.is_complete and not self._all_fit(node_uuid):
+                in_time = dict(self._claims_on(node_uuid))
+                last = {uuid: c for uuid, c in by_time if uuid != instance_uuid}
+                self._fit_again(node_uuid, {**last, instance_uuid: claim})
+                has_place = claim.is_complete
+                self._fit_again(node_uuid, in_time)
+                return has_place
+            return claim.is_complete
 
     def withdraw(self, node_uuid: str, instance_uuid: str, claimed_at: float) -> None:
         """Undo the `consume` that reserved a claim at this time, if it still counts.

@@ -258,14 +258,17 @@ class FitCheck(ClaimCheck):
         """Reserve what a guest needs; return a refusal if the host lacks it now.
 
         Nothing is reserved for a guest that is on that host already, or that an earlier
-        request has claimed there.
+        request has claimed there. The answer to that request may be lost, and a guest
+        that was claimed later, before the earlier claim was known here, be in use: it
+        must fit beside that, too.
         """
         parts, uuid = self._prepared.parts, assignment.instance_uuid
         table, host = parts.table, assignment.value("host")
         node_uuid, now = assignment.value("uuid"), parts.clock()
         refusal = Refusal(OUTDATED, [DEVICES_CLAIMED_FIRST], Excluded.CANDIDATE)
         if host in table.instances.hosts_of(uuid):
-            return None if table.claims.has_place(node_uuid, uuid) else refusal
+            has_place = table.claims.has_place(node_uuid, uuid, beside_all=True)
+            return None if has_place else refusal
         if not table.claims.consume_if_fits(
             node_uuid, uuid, assignment.consumption, now, self._since
         ):

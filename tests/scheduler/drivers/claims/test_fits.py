@@ -152,6 +152,29 @@ def test_guest_that_was_announced_is_not_selected_against(
     assert results(other) == ["claimed"], "nothing had to be released"
 
 
+def test_earlier_claim_is_not_kept_beside_a_later_one_that_is_in_use(
+    cloud_of: Callable[..., FaultyCloud],
+) -> None:
+    """B answers before it hears of A's claim, and is asked again for A's instances.
+
+    The first of these has its cells counted again in the order of the claims' times:
+    the second one has its CPU then, and one is left, as B's own guest does not fit.
+    """
+    cloud = cloud_of("h1")
+    a, other = two_schedulers(cloud)
+    post = Post(a, other)
+    shared, x, y = new_uuids(3)
+    of_none = b.guest_topology(b.guest_cell(cpuset={0}, pcpuset=set(), cpu_policy=None))
+    assert hosts_of(a.answer(shared, numa_topology=of_none)) == ["h1"]
+    post.deliver()
+    of_one = {"numa_topology": b.guest_topology(b.guest_cell(pcpuset={0}))}
+    of_two = GUESTS["pinned CPUs"]()
+    assert hosts_of(a.answer(x, **of_one), other.answer(y, **of_two)) == ["h1", "h1"]
+    post.deliver()
+    assert hosts_of(other.answer(shared, numa_topology=of_none)) == ["h1"]
+    assert isinstance(again := other.answer(x, **of_one), NoValidHost), again
+
+
 def test_reservation_is_no_claim_that_has_ended(
     cloud_of: Callable[..., FaultyCloud], guest: Callable[[], dict[str, Any]]
 ) -> None:
