@@ -26,6 +26,7 @@ from .kafka_client import (
     kafka_library,
 )
 from .periodic import Outage
+from .waiting import Spawner, Task, ThreadSpawner
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
@@ -70,8 +71,11 @@ class KafkaPeers:
         apply: ApplyClaims,
         clock: Callable[[], float],
         max_age_s: Callable[[], float | None],
+        *,
+        spawner: Spawner | None = None,
     ) -> None:
         kafka_library()
+        self._spawner = spawner or ThreadSpawner()
         self._conf = conf
         self._topic: str = conf.kafka.claims_topic
         self._apply = apply
@@ -87,8 +91,8 @@ class KafkaPeers:
         self._reading_outage = Outage(LOG, logs_causes=True)
         self._sending: _Sending | None = None
         self._reader: TopicReader | None = None
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._stopping = self._spawner.event()
+        self._thread: Task | None = None
 
     def check(self) -> None:
         """Check that the topic exists; leave no thread running.
@@ -111,19 +115,16 @@ class KafkaPeers:
         This does not wait for a broker. Call `check` before.
         """
         origin = f"{uuid.uuid4()}".encode()
-        self._sending = _Sending(self._conf, origin, self._note_result)
+        sending = _Sending(self._conf, origin, self._note_result, self._spawner)
+        self._sending = sending
         reader = self._reader = self._open()
         reader.follow_from_end(
             (self._topic, partition) for partition in self._partitions
         )
-        self._thread = threading.Thread(
-            target=self._follow,
-            args=(reader, self._sending, origin),
-            name="moorage-kafka-claims",
-            daemon=True,
+        self._thread = self._spawner.spawn(
+            lambda: self._follow(reader, sending, origin), name="moorage-kafka-claims"
         )
-        self._thread.start()
-        return self._sending.publisher.publish
+        return sending.publisher.publish
 
     @property
     def is_following(self) -> bool:
@@ -231,6 +232,7 @@ class _Sending:
         conf: cfg.ConfigOpts,
         origin: bytes,
         note: Callable[[str], None],
+        spawner: Spawner,
     ) -> None:
         library = kafka_library()
         self._topic: str = conf.kafka.claims_topic
@@ -251,7 +253,7 @@ class _Sending:
                 "error_cb": self._error.note,
             }
         )
-        self.publisher = ClaimPublisher(self._send)
+        self.publisher = ClaimPublisher(self._send, spawner=spawner)
 
     def poll(self) -> None:
         """Note the results of announcements."""

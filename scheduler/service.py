@@ -287,7 +287,7 @@ class Scheduler(Selector):
             self.explainer = Explainer(
                 lambda: self.parts, self.candidates.provider_view
             )
-            peers = _make_peers(conf, self, clock, reconciler)
+            peers = _make_peers(conf, self, clock, reconciler, spawner)
             if peers is not None:
                 closing.callback(peers.stop)
             self.status = SchedulerStatus(conf, parts, store, peers)
@@ -373,12 +373,17 @@ def _make_peers(
     selector: Selector,
     clock: Callable[[], float],
     reconciler: ClaimReconciler,
+    spawner: Spawner,
 ) -> KafkaPeers | None:
     """Return what exchanges claims through Kafka; None: no topic is configured."""
     if not conf.kafka.claims_topic:
         return None
     return KafkaPeers(
-        conf, selector.apply_peer_claims, clock, lambda: reconciler.max_age_s
+        conf,
+        selector.apply_peer_claims,
+        clock,
+        lambda: reconciler.max_age_s,
+        spawner=spawner,
     )
 
 

@@ -28,7 +28,7 @@ from ..fixtures.placement_model import PlacementModel
 from ..fixtures.placement_servers import EmbeddedPlacementFixture
 from .events import Kind
 from .nemesis import RATES
-from .simulation import Outcome, failed_seeds, simulate
+from .simulation import FIRST_WITH_TOPIC, Outcome, failed_seeds, simulate
 
 _FOLDER: Final = Path(__file__).parent
 #: How long each share of the commit's own seeds runs; 0: the model's seeds are fixed,
@@ -89,15 +89,15 @@ def test_seed_that_failed_before_holds(seed: int, tmp_path: Path) -> None:
 @pytest.mark.timeout(_SECONDS + 900)
 @pytest.mark.parametrize("share", range(_SHARES))
 def test_seeds_of_the_model_hold(share: int, tmp_path: Path) -> None:
-    first = _first_new_seed() if _SECONDS else 0
+    first = _first_new_seed() if _SECONDS else FIRST_WITH_TOPIC
     began, n_seeds, n_requests = time.monotonic(), 0, 0
     n_of: Counter[Kind | FaultKind] = Counter()
-    missing, failed = {*Kind, *RATES}, []
+    missing, failed = {*Kind, *RATES}, list[str]()
     for seed in itertools.count(first + share, _SHARES):
         if _SECONDS:
             is_over = time.monotonic() - began > _SECONDS
         else:
-            is_over = seed >= _FIXED and (not missing or n_seeds >= _AT_MOST)
+            is_over = seed >= first + _FIXED and (not missing or n_seeds >= _AT_MOST)
         if is_over:
             break
         folder = tmp_path / f"{seed}"

@@ -447,8 +447,9 @@ class Orphans:
         claim = dataclasses.replace(claim, is_ours=is_ours)
         is_released = self._release(uuid, orphan, claim, generation, state)
         held = self._client.allocations(uuid)
-        if not is_released and held.matches(claim.combined_request):
-            # Another request has taken the claim over, or the evidence has changed.
+        if not is_released and claim.as_held(held) is not None:
+            # Another request has taken the claim over, the evidence has changed, or a
+            # conductor has removed the evacuated host in the meantime.
             _doubt(orphan)
             return False
         return self._finish_released(uuid, orphan, held)

@@ -140,7 +140,8 @@ class _ReleasePlan:
             # What may be in use after all is left at an odd generation.
             self.was_held = self.removes = False
             return unchanged if is_even else {}
-        self.was_held = True
+        # An evacuation may end before the removal: the claim is held in another form.
+        self.was_held = self.removes
         if self.removes:
             return {self.uuid: DesiredAllocations(self.claimed.base_request, consumer)}
         return unchanged

@@ -680,6 +680,34 @@ def test_what_was_added_is_released_after_the_evacuated_host_was_removed(
     assert (_held(placement, consumer) == source) is is_released
 
 
+def test_what_was_added_is_released_if_the_evacuated_host_is_removed_meanwhile(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    """Two writes of a conductor come before the first one of the release."""
+    other, client = placement.client, PlacementClient(placement.adapter)
+    consumer, _ = _claimed(placement, OTHER)
+    answer = claim_one(other, consumer, request_of(HOST), evacuated_from={OTHER})
+    write, writes = client.write, itertools.count()
+    watched = Watched(client)
+
+    def after_the_removal(*args: Any, **more: Any) -> Any:
+        for _ in range(0 if next(writes) else 2):
+            generation = other.allocations(consumer).consumer_generation
+            body = {**request_of(HOST), **OWNER, "consumer_generation": generation}
+            assert other.put_allocations(consumer, body).is_done
+        return write(*args, **more)
+
+    client.write = after_the_removal
+    watched.state = InstanceState.PENDING
+    watched.add(consumer, answer.claims[consumer])
+    watched.run_for(TIMEOUT_S / 2)
+    assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
+    watched.state = InstanceState.ELSEWHERE
+    watched.run_for(TIMEOUT_S)
+    assert not _held(placement, consumer)
+    assert watched.resolved == [consumer]
+
+
 def test_late_write_that_names_no_evacuated_host_is_released(
     placement: EmbeddedPlacementFixture, watched: Watched
 ) -> None:
