@@ -191,6 +191,18 @@ def test_busy_alternate_is_passed_over_and_tried_again(
     assert len(writes) == MAX_WRITES + 2  # the busy one, the full one, the busy one
 
 
+def test_claim_on_a_busy_host_is_left_at_an_odd_generation(
+    remote: ConductorClient, server: MisbehavingServer, other: PlacementClient
+) -> None:
+    """A late release of an earlier claim names an even one."""
+    instance = claimed(other, vcpus(SOURCE))
+    server.misbehave_second(Misbehaviour.CONTENDED, verb="PUT")
+    claim = claim_alternate(remote, instance, [FIRST], failed=FAILED, **OWNER)
+    assert claim == FIRST
+    generation = other.allocations(instance).consumer_generation
+    assert (generation or 0) % 2 == 1
+
+
 @pytest.mark.parametrize("failed", [None, FAILED], ids=["released", "held"])
 @pytest.mark.parametrize(
     "wrong",

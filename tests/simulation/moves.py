@@ -118,6 +118,7 @@ class Moves:
                 n_vcpus,
                 built_at,
             )
+            self._nova.reverted.append(instance)
         del self.migrations[migration]
         self._nova.cloud.report()
 

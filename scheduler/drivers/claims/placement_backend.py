@@ -93,6 +93,8 @@ class PlacementBackend:
         self._taken_over: dict[str, Claim] = {}
         #: The journal entries of claims that are not known to be released, by instance.
         self._entries: dict[str, JournalEntry] = {}
+        #: The writes of the claim or release that is under way.
+        self._under_way: list[tuple[str, int]] = []
         #: The claims whose amounts are subtracted from cached candidates.
         self._counted: list[CountedClaim] = []
 
@@ -169,6 +171,8 @@ class PlacementBackend:
                 for uuid in requests:
                     self._hand_to_orphans(uuid)
                 raise
+            finally:
+                self._forget_writes()
             if span is not None:
                 span.set_attribute("moorage.answer", answer.result.value)
                 span.set_attribute("moorage.attempts", answer.n_attempts)
@@ -243,6 +247,7 @@ class PlacementBackend:
         for uuid, generation in generations.items():
             if generation is None:
                 continue
+            self._note_write(uuid, generation)
             entry, allocations = self._entries[uuid], held[uuid]
             claimed = Claim(entry.request, before.get(uuid))
             if allocations.matches(claimed.combined_request):
@@ -250,6 +255,15 @@ class PlacementBackend:
             else:
                 kept = allocations if allocations.resources else None
                 self._parts.journal.record_retry(entry, generation, kept)
+
+    def _note_write(self, uuid: str, generation: int) -> None:
+        """Have another request of this process know a write that may be late."""
+        self._under_way.append((uuid, generation))
+        self._parts.orphans.note_write(uuid, generation)
+
+    def _forget_writes(self) -> None:
+        self._parts.orphans.forget_writes(self._under_way)
+        self._under_way.clear()
 
     def _remove_from_journal(self, uuids: Iterable[str]) -> None:
         entries = [self._entries.pop(uuid) for uuid in uuids if uuid in self._entries]
@@ -280,16 +294,20 @@ class PlacementBackend:
         AllocationUpdateFailed, PlacementUnavailable
             The claim is not released.
         """
-        was_held = release(
-            self._parts.placement,
-            uuid,
-            self._claimed[uuid],
-            rng=self._parts.rng,
-            watch=lambda late_claim: self._watch(uuid, late_claim),
-            before_removal=lambda claimed: self._note_removal(uuid, claimed),
-            waiter=self._parts.waiter,
-            global_request_id=self._global_request_id,
-        )
+        try:
+            was_held = release(
+                self._parts.placement,
+                uuid,
+                self._claimed[uuid],
+                rng=self._parts.rng,
+                watch=lambda late_claim: self._watch(uuid, late_claim),
+                before_rewrite=lambda generation: self._note_write(uuid, generation),
+                before_removal=lambda claimed: self._note_removal(uuid, claimed),
+                waiter=self._parts.waiter,
+                global_request_id=self._global_request_id,
+            )
+        finally:
+            self._forget_writes()
         released = self._claimed.pop(uuid)
         if released.is_in_flight or not was_held:
             # An unanswered write may still claim. Or another request has taken the

@@ -268,8 +268,13 @@ class Rewrite:
                 is_reached = self.is_reached = self.ends_final
                 self.wanted = self._not_final() if is_reached else self._planned()
                 continue
+            is_busy = answer.is_concurrent_update and not answer.is_consumer_conflict
+            is_conductors = is_reached and not self.takes_over
+            if is_busy and is_conductors and self.n_writes < MAX_WRITES:
+                self._pause(self.n_writes)
+                continue  # a late release names an even generation, and could match it
             is_written = self.n_done and not answer.is_concurrent_update
-            if is_reached and (is_written or not self.takes_over):
+            if is_conductors or (is_reached and is_written):
                 # A provider has shrunk, so what is held can stay but not be rewritten.
                 # Or another writer continued from what was written here. What another
                 # request has claimed is not answered: that request could release it.

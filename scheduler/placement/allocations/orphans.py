@@ -159,6 +159,8 @@ class Orphans:
         self._waiter = waiter or SystemWaiter()
         self._spawner = spawner or ThreadSpawner()
         self._orphans: dict[str, list[Orphan]] = {}
+        #: Generations that writes of running requests name, by consumer.
+        self._being_written: dict[str, list[int]] = {}
         self._lock = self._spawner.lock()
         self._wake = self._spawner.event()
         self._is_stopping = False
@@ -306,23 +308,41 @@ class Orphans:
                 except Exception:
                     self._note_failed_check(uuid)
 
+    def note_write(self, consumer_uuid: str, generation: int) -> None:
+        """Note the generation that a write of a request names, until its claim ends."""
+        with self._lock:
+            self._being_written.setdefault(consumer_uuid, []).append(generation)
+
+    def forget_writes(self, writes: Iterable[tuple[str, int]]) -> None:
+        """Forget writes that were noted: what may be late of them has an orphan."""
+        with self._lock:
+            for uuid, generation in writes:
+                generations = self._being_written[uuid]
+                generations.remove(generation)
+                if not generations:
+                    del self._being_written[uuid]
+
     def late_generations(self, consumer_uuids: Iterable[str]) -> dict[str, int]:
         """Return the highest generation that a late write names, by consumer.
+
+        It may be of a request that still waits for its answer.
 
         Generations restart once a consumer is deleted. A new claim that is final at a
         higher one cannot be replaced by such a write.
         """
         generations = {}
         for uuid in consumer_uuids:
+            with self._lock:
+                in_flight = [*self._being_written.get(uuid, ())]
             if uuid in self._orphans:
                 claims = [orphan.claim for orphan in self._orphans_of(uuid)]
-                in_flight = [
+                in_flight += [
                     claim.late_write_generation
                     for claim in claims
                     if claim.is_in_flight
                 ]
-                if in_flight:
-                    generations[uuid] = max(in_flight)
+            if in_flight:
+                generations[uuid] = max(in_flight)
         return generations
 
     def stop(self) -> None:
@@ -418,6 +438,7 @@ class Orphans:
     def _can_resolve(self, uuid: str, orphan: Orphan, *, has_new_request: bool) -> bool:
         """Take an orphan's next step; return whether nothing remains to be done."""
         held = self._client.allocations(uuid)
+        self._doubt_others(uuid, orphan, held)
         claim = orphan.claim.as_held(held)
         if orphan.is_watched:
             return self._watch(uuid, orphan, held, claim)
@@ -447,12 +468,26 @@ class Orphans:
         claim = dataclasses.replace(claim, is_ours=is_ours)
         is_released = self._release(uuid, orphan, claim, generation, state)
         held = self._client.allocations(uuid)
+        self._doubt_others(uuid, orphan, held)
         if not is_released and claim.as_held(held) is not None:
             # Another request has taken the claim over, the evidence has changed, or a
             # conductor has removed the evacuated host in the meantime.
             _doubt(orphan)
             return False
         return self._finish_released(uuid, orphan, held)
+
+    def _doubt_others(
+        self, uuid: str, orphan: Orphan, held: ConsumerAllocations
+    ) -> None:
+        """Doubt what was ours and is held no longer, before another is like it again.
+
+        Two requests here may have left an orphan each. Once that of the later one is
+        released, generations restart, and come to that of the earlier one.
+        """
+        for other in self._orphans_of(uuid):
+            is_ours = other is not orphan and other.claim.is_ours
+            if is_ours and not other.claim.is_still_ours(held.consumer_generation or 0):
+                _doubt(other)
 
     def _resolve(self, uuid: str, orphan: Orphan) -> None:
         with self._lock:

@@ -105,6 +105,36 @@ def test_release_of_a_failed_request_spares_the_repeated_one_elsewhere(
     expect_answers_are_held(cloud, uuid, answered, besides=source)
 
 
+def test_late_write_of_a_request_that_goes_on_replaces_no_later_claim(
+    cloud_of: CloudOf,
+) -> None:
+    """The instance is deleted and requested again at the same scheduler meanwhile."""
+    cloud = cloud_of("h1", "h2")
+    scheduler = cloud.make(prefers=["h1"], parts={"waiter": HandTime()})
+    [uuid] = new_uuids()
+    assert isinstance(scheduler.answer(uuid), Selection)
+    answers: list[object] = []
+    late: list[Call] = []
+
+    def takes_over(call: Call) -> bool:
+        return writes(uuid)(call) and call.body["consumer_generation"] == 1
+
+    def request_again() -> None:
+        cloud.client.write(Verb.DELETE, f"/allocations/{uuid}")
+        answers.append(_beside(lambda: scheduler.answer(uuid, ignore_hosts=["h1"])))
+        late.extend(scheduler.adapter.deliver())
+
+    scheduler.adapter.fault(FaultKind.LATE, takes_over)
+    scheduler.adapter.after(
+        takes_over, lambda: scheduler.adapter.before(reads(uuid), request_again)
+    )
+    scheduler.answer(uuid)
+    [answer] = answers
+    assert isinstance(answer, Selection)
+    assert [call.statuses for call in late] == [[409]]
+    expect_answers_are_held(cloud, uuid, answer)
+
+
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "not sent"])
 def test_evacuation_that_took_a_claim_over_is_released_with_evidence(
     cloud_of: CloudOf, tmp_path: Path, is_killed: bool

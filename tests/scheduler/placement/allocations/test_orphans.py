@@ -197,6 +197,27 @@ def test_claim_of_another_request_after_a_release_without_an_answer_is_not_relea
     assert _held(placement, consumer)
 
 
+def test_claim_that_was_granted_is_not_ours_again_after_the_release_of_a_later_one(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    """Two requests here left an orphan each; a third claims before both are checked."""
+    other, client = placement.client, PlacementClient(placement.adapter)
+    consumer, granted = _claimed(placement, HOST)
+    later = claim_one(other, consumer, request_of(HOST)).claims[consumer]
+    watched = Watched(client)
+
+    def claim_again() -> None:
+        claim_one(other, consumer, request_of(HOST))
+        watched.state = InstanceState.PENDING
+
+    _after_write(client, 2, claim_again)
+    watched.state = InstanceState.GONE
+    watched.add(consumer, _doubted(later))
+    watched.add(consumer, granted)
+    watched.run_for(TIMEOUT_S / 2)
+    assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
+
+
 @pytest.mark.parametrize("is_ours", [True, False], ids=["granted", "in doubt"])
 @pytest.mark.parametrize("state", InstanceState, ids=lambda state: state.name)
 def test_what_another_request_has_taken_over_needs_evidence(
