@@ -443,6 +443,8 @@ class Orphans:
         if orphan.is_watched:
             return self._watch(uuid, orphan, held, claim)
         if claim is None:
+            if self._is_below_another(uuid, orphan, held):
+                return False
             return self._finish_released(uuid, orphan, held)
         generation = held.consumer_generation or 0
         # A request that has taken the claim over since may have answered it.
@@ -475,6 +477,21 @@ class Orphans:
             _doubt(orphan)
             return False
         return self._finish_released(uuid, orphan, held)
+
+    def _is_below_another(
+        self, uuid: str, orphan: Orphan, held: ConsumerAllocations
+    ) -> bool:
+        """Return whether a claim is held, and another orphan was added to it.
+
+        Two requests for an evacuation that were given up leave that.
+        """
+        resources = resources_of(orphan.claim.combined_request)
+        return any(
+            other.claim.before is not None
+            and other.claim.before.resources == resources
+            and held.matches(other.claim.combined_request)
+            for other in self._orphans_of(uuid)
+        )
 
     def _doubt_others(
         self, uuid: str, orphan: Orphan, held: ConsumerAllocations

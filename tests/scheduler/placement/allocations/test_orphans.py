@@ -729,6 +729,31 @@ def test_what_was_added_is_released_if_the_evacuated_host_is_removed_meanwhile(
     assert watched.resolved == [consumer]
 
 
+def test_what_two_requests_for_an_evacuation_have_added_is_released(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    """The later one was added to the earlier one, which is held alone after it."""
+    consumer, _ = _claimed(placement, OTHER)
+    source, third = _held(placement, consumer), _consumer()
+    inventory = {"VCPU": {"total": 1}}
+    seed(placement.client, [Provider(third, third, inventory)])
+    for target in (HOST, third):
+        held = placement.client.allocations(consumer)
+        answer = claim_one(
+            placement.client,
+            consumer,
+            request_of(target),
+            evacuated_from=frozenset(held.resources),
+        )
+        claim = replace(_doubted(answer.claims[consumer]), is_in_flight=True)
+        watched.add(consumer, claim)
+    watched.state = InstanceState.PENDING
+    watched.run_for(TIMEOUT_S / 4)
+    watched.state = InstanceState.ELSEWHERE
+    watched.run_for(TIMEOUT_S)
+    assert _held(placement, consumer) == source
+
+
 def test_late_write_that_names_no_evacuated_host_is_released(
     placement: EmbeddedPlacementFixture, watched: Watched
 ) -> None:
