@@ -23,7 +23,7 @@ from moorage.scheduler.sources.kafka import reader
 
 from ..fixtures.virtual_time import VirtualTime
 from .events import EventLog, Kind
-from .network import Network
+from .network import TWICE, Network
 
 NAME: Final = "claims"
 #: The options that have a scheduler announce claims in it.
@@ -39,8 +39,6 @@ _SENT_S: Final = 0.05
 _READ_S: Final = 0.5
 #: The longest times without a broker: announcements survive most of the shorter ones.
 _AWAY_S: Final = (12.0, 60.0)
-#: The share of announcements that a broker gets twice, as its answer was lost.
-_TWICE: Final = 0.1
 #: How long a reader waits at most, instead of the 0.2 s of its process: each wait of a
 #: quarter of an hour without an announcement costs time.
 _WAIT_S: Final = 10.0
@@ -137,7 +135,7 @@ class ClaimsTopic:
             self.append(b"another", value.encode())
 
     def append(self, key: bytes, value: bytes) -> None:
-        """Have a message in any partition, and tell those who read."""
+        """Append a message to a partition that is drawn, and tell the consumers."""
         number = self.rng.randrange(_N_PARTITIONS)
         records = self.partitions[number]
         records.append(_Message(number, len(records), key, value, self.virtual()))
@@ -182,7 +180,7 @@ class _Producer:
                 self._results.append(lambda: on_delivery(error, None))
                 return
             topic.append(key, value.encode())
-            if topic.rng.random() < _TWICE:
+            if topic.rng.random() < TWICE:
                 topic.log.n_of[Kind.ANNOUNCEMENT_TWICE] += 1
                 topic.append(key, value.encode())
             self._results.append(lambda: on_delivery(None, None))

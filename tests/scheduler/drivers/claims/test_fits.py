@@ -155,10 +155,10 @@ def test_guest_that_was_announced_is_not_selected_against(
 def test_earlier_claim_is_not_kept_beside_a_later_one_that_is_in_use(
     cloud_of: Callable[..., FaultyCloud],
 ) -> None:
-    """B answers before it hears of A's claim, and is asked again for A's instances.
+    """B selects the host before A's claim is announced, then gets A's requests, too.
 
-    The first of these has its cells counted again in the order of the claims' times:
-    the second one has its CPU then, and one is left, as B's own guest does not fit.
+    The first of these requests has B fit all claims again, the earliest first. Then the
+    guest of the second one has its CPU, and B's own guest, which is in use, has none.
     """
     cloud = cloud_of("h1")
     a, other = two_schedulers(cloud)

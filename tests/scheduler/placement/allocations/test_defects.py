@@ -108,7 +108,7 @@ def test_release_of_a_failed_request_spares_the_repeated_one_elsewhere(
 def test_late_write_of_a_request_that_goes_on_replaces_no_later_claim(
     cloud_of: CloudOf,
 ) -> None:
-    """The instance is deleted and requested again at the same scheduler meanwhile."""
+    """Before it arrives, the instance is deleted, and the scheduler claims again."""
     cloud = cloud_of("h1", "h2")
     scheduler = cloud.make(prefers=["h1"], parts={"waiter": HandTime()})
     [uuid] = new_uuids()
