@@ -71,11 +71,13 @@ class Masks:
         self._hosts = hosts
         self._levels = levels
         self._instance = instance
+        located = located or {}
         self._located = {
             uuid: nodes
-            for uuid, nodes in (located or {}).items()
+            for uuid, nodes in located.items()
             if nodes and uuid not in answered
         }
+        self._nowhere = {uuid for uuid, nodes in located.items() if not nodes}
         self.places = Places(hosts, levels, located)
 
     def all(self) -> Mask:
@@ -135,7 +137,8 @@ class Masks:
         """
         if not rule.is_group:
             return False
-        uuids = rule.instances.union(self._hosts.placed) - {self._instance or ""}
+        uuids = (rule.instances - self._nowhere).union(self._hosts.placed)
+        uuids -= {self._instance or ""}
         return not (self._located.keys() & uuids or self._hosts.count_by_host(uuids))
 
     def _counts_with(self, rule: WithInstances) -> Counts:

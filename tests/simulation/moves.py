@@ -118,7 +118,6 @@ class Moves:
                 n_vcpus,
                 built_at,
             )
-            self._nova.reverted.append(instance)
         del self.migrations[migration]
         self._nova.cloud.report()
 
@@ -195,7 +194,6 @@ class Moves:
             self._count(instance)
             self._keep(host, instance.uuid, instance.uuid)
             self._nova.cloud.report()
-            self._nova.audit_third_host(instance)
         else:
             self._nova.computes.let_go(instance.host, instance.uuid)
             instance.held, instance.host, instance.built_at = source, host, built_at

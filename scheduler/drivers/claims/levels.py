@@ -54,8 +54,11 @@ class LevelCheck(ClaimCheck):
         self._prepared = prepared
         self._offer = offer
         self._filter = rules
-        # The filter checks the instances of this request against each other.
-        instances = rules.instances - {*prepared.instance_uuids}
+        # The filter checks the instances of this request against each other. What the
+        # table has of them, an earlier request had claimed, which has failed since.
+        self._own = dict.fromkeys(prepared.instance_uuids, frozenset[str]())
+        rules.locate(self._own, ())
+        instances = rules.instances - self._own.keys()
         #: The instances of rules that no host has reported. They are read before the
         #: filters run, which therefore count all instances that have been reported.
         self._unreported = parts.table.claims.unreported_instances(instances)
@@ -157,7 +160,7 @@ class LevelCheck(ClaimCheck):
             for uuid, of_instance in nodes.items()
             if any(is_granted(node, uuid) for node in of_instance)
         }
-        self._filter.locate(nodes, answered)
+        self._filter.locate({**nodes, **self._own}, answered)
 
     def _nodes_of(self, uuid: str) -> frozenset[str]:
         """Return the compute nodes of the providers that an instance uses.

@@ -88,7 +88,7 @@ class PlacementBackend:
         #: How many times the last claim was sent to Placement.
         self._n_writes = 0
         #: The claims that Placement granted to this request, by instance.
-        self._claimed: dict[str, Claim] = {}
+        self._claimed = parts.orphans.granted_claims()
         #: The claims of earlier requests that this request took over, by instance.
         self._taken_over: dict[str, Claim] = {}
         #: The journal entries of claims that are not known to be released, by instance.

@@ -113,20 +113,19 @@ class Claim:
         )
 
     def as_held(self, held: ConsumerAllocations) -> Claim | None:
-        """Return the claim with that part of `before` that the consumer still holds.
+        """Return the claim as added to whatever else the consumer holds now.
 
-        A conductor removes the evacuated host and keeps what was added. A late write
-        may name the claim alone, if it was sent before the consumer was read. None: the
-        consumer does not hold the claim.
+        A conductor removes the evacuated host and keeps what was added. Another request
+        for the evacuation, also of another scheduler, may have added a further host. A
+        late write may name the claim alone, if it was sent before the consumer was
+        read. None: the consumer does not hold the claim.
         """
         if held.matches(self.combined_request):
             return self
+        if self.before is None:
+            return None
         added = self.request["allocations"].keys()
         kept = {p: r for p, r in held.resources.items() if p not in added}
-        if self.before is None or any(
-            self.before.resources.get(p) != r for p, r in kept.items()
-        ):
-            return None
         claim = replace(
             self,
             before=replace(held, resources=kept) if kept else None,

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
@@ -131,6 +132,13 @@ class Orphan:
     )
 
 
+class GrantedClaims(dict[str, Claim]):
+    """The claims of a running request by consumer UUID; `Orphans` may doubt them.
+
+    A class of its own, as a weak reference cannot be to a dict.
+    """
+
+
 class Orphans:
     """Resolve orphans in a separate thread, which runs while there are any.
 
@@ -159,6 +167,8 @@ class Orphans:
         self._waiter = waiter or SystemWaiter()
         self._spawner = spawner or ThreadSpawner()
         self._orphans: dict[str, list[Orphan]] = {}
+        #: What running requests were granted, by a number of each.
+        self._granted = weakref.WeakValueDictionary[int, GrantedClaims]()
         #: Generations that writes of running requests name, by consumer.
         self._being_written: dict[str, list[int]] = {}
         self._lock = self._spawner.lock()
@@ -308,6 +318,13 @@ class Orphans:
                 except Exception:
                     self._note_failed_check(uuid)
 
+    def granted_claims(self) -> GrantedClaims:
+        """Return what a request keeps its claims in, for as long as it runs."""
+        granted = GrantedClaims()
+        with self._lock:
+            self._granted[id(granted)] = granted
+        return granted
+
     def note_write(self, consumer_uuid: str, generation: int) -> None:
         """Note the generation that a write of a request names, until its claim ends."""
         with self._lock:
@@ -437,14 +454,11 @@ class Orphans:
 
     def _can_resolve(self, uuid: str, orphan: Orphan, *, has_new_request: bool) -> bool:
         """Take an orphan's next step; return whether nothing remains to be done."""
-        held = self._client.allocations(uuid)
-        self._doubt_others(uuid, orphan, held)
+        held = self._read(uuid, orphan)
         claim = orphan.claim.as_held(held)
         if orphan.is_watched:
             return self._watch(uuid, orphan, held, claim)
         if claim is None:
-            if self._is_below_another(uuid, orphan, held):
-                return False
             return self._finish_released(uuid, orphan, held)
         generation = held.consumer_generation or 0
         # A request that has taken the claim over since may have answered it.
@@ -469,8 +483,7 @@ class Orphans:
                 return False
         claim = dataclasses.replace(claim, is_ours=is_ours)
         is_released = self._release(uuid, orphan, claim, generation, state)
-        held = self._client.allocations(uuid)
-        self._doubt_others(uuid, orphan, held)
+        held = self._read(uuid, orphan)
         if not is_released and claim.as_held(held) is not None:
             # Another request has taken the claim over, the evidence has changed, or a
             # conductor has removed the evacuated host in the meantime.
@@ -478,33 +491,33 @@ class Orphans:
             return False
         return self._finish_released(uuid, orphan, held)
 
-    def _is_below_another(
-        self, uuid: str, orphan: Orphan, held: ConsumerAllocations
-    ) -> bool:
-        """Return whether a claim is held, and another orphan was added to it.
+    def _read(self, uuid: str, orphan: Orphan) -> ConsumerAllocations:
+        """Return what a consumer holds; doubt what else was ours and no longer is.
 
-        Two requests for an evacuation that were given up leave that.
+        Two requests here may have left an orphan each, or one of them still runs: it
+        was delivered twice, and the other delivery has taken its claim over. Once that
+        is released, generations restart, and come to that of the earlier claim.
         """
-        resources = resources_of(orphan.claim.combined_request)
-        return any(
-            other.claim.before is not None
-            and other.claim.before.resources == resources
-            and held.matches(other.claim.combined_request)
+        others = [
+            (other, other.claim)
             for other in self._orphans_of(uuid)
-        )
-
-    def _doubt_others(
-        self, uuid: str, orphan: Orphan, held: ConsumerAllocations
-    ) -> None:
-        """Doubt what was ours and is held no longer, before another is like it again.
-
-        Two requests here may have left an orphan each. Once that of the later one is
-        released, generations restart, and come to that of the earlier one.
-        """
-        for other in self._orphans_of(uuid):
-            is_ours = other is not orphan and other.claim.is_ours
-            if is_ours and not other.claim.is_still_ours(held.consumer_generation or 0):
+            if other is not orphan and other.claim.is_ours
+        ]
+        with self._lock:
+            granted = [
+                (claims, claim)
+                for claims in self._granted.values()
+                if (claim := claims.get(uuid))
+            ]
+        held = self._client.allocations(uuid)
+        generation = held.consumer_generation or 0
+        for other, claim in others:
+            if other.claim is claim and not claim.is_still_ours(generation):
                 _doubt(other)
+        for claims, claim in granted:
+            if claims.get(uuid) is claim and not claim.is_still_ours(generation):
+                claims[uuid] = _doubted(claim)
+        return held
 
     def _resolve(self, uuid: str, orphan: Orphan) -> None:
         with self._lock:
@@ -705,9 +718,14 @@ class Orphans:
         return True
 
 
+def _doubted(claim: Claim) -> Claim:
+    """Return a claim as one that may be another request's: released on evidence."""
+    return dataclasses.replace(claim, generation=None, is_ours=False)
+
+
 def _doubt(orphan: Orphan) -> None:
     """Release on evidence only what a consumer holds: it may be another request's."""
-    orphan.claim = dataclasses.replace(orphan.claim, generation=None, is_ours=False)
+    orphan.claim = _doubted(orphan.claim)
     orphan.on_released()
 
 

@@ -209,6 +209,18 @@ def test_member_is_followed_to_where_it_is_and_not_to_where_it_was_announced(
     assert set(_racks(two, members[1:], {"same_rack": members[:1]}, group)) == {first}
 
 
+def test_earlier_claims_for_the_instances_of_a_request_are_followed_by_none(
+    make: MakeScheduler,
+) -> None:
+    members = new_uuids(3)
+    group = _group(members)
+    one, two = make(), make(waiter=HandTime())
+    [first] = _racks(one, members[:1], {})
+    _announce(two, members[2], _host_in_another_rack(first), ClaimState.GRANTED)
+    racks = _racks(two, members[1:], {"same_rack": [group.uuid]}, group)
+    assert racks == [first, first]
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("n_instances", [1, 2])
 @pytest.mark.parametrize("position", ["lowest", "highest"])

@@ -218,6 +218,27 @@ def test_claim_that_was_granted_is_not_ours_again_after_the_release_of_a_later_o
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
 
+@pytest.mark.parametrize("is_taken_over", [True, False])
+def test_claim_of_a_running_request_is_its_own_until_another_takes_it_over(
+    placement: EmbeddedPlacementFixture, watched: Watched, is_taken_over: bool
+) -> None:
+    """Both deliveries of a request were granted the claim; that of one is released."""
+    consumer, granted = _claimed(placement, HOST)
+    later = granted
+    if is_taken_over:
+        later = claim_one(placement.client, consumer, request_of(HOST)).claims[consumer]
+    of_running_request = watched.orphans.granted_claims()
+    of_running_request[consumer] = granted
+    watched.add(consumer, _doubted(later))
+    watched.state = InstanceState.PENDING
+    watched.run_for(TIMEOUT_S / 4)
+    assert of_running_request[consumer].is_ours is not is_taken_over
+    watched.state = InstanceState.GONE
+    watched.run_for(TIMEOUT_S)
+    assert not _held(placement, consumer)
+    assert not of_running_request[consumer].is_ours
+
+
 @pytest.mark.parametrize("is_ours", [True, False], ids=["granted", "in doubt"])
 @pytest.mark.parametrize("state", InstanceState, ids=lambda state: state.name)
 def test_what_another_request_has_taken_over_needs_evidence(
@@ -729,15 +750,16 @@ def test_what_was_added_is_released_if_the_evacuated_host_is_removed_meanwhile(
     assert watched.resolved == [consumer]
 
 
+@pytest.mark.parametrize("known", ["both", "earlier", "later"])
 def test_what_two_requests_for_an_evacuation_have_added_is_released(
-    placement: EmbeddedPlacementFixture, watched: Watched
+    placement: EmbeddedPlacementFixture, watched: Watched, known: str
 ) -> None:
-    """The later one was added to the earlier one, which is held alone after it."""
+    """Each scheduler releases what it has added, whatever another has added since."""
     consumer, _ = _claimed(placement, OTHER)
     source, third = _held(placement, consumer), _consumer()
     inventory = {"VCPU": {"total": 1}}
     seed(placement.client, [Provider(third, third, inventory)])
-    for target in (HOST, third):
+    for target, name in ((HOST, "earlier"), (third, "later")):
         held = placement.client.allocations(consumer)
         answer = claim_one(
             placement.client,
@@ -746,12 +768,14 @@ def test_what_two_requests_for_an_evacuation_have_added_is_released(
             evacuated_from=frozenset(held.resources),
         )
         claim = replace(_doubted(answer.claims[consumer]), is_in_flight=True)
-        watched.add(consumer, claim)
+        if known in (name, "both"):
+            watched.add(consumer, claim)
     watched.state = InstanceState.PENDING
     watched.run_for(TIMEOUT_S / 4)
     watched.state = InstanceState.ELSEWHERE
     watched.run_for(TIMEOUT_S)
-    assert _held(placement, consumer) == source
+    left = {"both": [], "earlier": [third], "later": [HOST]}[known]
+    assert _held(placement, consumer).keys() == {*source, *left}
 
 
 def test_late_write_that_names_no_evacuated_host_is_released(
