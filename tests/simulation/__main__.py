@@ -37,5 +37,5 @@ for argument in arguments:
     outcome = _run(int(argument))
     if is_shrinking and outcome.violations:
         outcome = _shrunk(int(argument), outcome)
-    print(*outcome.events, sep="\n")
+    print(*outcome.log.events, sep="\n")
     print(f"seed {argument}: {outcome.violations or 'no violations'}")

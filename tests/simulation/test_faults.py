@@ -104,7 +104,7 @@ def test_seeds_of_the_model_hold(share: int, tmp_path: Path) -> None:
         outcome = simulate(seed, PlacementModel(), folder)
         shutil.rmtree(folder)
         n_seeds, n_requests = n_seeds + 1, n_requests + outcome.counts.requests
-        n_of += outcome.n_of
+        n_of += outcome.log.n_of
         missing -= n_of.keys()
         if outcome.violations:
             if not failed:

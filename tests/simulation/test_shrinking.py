@@ -31,7 +31,7 @@ def test_nothing_happens_that_is_left_out(tmp_path: Path) -> None:
     outcome = simulate(3, PlacementModel(), tmp_path / "none", skipped=parts)
     assert not outcome.violations
     # What remains is the last request of each scheduler.
-    assert (+outcome.n_of).keys() <= {
+    assert (+outcome.log.n_of).keys() <= {
         Kind.ANNOUNCEMENT_LOST,
         Kind.ANNOUNCEMENT_TWICE,
         Kind.ALTERNATE,
