@@ -269,8 +269,31 @@ MUTATIONS: Final = (
         "granted-claims-outlive-later-ones",
         "once a later claim of an instance is released, an earlier one is not ours",
         f"{_ALLOCATIONS}.orphans",
-        "            is_ours = other is not orphan and other.claim.is_ours\n",
-        "            is_ours = False\n",
+        "if other.claim is claim and not claim.is_still_ours(generation):",
+        "if False:",
+    ),
+    Mutation(
+        "granted-claims-outlive-repeated-requests",
+        "a repeated request's claim is final above that of the first, which still runs",
+        f"{_ALLOCATIONS}.orphans",
+        "                    if (claim := claims.get(uuid))\n",
+        "                    if False and (claim := claims.get(uuid))\n",
+    ),
+    Mutation(
+        "added-beside-others-forgotten",
+        "what was added to a claim is recognized beside what others have added since",
+        f"{_ALLOCATIONS}.claims",
+        '        added = self.request["allocations"].keys()\n        kept = {',
+        '        added = self.request["allocations"].keys()\n'
+        "        if held.resources.keys() - added - self.before.resources.keys():\n"
+        "            return None\n        kept = {",
+    ),
+    Mutation(
+        "own-earlier-claims-followed",
+        "no instance follows what an earlier request had claimed for its own ones",
+        f"{_CLAIMS}.levels",
+        "self._own = dict.fromkeys(prepared.instance_uuids, frozenset[str]())",
+        "self._own = dict[str, frozenset[str]]()",
     ),
     Mutation(
         "writes-of-running-requests-unknown",

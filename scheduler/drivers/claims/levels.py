@@ -143,13 +143,16 @@ class LevelCheck(ClaimCheck):
         """Have the filter count unreported instances where they are allocated now."""
         # Instances that a host has reported meanwhile stay there, and count there.
         unreported = self._parts.table.claims.unreported_instances(self._unreported)
-        nodes = {uuid: self._nodes_of(uuid) for uuid in unreported}
+        # An evacuated instance has two nodes until its old host is up again. One that
+        # has left the table counts where this decision has it. Roots that are no nodes,
+        # such as shared storage, have no place.
+        nodes = {uuid: self._read_roots(uuid) for uuid in unreported}
         if self._filter.compares_places:
             for _ in range(GROUP_MAX_READINGS - 1):
                 previous_nodes = nodes
                 # Instances that are claimed later count this one.
                 nodes = {
-                    uuid: previous and self._nodes_of(uuid)
+                    uuid: previous and self._read_roots(uuid)
                     for uuid, previous in previous_nodes.items()
                 }
                 if nodes == previous_nodes:
@@ -162,10 +165,5 @@ class LevelCheck(ClaimCheck):
         }
         self._filter.locate({**nodes, **self._own}, answered)
 
-    def _nodes_of(self, uuid: str) -> frozenset[str]:
-        """Return the compute nodes of the providers that an instance uses.
-
-        An evacuated instance has two until its old host is up again.
-        """
-        roots = read_roots(self._prepared, self._offer, uuid)
-        return frozenset(filter(self._parts.table.has_node, roots))
+    def _read_roots(self, uuid: str) -> frozenset[str]:
+        return read_roots(self._prepared, self._offer, uuid)

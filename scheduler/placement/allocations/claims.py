@@ -305,6 +305,9 @@ class _ClaimPlan:
     evacuated_from: AbstractSet[str]
     shared: AbstractSet[str]
     before: dict[str, ConsumerAllocations] = field(default_factory=dict)
+    #: What the claim was added to by any write, though it may be gone since: a late one
+    #: gives it back.
+    added_to: dict[str, ConsumerAllocations] = field(default_factory=dict)
     #: Consumers that were read without allocations of the evacuated host: the instance
     #: is resized or migrated, and a conductor that reverts that gives them back.
     moved: set[str] = field(default_factory=set)
@@ -362,7 +365,7 @@ class _ClaimPlan:
                 "allocations that this request did not make, of the resource providers "
                 f"{', '.join(sorted(consumer.resources))}."
             )
-        self.before[uuid] = consumer
+        self.before[uuid] = self.added_to[uuid] = consumer
         return DesiredAllocations(combine_allocations(consumer, request), self.owner)
 
     def claims(self, rewrite: Rewrite) -> dict[str, Claim]:
@@ -382,7 +385,7 @@ class _ClaimPlan:
         return {
             uuid: Claim(
                 self.requests[uuid],
-                self.before.get(uuid),
+                self.before.get(uuid) or self.added_to.get(uuid),
                 named_generation=generations[0],
                 written_generation=max(generation or 0 for generation in generations)
                 + 1,
@@ -396,7 +399,8 @@ class _ClaimPlan:
         return {
             uuid: Claim(
                 request,
-                self.before.get(uuid),
+                self.before.get(uuid)
+                or (self.added_to.get(uuid) if uuid in rewrite.unanswered else None),
                 named_generation=rewrite.unanswered.get(uuid, [None])[0],
                 written_generation=rewrite.max_generations.get(uuid),
                 is_in_flight=True,

@@ -68,8 +68,9 @@ class JournalEntry:
 
         If the machine has booted since, the newest lines of the file may be lost. One
         of them may have resolved the entry because the conductor was answered with the
-        claim, so that an instance uses it: the grant is doubted. The same holds if
-        either boot is not known.
+        claim, so that an instance uses it: the grant is doubted. Two may have recorded
+        the writes that take a new claim over, which may still arrive and name 1 and 2.
+        The same holds if either boot is not known.
 
         Parameters
         ----------
@@ -78,6 +79,7 @@ class JournalEntry:
         """
         if not boot_id or self.boot_id != boot_id:
             self.doubt_grant()
+            self.written_generation = max(self.written_generation or 0, 3)
         elif (
             self.granted_generation is not None
             # An even one: the second write of the release was about to be sent. What is

@@ -133,9 +133,9 @@ class Orphan:
 
 
 class GrantedClaims(dict[str, Claim]):
-    """The claims of a running request by consumer UUID; `Orphans` may doubt them.
+    """The claims of a running request, by consumer UUID.
 
-    A class of its own, as a weak reference cannot be to a dict.
+    A class of its own, as no weak reference can be to a dict.
     """
 
 
@@ -342,15 +342,22 @@ class Orphans:
     def late_generations(self, consumer_uuids: Iterable[str]) -> dict[str, int]:
         """Return the highest generation that a late write names, by consumer.
 
-        It may be of a request that still waits for its answer.
+        It may be of a request that still waits for its answer. Or that request was
+        granted the same claim, as both are deliveries of one, and would release what it
+        takes for its own.
 
         Generations restart once a consumer is deleted. A new claim that is final at a
-        higher one cannot be replaced by such a write.
+        higher one cannot be replaced, or released, by such a write.
         """
         generations = {}
         for uuid in consumer_uuids:
             with self._lock:
                 in_flight = [*self._being_written.get(uuid, ())]
+                in_flight += [
+                    claim.generation or 0
+                    for claims in self._granted.values()
+                    if (claim := claims.get(uuid))
+                ]
             if uuid in self._orphans:
                 claims = [orphan.claim for orphan in self._orphans_of(uuid)]
                 in_flight += [
@@ -492,31 +499,21 @@ class Orphans:
         return self._finish_released(uuid, orphan, held)
 
     def _read(self, uuid: str, orphan: Orphan) -> ConsumerAllocations:
-        """Return what a consumer holds; doubt what else was ours and no longer is.
+        """Return what a consumer holds; doubt other orphans that were ours before.
 
-        Two requests here may have left an orphan each, or one of them still runs: it
-        was delivered twice, and the other delivery has taken its claim over. Once that
-        is released, generations restart, and come to that of the earlier claim.
+        Two requests here may have left an orphan each. Once that of the later one is
+        released, generations restart, and come to that of the earlier one.
         """
         others = [
             (other, other.claim)
             for other in self._orphans_of(uuid)
             if other is not orphan and other.claim.is_ours
         ]
-        with self._lock:
-            granted = [
-                (claims, claim)
-                for claims in self._granted.values()
-                if (claim := claims.get(uuid))
-            ]
         held = self._client.allocations(uuid)
         generation = held.consumer_generation or 0
         for other, claim in others:
             if other.claim is claim and not claim.is_still_ours(generation):
                 _doubt(other)
-        for claims, claim in granted:
-            if claims.get(uuid) is claim and not claim.is_still_ours(generation):
-                claims[uuid] = _doubted(claim)
         return held
 
     def _resolve(self, uuid: str, orphan: Orphan) -> None:
@@ -569,7 +566,7 @@ class Orphans:
         def is_unused() -> bool:
             return claim.is_ours or self._location(uuid, orphan).state is evidence
 
-        was_in_flight = orphan.claim.is_in_flight
+        before = orphan.claim
         try:
             was_held = release(
                 self._client,
@@ -583,8 +580,13 @@ class Orphans:
                 waiter=self._waiter,
             )
         finally:
-            # An orphan of its own watches for a write that is still in flight.
-            orphan.claim = dataclasses.replace(orphan.claim, is_in_flight=was_in_flight)
+            # An orphan of its own watches for a write that is still in flight. To raise
+            # a generation for one that was answered would meet the late removal.
+            orphan.claim = dataclasses.replace(
+                orphan.claim,
+                written_generation=before.written_generation,
+                is_in_flight=before.is_in_flight,
+            )
         if was_held:
             LOG.info("Released the allocation of consumer %s", uuid)
         return was_held
@@ -718,14 +720,9 @@ class Orphans:
         return True
 
 
-def _doubted(claim: Claim) -> Claim:
-    """Return a claim as one that may be another request's: released on evidence."""
-    return dataclasses.replace(claim, generation=None, is_ours=False)
-
-
 def _doubt(orphan: Orphan) -> None:
     """Release on evidence only what a consumer holds: it may be another request's."""
-    orphan.claim = _doubted(orphan.claim)
+    orphan.claim = dataclasses.replace(orphan.claim, generation=None, is_ours=False)
     orphan.on_released()
 
 

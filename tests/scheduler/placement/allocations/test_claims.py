@@ -4,6 +4,7 @@
 import itertools
 import random
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -384,6 +385,32 @@ def test_evacuation_that_arrives_late_is_claimed_once(client, server):
     assert set(client.allocations(consumer).resources) == set(HOSTS[:2])
     _release(client, answer)
     assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
+
+
+def test_late_evacuation_of_an_instance_that_was_deleted_is_known_as_a_whole(
+    client, server
+):
+    """The claim went on alone, and one of its earlier writes gives the source back."""
+    consumer = _consumer()
+    _claim(client, consumer, _request(HOSTS[0]))
+    server.misbehave_second(Misbehaviour.LATE, verb="PUT")
+    remote = server.client()
+    write, n_writes = remote.write, itertools.count(1)
+
+    def deleted_after_the_second(*args, **more):
+        try:
+            return write(*args, **more)
+        finally:
+            if next(n_writes) == 2:
+                assert client.delete_allocations(consumer)
+
+    remote.write = deleted_after_the_second
+    answer = _claim(remote, consumer, _request(HOSTS[1]), evacuated_from={HOSTS[0]})
+    assert client.allocations(consumer).resources.keys() == {HOSTS[1]}
+    held = client.allocations(consumer)
+    late = replace(held, resources={**held.resources, HOSTS[0]: {"VCPU": 1}})
+    assert answer.claims[consumer].as_held(held) is not None
+    assert answer.claims[consumer].as_held(late) is not None
 
 
 def test_nova_can_give_an_instance_allocations_back_after_a_refused_claim(

@@ -218,25 +218,20 @@ def test_claim_that_was_granted_is_not_ours_again_after_the_release_of_a_later_o
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
 
-@pytest.mark.parametrize("is_taken_over", [True, False])
-def test_claim_of_a_running_request_is_its_own_until_another_takes_it_over(
-    placement: EmbeddedPlacementFixture, watched: Watched, is_taken_over: bool
+def test_claim_of_a_running_request_is_not_that_of_a_repeated_one(
+    placement: EmbeddedPlacementFixture, watched: Watched
 ) -> None:
-    """Both deliveries of a request were granted the claim; that of one is released."""
+    """Both are deliveries of one request; the claim of the first was released."""
     consumer, granted = _claimed(placement, HOST)
-    later = granted
-    if is_taken_over:
-        later = claim_one(placement.client, consumer, request_of(HOST)).claims[consumer]
     of_running_request = watched.orphans.granted_claims()
     of_running_request[consumer] = granted
-    watched.add(consumer, _doubted(later))
-    watched.state = InstanceState.PENDING
-    watched.run_for(TIMEOUT_S / 4)
-    assert of_running_request[consumer].is_ours is not is_taken_over
-    watched.state = InstanceState.GONE
-    watched.run_for(TIMEOUT_S)
-    assert not _held(placement, consumer)
-    assert not of_running_request[consumer].is_ours
+    assert placement.client.delete_allocations(consumer)
+    late = watched.orphans.late_generations([consumer])
+    claim_one(placement.client, consumer, request_of(HOST), final_above=late)
+    generation = placement.client.allocations(consumer).consumer_generation or 0
+    assert not granted.is_still_ours(generation)
+    del of_running_request
+    assert not watched.orphans.late_generations([consumer])
 
 
 @pytest.mark.parametrize("is_ours", [True, False], ids=["granted", "in doubt"])
@@ -436,6 +431,31 @@ def test_write_of_a_release_that_arrives_late_replaces_no_later_claim(
     watched.run_for(LATE_WRITE_S)
     assert not watched.orphans
     assert _held(placement, consumer) == {OTHER: {"VCPU": 1}}
+
+
+def test_what_is_in_use_is_not_written_again_for_an_answered_write_of_a_release(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    """It would be at the generation of the removal, which may be late, for a moment."""
+    consumer, claim = _claimed(placement, HOST)
+    with MisbehavingServer(placement.placement.wsgi_app) as server:
+        client = server.client()
+        watched = Watched(client)
+
+        def claim_anew() -> None:
+            assert placement.client.delete_allocations(consumer)
+            claim_one(placement.client, consumer, request_of(OTHER))
+            watched.state = InstanceState.ON_HOST
+
+        _after_write(client, 2, claim_anew)
+        server.misbehave_second(Misbehaviour.LATE, verb="PUT")
+        watched.state = InstanceState.GONE
+        watched.add(consumer, replace(_doubted(claim), is_in_flight=True))
+        watched.run_for(TIMEOUT_S)
+        server.let_late_ones_go()
+    held = placement.client.allocations(consumer)
+    assert held.resources == {OTHER: {"VCPU": 1}}
+    assert held.consumer_generation == 1
 
 
 # -- what may be claimed late ----------------------------------------------------------
