@@ -280,6 +280,13 @@ MUTATIONS: Final = (
         "                    if False and (claim := claims.get(uuid))\n",
     ),
     Mutation(
+        "instances-that-leave-use-what-is-held",
+        "an orphan is watched on while its instance may be leaving the host",
+        f"{_ALLOCATIONS}.orphans",
+        "orphan.is_watched = claim.is_in_flight or not location.is_settled",
+        "orphan.is_watched = claim.is_in_flight",
+    ),
+    Mutation(
         "added-beside-others-forgotten",
         "what was added to a claim is recognized beside what others have added since",
         f"{_ALLOCATIONS}.claims",

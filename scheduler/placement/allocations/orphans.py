@@ -474,7 +474,8 @@ class Orphans:
         if not (is_ours and has_new_request):
             # Generations restart with a new consumer: even a claim that was granted to
             # us may be a later request's by now.
-            state = self._location(uuid, orphan).state
+            location = self._location(uuid, orphan)
+            state = location.state
             if state is InstanceState.GONE:
                 claim = claim.as_whole()
             if state is InstanceState.ON_HOST:
@@ -483,8 +484,10 @@ class Orphans:
                     # Placement refuses these amounts if the inventory has changed.
                     return self._is_late_write_over(orphan)
                 LOG.info("Consumer %s is in use: its instance is on a host", uuid)
-                orphan.is_watched = claim.is_in_flight
-                return not claim.is_in_flight or self._is_late_write_over(orphan)
+                # One that is not settled may be leaving the host: what was claimed is
+                # then left by a request that was late.
+                orphan.is_watched = claim.is_in_flight or not location.is_settled
+                return not orphan.is_watched or self._is_late_write_over(orphan)
             if not is_ours and state not in _NOT_IN_USE:
                 self._suspect_if_overdue(uuid, orphan)
                 return False

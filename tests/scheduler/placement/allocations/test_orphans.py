@@ -132,6 +132,7 @@ class Watched:
         self.time = HandTime()
         self._threads = HandThreads(self.time)
         self.state = InstanceState.UNKNOWN
+        self.is_settled = True
         self.queried: set[tuple[str, ...]] = set()
         self.resolved: list[str] = []
         self.orphans = _orphans(
@@ -144,7 +145,7 @@ class Watched:
 
     def _locate(self, uuid: str, providers: Collection[str]) -> InstanceLocation:
         self.queried.add((uuid, *providers))
-        return InstanceLocation(self.state)
+        return InstanceLocation(self.state, is_settled=self.is_settled)
 
     def add(self, consumer: str, claim: Claim, **more: Any) -> None:
         on_resolved = lambda: self.resolved.append(consumer)  # noqa: E731 - it is one
@@ -390,6 +391,22 @@ def test_what_is_in_use_is_left_at_an_odd_generation(
     held = placement.client.allocations(consumer)
     assert held.resources == {HOST: {"VCPU": 1}}
     assert (held.consumer_generation or 0) % 2 == 1
+
+
+@pytest.mark.parametrize("is_settled", [True, False])
+def test_what_was_claimed_while_the_instance_left_its_host_is_released(
+    placement: EmbeddedPlacementFixture, watched: Watched, is_settled: bool
+) -> None:
+    """It was shelved, had been freed, and a request was delivered a second time."""
+    consumer, claim = _claimed(placement, HOST)
+    watched.state, watched.is_settled = InstanceState.ON_HOST, is_settled
+    watched.add(consumer, _doubted(claim))
+    watched.run_for(TIMEOUT_S / 4)
+    assert watched.resolved == ([consumer] if is_settled else [])
+    assert not watched.orphans
+    watched.state = InstanceState.GONE
+    watched.run_for(TIMEOUT_S)
+    assert bool(_held(placement, consumer)) is is_settled
 
 
 def test_what_is_in_use_and_cannot_be_written_again_is_in_doubt_for_a_while(
