@@ -289,12 +289,12 @@ class FitCheck(ClaimCheck):
         """Return a refusal if a guest does not fit after the guests reserved earlier.
 
         After `MAX_COLLISIONS` such refusals, claims are kept, and the compute service
-        has to check them. A claim that an earlier request made is not checked: the host
-        may count it already.
+        has to check them. A claim that is found may be of an earlier request, so that
+        the host counts it already, or of this one, whose write got no answer.
         """
         uuid = assignment.instance_uuid
         reserved = self._reserved.get(uuid)
-        if answer.is_found or reserved is None or not reserved.has_fitted:
+        if reserved is None or not reserved.has_fitted:
             return None
         if self._n_collisions >= MAX_COLLISIONS:
             return None

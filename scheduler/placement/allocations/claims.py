@@ -335,8 +335,8 @@ class _ClaimPlan:
         combined_request = Claim(request, self.before.get(uuid)).combined_request
         if consumer.matches(combined_request) or consumer.matches(request):
             return True
-        # An earlier request may have added the claim to what the failed host has, or this
-        # one, and something else that was held has been released since.
+        # An earlier request may have added the claim to what the failed host has, or
+        # this one, and something else that was held has been released since.
         claimed = request["allocations"].keys() - self.shared
         kept_resources = {
             provider: amounts
