@@ -389,6 +389,13 @@ MUTATIONS: Final = (
         "if True:",
     ),
     Mutation(
+        "found-claims-not-checked",
+        "a found claim is checked against reservations that were made meanwhile",
+        f"{_CLAIMS}.checks",
+        "        if reserved is None or not reserved.has_fitted:",
+        "        if answer.is_found or reserved is None or not reserved.has_fitted:",
+    ),
+    Mutation(
         "candidates-not-checked-again",
         "traits of a host are read again before a claim by a cached candidate",
         f"{_CLAIMS}.checks",

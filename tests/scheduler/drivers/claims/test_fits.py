@@ -13,7 +13,11 @@ import pytest
 
 from moorage.objects import Selection
 from moorage.scheduler.drivers.claims.peer_claims import PeerClaim
-from moorage.scheduler.errors import NoValidHost, PlacementError
+from moorage.scheduler.errors import (
+    AllocationUpdateFailed,
+    NoValidHost,
+    PlacementError,
+)
 from moorage.scheduler.placement.allocations.limits import RESERVATION_GRACE_S
 from moorage.testing import builders as b
 
@@ -293,6 +297,26 @@ def test_guest_whose_device_was_given_away_while_it_was_claimed_gets_another_hos
     assert hosts_of(*answers) == ["h1", "h2"]
     expect_answers_are_held(cloud, y, answers[0])  # type: ignore[arg-type]  # a Selection
     expect_answers_are_held(cloud, x, answers[1])  # type: ignore[arg-type]  # as above
+
+
+def test_unanswered_claim_whose_device_was_given_away_is_not_kept(
+    cloud_of: Callable[..., FaultyCloud], guest: Callable[[], dict[str, Any]]
+) -> None:
+    """It is found, so that it may be that of another request."""
+    cloud = cloud_of("h1", "h2")
+    _, other = two_schedulers(cloud, time := HandTime())
+    x, y = new_uuids(2)
+    answers: list[object] = []
+
+    def request() -> None:
+        time.pass_by(RESERVATION_GRACE_S)
+        answers.append(other.answer(y, ignore_hosts=["h2"], **guest()))
+
+    other.adapter.before(writes(x), request)
+    other.adapter.fault(FaultKind.LOST, writes(x), times=2)
+    refused = other.answer(x, **guest())
+    assert isinstance(refused, AllocationUpdateFailed)
+    assert hosts_of(*answers) == ["h1"]
 
 
 def test_instance_of_a_request_for_two_leaves_for_another_host(
