@@ -301,19 +301,18 @@ class PendingClaims:
         return claim is not None and not claim.is_reserved
 
     def unreported_instances(self, instance_uuids: Collection[str]) -> list[str]:
-        """Return, sorted, the instances that no host has reported.
+        """Return, sorted, the instances whose hosts have not all reported them.
 
-        They are on no host, or only on hosts where a claim was granted or reserved.
+        On such a host, a claim was granted or reserved. Those on no host are included.
         """
-        wanted, claimed_on = set(instance_uuids), defaultdict[str, set[str]](set)
+        wanted, claimed = set(instance_uuids), set[str]()
         with self._lock:
-            for node_uuid, claims in self._pending.items():
-                for uuid in claims.keys() & wanted:
-                    claimed_on[uuid].add(self._host_of(node_uuid))
+            for claims in self._pending.values():
+                claimed |= claims.keys() & wanted
             return sorted(
                 uuid
-                for uuid in instance_uuids
-                if claimed_on[uuid].issuperset(self._instances.hosts_of(uuid))
+                for uuid in wanted
+                if uuid in claimed or not self._instances.hosts_of(uuid)
             )
 
     def mark_reported(self, node_uuid: str, instance_uuids: Iterable[str]) -> None:

@@ -59,8 +59,8 @@ class LevelCheck(ClaimCheck):
         self._own = dict.fromkeys(prepared.instance_uuids, frozenset[str]())
         rules.locate(self._own, ())
         instances = rules.instances - self._own.keys()
-        #: The instances of rules that no host has reported. They are read before the
-        #: filters run, which therefore count all instances that have been reported.
+        #: The instances of rules whose hosts have not all reported them. They are read
+        #: before the filters run, which therefore count all others.
         self._unreported = parts.table.claims.unreported_instances(instances)
         self.is_counting = bool(self._unreported)
         #: The remaining pauses until members of the group are in one place.
@@ -157,12 +157,23 @@ class LevelCheck(ClaimCheck):
                 }
                 if nodes == previous_nodes:
                     break
-        is_granted = self._parts.table.claims.is_granted
+        table = self._parts.table
+        # Where a host has reported an instance, it counts, too: it may be moving.
+        reported = {
+            uuid: frozenset(
+                node
+                for host in table.instances.reported_hosts_of(uuid)
+                for node in table.nodes_of(host)
+            )
+            for uuid in nodes
+        }
         answered = {
             uuid
             for uuid, of_instance in nodes.items()
-            if any(is_granted(node, uuid) for node in of_instance)
+            if reported[uuid]
+            or any(table.claims.is_granted(node, uuid) for node in of_instance)
         }
+        nodes = {uuid: nodes[uuid] | reported[uuid] for uuid in nodes}
         self._filter.locate({**nodes, **self._own}, answered)
 
     def _read_roots(self, uuid: str) -> frozenset[str]:
