@@ -17,10 +17,11 @@ orphan until it is resolved:
   that the instance is gone, or stays elsewhere. A release that gets no answer needs new
   evidence, as the instance may have been requested again; so does the write that
   removes the claim, once the generation is even. If the source reports the
-  instance on its host, the claim is in use: forget the orphan, once no late write of it
-  can arrive any more. If there is no evidence within ``[moorage]
-  orphan_evidence_timeout``, report a suspected orphan, and leave it to the operator. An
-  instance that is still to be built proves nothing.
+  instance on its host, the claim is in use: forget the orphan, at once if no write of
+  it is unanswered and the instance is settled there, otherwise once no late write can
+  arrive any more. If there is no evidence within ``[moorage] orphan_evidence_timeout``,
+  report a suspected orphan, and leave it to the operator. An instance that is still to
+  be built proves nothing.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Orphan:
         project_id and user_id; used to write a consumer that holds nothing.
     is_watched : bool
         Whether only a late write of the claim remains to be watched for: an answer
-        named the claim, or nothing of it is held.
+        named the claim, nothing of it is held, or it is in use as far as is known.
     on_resolved, on_released, on_suspected : callable
         Called once nothing remains to be done about the claim; once it is not held and
         only a late write remains to be watched for; and once it is reported.
