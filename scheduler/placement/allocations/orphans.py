@@ -657,18 +657,24 @@ class Orphans:
         # one after the newest, we may have begun to release what has arrived late.
         is_answered = generation == orphan.claim.generation and generation % 2 == 1
         may_be_late = generation <= newest + newest % 2 and not is_answered
-        if may_be_late and claim is not None:
+        if claim is not None and (may_be_late or is_answered):
+            # Once what was answered is deleted, a late write may make the same again.
             state = self._location(uuid, orphan).state
             if state is InstanceState.GONE:
                 late_claim = dataclasses.replace(claim.as_whole(), is_ours=False)
                 self._release(uuid, orphan, late_claim, generation, state)
-            elif state is not InstanceState.ON_HOST and orphan.claim.generation:
+            elif (
+                may_be_late
+                and state is not InstanceState.ON_HOST
+                and orphan.claim.generation
+            ):
                 # Not the claim that was answered, but one that has arrived late since,
                 # or that of another request, which may come to the same generation.
                 orphan.is_watched = False
                 _doubt(orphan)
                 return False
-            return self._is_late_write_over(orphan)
+            if may_be_late or state is InstanceState.GONE:
+                return self._is_late_write_over(orphan)
         if generation < newest or generation % 2 == 0:
             self._refuse_late(uuid, orphan, held)
         return self._is_late_write_over(orphan)

@@ -1073,6 +1073,21 @@ def test_claim_like_an_answered_one_needs_evidence_at_whichever_generation(
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
 
+@pytest.mark.parametrize("state", [InstanceState.GONE, InstanceState.PENDING])
+def test_what_is_like_an_answered_claim_is_released_once_its_instance_is_gone(
+    placement: EmbeddedPlacementFixture, watched: Watched, state: InstanceState
+) -> None:
+    """That was deleted, and a late write made the same again at its generation."""
+    consumer, claim = _claimed(placement, HOST)
+    for _ in range(2):
+        _write_again(placement.client, consumer)
+    answered = replace(claim, generation=3, written_generation=3, is_in_flight=True)
+    watched.state = state
+    watched.add(consumer, answered, is_watched=True)
+    watched.run_for(TIMEOUT_S)
+    assert bool(_held(placement, consumer)) is (state is InstanceState.PENDING)
+
+
 def test_orphan_with_a_late_write_is_watched_once_its_claim_is_in_use(
     placement: EmbeddedPlacementFixture, watched: Watched
 ) -> None:
