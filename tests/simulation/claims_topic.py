@@ -135,7 +135,7 @@ class ClaimsTopic:
             self.append(b"another", value.encode())
 
     def append(self, key: bytes, value: bytes) -> None:
-        """Append a message to a partition that is drawn, and tell the consumers."""
+        """Append a message to a random partition, and tell the consumers."""
         number = self.rng.randrange(_N_PARTITIONS)
         records = self.partitions[number]
         records.append(_Message(number, len(records), key, value, self.virtual()))

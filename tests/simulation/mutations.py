@@ -390,7 +390,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "found-claims-not-checked",
-        "a found claim is checked against reservations that were made meanwhile",
+        "a claim that is found is checked against later reservations",
         f"{_CLAIMS}.checks",
         "        if reserved is None or not reserved.has_fitted:",
         "        if answer.is_found or reserved is None or not reserved.has_fitted:",

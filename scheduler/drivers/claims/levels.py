@@ -24,6 +24,8 @@ host is selected for it.
 
 from __future__ import annotations
 
+import functools
+
 from ....filters.locality import LocalityFilter
 from ...candidates import Offer
 from ...hosts import HostBatch
@@ -146,13 +148,14 @@ class LevelCheck(ClaimCheck):
         # An evacuated instance has two nodes until its old host is up again. One that
         # has left the table counts where this decision has it. Roots that are no nodes,
         # such as shared storage, have no place.
-        nodes = {uuid: self._read_roots(uuid) for uuid in unreported}
+        read = functools.partial(read_roots, self._prepared, self._offer)
+        nodes = {uuid: read(uuid) for uuid in unreported}
         if self._filter.compares_places:
             for _ in range(GROUP_MAX_READINGS - 1):
                 previous_nodes = nodes
                 # Instances that are claimed later count this one.
                 nodes = {
-                    uuid: previous and self._read_roots(uuid)
+                    uuid: previous and read(uuid)
                     for uuid, previous in previous_nodes.items()
                 }
                 if nodes == previous_nodes:
@@ -175,6 +178,3 @@ class LevelCheck(ClaimCheck):
         }
         nodes = {uuid: nodes[uuid] | reported[uuid] for uuid in nodes}
         self._filter.locate({**nodes, **self._own}, answered)
-
-    def _read_roots(self, uuid: str) -> frozenset[str]:
-        return read_roots(self._prepared, self._offer, uuid)

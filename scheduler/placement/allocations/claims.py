@@ -384,7 +384,7 @@ class _ClaimPlan:
         return {
             uuid: Claim(
                 self.requests[uuid],
-                self.before.get(uuid) or self.added_to.get(uuid),
+                self._before(uuid, rewrite),
                 named_generation=generations[0],
                 written_generation=max(generation or 0 for generation in generations)
                 + 1,
@@ -393,13 +393,17 @@ class _ClaimPlan:
             for uuid, generations in rewrite.unanswered.items()
         }
 
+    def _before(self, uuid: str, rewrite: Rewrite) -> ConsumerAllocations | None:
+        """Return what a consumer has beside a claim, or may have after a late write."""
+        in_flight = self.added_to.get(uuid) if uuid in rewrite.unanswered else None
+        return self.before.get(uuid) or in_flight
+
     def in_doubt(self, rewrite: Rewrite) -> dict[str, Claim]:
         """Return all claims: the last write may name only some of the consumers."""
         return {
             uuid: Claim(
                 request,
-                self.before.get(uuid)
-                or (self.added_to.get(uuid) if uuid in rewrite.unanswered else None),
+                self._before(uuid, rewrite),
                 named_generation=rewrite.unanswered.get(uuid, [None])[0],
                 written_generation=rewrite.max_generations.get(uuid),
                 is_in_flight=True,

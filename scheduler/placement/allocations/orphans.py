@@ -168,7 +168,7 @@ class Orphans:
         self._waiter = waiter or SystemWaiter()
         self._spawner = spawner or ThreadSpawner()
         self._orphans: dict[str, list[Orphan]] = {}
-        #: What running requests were granted, by a number of each.
+        #: What each running request was granted, by the `id` of the dict.
         self._granted = weakref.WeakValueDictionary[int, GrantedClaims]()
         #: Generations that writes of running requests name, by consumer.
         self._being_written: dict[str, list[int]] = {}

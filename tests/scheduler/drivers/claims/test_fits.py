@@ -279,6 +279,24 @@ def test_reservation_that_was_granted_survives_the_review(
         assert isinstance(other.answer(y, **guest()), NoValidHost)
 
 
+def given_away_during(
+    scheduler: FaultyScheduler,
+    time: HandTime,
+    x: str,
+    y: str,
+    guest: Callable[[], dict[str, Any]],
+) -> list[object]:
+    """Have y placed on h1 while the claim for x is late; its answer comes first."""
+    answers: list[object] = []
+
+    def request() -> None:
+        time.pass_by(RESERVATION_GRACE_S)
+        answers.append(scheduler.answer(y, ignore_hosts=["h2"], **guest()))
+
+    scheduler.adapter.before(writes(x), request)
+    return answers
+
+
 def test_guest_whose_device_was_given_away_while_it_was_claimed_gets_another_host(
     cloud_of: Callable[..., FaultyCloud], guest: Callable[[], dict[str, Any]]
 ) -> None:
@@ -286,13 +304,7 @@ def test_guest_whose_device_was_given_away_while_it_was_claimed_gets_another_hos
     cloud = cloud_of("h1", "h2")
     _, other = two_schedulers(cloud, time := HandTime())
     x, y = new_uuids(2)
-    answers: list[object] = []
-
-    def request() -> None:
-        time.pass_by(RESERVATION_GRACE_S)
-        answers.append(other.answer(y, ignore_hosts=["h2"], **guest()))
-
-    other.adapter.before(writes(x), request)
+    answers = given_away_during(other, time, x, y, guest)
     answers.append(other.answer(x, **guest()))
     assert hosts_of(*answers) == ["h1", "h2"]
     expect_answers_are_held(cloud, y, answers[0])  # type: ignore[arg-type]  # a Selection
@@ -306,13 +318,7 @@ def test_unanswered_claim_whose_device_was_given_away_is_not_kept(
     cloud = cloud_of("h1", "h2")
     _, other = two_schedulers(cloud, time := HandTime())
     x, y = new_uuids(2)
-    answers: list[object] = []
-
-    def request() -> None:
-        time.pass_by(RESERVATION_GRACE_S)
-        answers.append(other.answer(y, ignore_hosts=["h2"], **guest()))
-
-    other.adapter.before(writes(x), request)
+    answers = given_away_during(other, time, x, y, guest)
     other.adapter.fault(FaultKind.LOST, writes(x), times=2)
     refused = other.answer(x, **guest())
     assert isinstance(refused, AllocationUpdateFailed)

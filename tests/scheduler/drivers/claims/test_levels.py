@@ -209,30 +209,21 @@ def test_member_is_followed_to_where_it_is_and_not_to_where_it_was_announced(
     assert set(_racks(two, members[1:], {"same_rack": members[:1]}, group)) == {first}
 
 
-def test_member_is_not_followed_to_where_an_earlier_request_had_claimed_for_it(
-    make: MakeScheduler,
+@pytest.mark.parametrize("is_own", [True, False], ids=["own", "reported member"])
+def test_earlier_claim_that_the_table_has_still_is_not_followed(
+    make: MakeScheduler, is_own: bool
 ) -> None:
-    """Its host has reported it, and the table has that claim still."""
+    """It is for an instance of the request, or for a member that its host reports."""
     members = new_uuids(3)
     group = _group(members)
     one, two = make(), make(waiter=HandTime())
     [first] = _racks(one, members[:1], {})
-    [node] = one.placement.allocations(members[0]).resources
-    _announce(two, members[0], str(two.table.host_of(node)), ClaimState.GRANTED)
-    two.table.claims.mark_reported(node, members[:1])
-    _announce(two, members[0], _host_in_another_rack(first), ClaimState.GRANTED)
-    racks = _racks(two, members[1:], {"same_rack": [group.uuid]}, group)
-    assert racks == [first, first]
-
-
-def test_earlier_claims_for_the_instances_of_a_request_are_followed_by_none(
-    make: MakeScheduler,
-) -> None:
-    members = new_uuids(3)
-    group = _group(members)
-    one, two = make(), make(waiter=HandTime())
-    [first] = _racks(one, members[:1], {})
-    _announce(two, members[2], _host_in_another_rack(first), ClaimState.GRANTED)
+    if not is_own:
+        [node] = one.placement.allocations(members[0]).resources
+        _announce(two, members[0], str(two.table.host_of(node)), ClaimState.GRANTED)
+        two.table.claims.mark_reported(node, members[:1])
+    claimed = members[2] if is_own else members[0]
+    _announce(two, claimed, _host_in_another_rack(first), ClaimState.GRANTED)
     racks = _racks(two, members[1:], {"same_rack": [group.uuid]}, group)
     assert racks == [first, first]
 
